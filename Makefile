@@ -1,0 +1,50 @@
+# Every target sets up what it needs: a fresh machine has Python 3.11 or later, make and git.
+#
+#   make setup   .venv: the locked base and development requirements, and this checkout
+#   make lint    style, types and import direction
+#   make test    every test
+#   make demo    a training job that loses a worker and comes back, told as it happens
+#   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
+#   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
+
+PYTHON ?= python3
+BIN := .venv/bin
+TORCH_BIN := .venv-torch/bin
+SETUP := .venv/.setup-stamp
+TORCH_SETUP := .venv-torch/.setup-stamp
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
+
+.DELETE_ON_ERROR:
+.PHONY: setup setup-torch lint test demo bench lock
+
+setup: $(SETUP)
+setup-torch: $(TORCH_SETUP)
+
+$(SETUP): requirements/install.sh requirements/uv.txt requirements/dev.txt pyproject.toml
+	PYTHON="$(PYTHON)" bash requirements/install.sh .venv requirements/dev.txt
+	touch $@
+
+$(TORCH_SETUP): requirements/install.sh requirements/uv.txt requirements/torch.txt pyproject.toml
+	PYTHON="$(PYTHON)" bash requirements/install.sh .venv-torch requirements/torch.txt
+	touch $@
+
+lint: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(SETUP) $(TORCH_SETUP)
+	$(BIN)/python -m pytest
+
+demo: $(TORCH_SETUP)
+	$(TORCH_BIN)/python examples/demo.py
+
+bench: $(SETUP) $(TORCH_SETUP)
+	$(BIN)/python -m bench $(NAMES)
+
+lock: $(SETUP)
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) pyproject.toml -o requirements/base.txt
+	$(COMPILE) pyproject.toml requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml requirements/torch.in -c requirements/dev.txt -o requirements/torch.txt

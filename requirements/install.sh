@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# install.sh ENVIRONMENT LOCK: makes a virtual environment with exactly what LOCK says, and this checkout in it.
+#
+# Run by the Makefile from the root of the checkout. uv installs, because it is several times faster;
+# where it cannot be had, pip does the same from the same hashes.
+set -euo pipefail
+environment=$1
+lock=$2
+
+"${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "ganger needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3 ..." >&2
+    exit 1
+}
+"${PYTHON:-python3}" -m venv --clear "$environment"
+python="$environment/bin/python"
+
+if "$python" -m pip install --quiet --require-hashes --only-binary :all: -r requirements/uv.txt; then
+    install=("$python" -m uv pip install --quiet --python "$python")
+else
+    echo "uv cannot be had here; installing with pip instead, which is slower" >&2
+    install=("$python" -m pip install --quiet)
+fi
+"${install[@]}" --require-hashes -r "$lock"
+# The build backend is in the lock, so nothing is fetched unpinned.
+"${install[@]}" --no-deps --no-build-isolation --editable .
