@@ -1,0 +1,120 @@
+"""The size budget: code stays small enough to be read, and says what it is for.
+
+Limits are hard ones; most files are meant to stay under 300 lines and most functions under 30.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+READ_BY_PEOPLE = ("src", "tests", "bench", "examples")
+DOCUMENTED_ROOMS = ("model", "core", "engine")
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 80
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def over_budget(path: Path) -> list[str]:
+    """What is too long, badly named or untitled in the module at `path`: one sentence each."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    found = []
+    if (lines := len(text.splitlines())) > MAX_FILE_LINES:
+        found.append(f"{path}: {lines} lines; the limit is {MAX_FILE_LINES}: split it by what it decides")
+    if {path.stem, path.parent.name} & NAMES_THAT_SAY_NOTHING:
+        found.append(f"{path}: the name does not say what it is for")
+    if not ast.get_docstring(tree):
+        found.append(f"{path}: no module docstring: say what it does and who calls it")
+    found += [
+        f"{path}:{node.lineno}: {node.name} has {lines} lines; the limit is {MAX_FUNCTION_LINES}"
+        for node in ast.walk(tree)
+        if isinstance(node, Function) and (lines := _length(node)) > MAX_FUNCTION_LINES
+    ]
+    return found
+
+
+def undocumented(path: Path) -> list[str]:
+    """Public classes, functions and methods without a docstring in the module at `path`: one sentence each."""
+    return [
+        f"{path}:{node.lineno}: {node.name} has no docstring"
+        for node in _public(ast.parse(path.read_text()).body)
+        if not ast.get_docstring(node)
+    ]
+
+
+def _public(body: list[ast.stmt]) -> Iterator[ast.ClassDef | Function]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from _public(node.body)
+
+
+def _length(node: Function) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _modules(*folders: Path) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
+def test_everything_is_within_budget() -> None:
+    modules = _modules(*(ROOT / folder for folder in READ_BY_PEOPLE))
+    assert modules
+    assert [sentence for path in modules for sentence in over_budget(path)] == []
+
+
+def test_public_names_are_documented() -> None:
+    modules = _modules(*(ROOT / "src" / "ganger" / room for room in DOCUMENTED_ROOMS))
+    assert [sentence for path in modules for sentence in undocumented(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("long.py", '"""Long."""\n' + "x = 1\n" * MAX_FILE_LINES),
+        ("tall.py", '"""Tall."""\ndef f():\n' + "    x = 1\n" * MAX_FUNCTION_LINES),
+        ("tall_method.py", '"""Tall."""\nclass C:\n  async def f():\n' + "    x = 1\n" * MAX_FUNCTION_LINES),
+        ("utils.py", '"""Named badly."""\n'),
+        ("helpers/__init__.py", '"""Named badly."""\n'),
+        ("untitled.py", "x = 1\n"),
+    ],
+)
+def test_budget_catches(file: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert len(over_budget(path)) == 1
+
+
+def test_budget_lets_the_largest_pass(tmp_path: Path) -> None:
+    path = tmp_path / "largest.py"
+    path.write_text('"""Largest."""\ndef f():\n' + "    x = 1\n" * (MAX_FUNCTION_LINES - 1) + "#\n" * 418 + "#\n")
+    assert over_budget(path) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(): pass",
+        "async def f(): pass",
+        "class C: pass",
+        'class C:\n  """C."""\n  def method(self): pass',
+    ],
+)
+def test_documentation_catches(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "bare.py"
+    path.write_text(text)
+    assert len(undocumented(path)) == 1
+
+
+def test_documentation_leaves_private_names_alone(tmp_path: Path) -> None:
+    path = tmp_path / "private.py"
+    path.write_text("def _f(): pass\nclass _C:\n  def method(self): pass\n")
+    assert undocumented(path) == []
