@@ -1,0 +1,114 @@
+"""The seams of the engine: what a backend must do, what a clock is, what a launcher is told to run.
+
+Filled by `backends.local` and `backends.simulator`; called by `engine.loop` and `engine.service`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ganger.model.decision import Start, Stop
+from ganger.model.event import Event
+from ganger.model.job import Job
+
+Report = Callable[[Event], None]
+"""How a backend says what happened. Safe from any thread; never blocks on a round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlan:
+    """One process: its rank in the gang and the variables only it gets."""
+
+    rank: int
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """What one launcher runs for one generation: `plan-G.json` of docs/decisions/3-foundation.md, field for field."""
+
+    gang: str
+    node: str
+    generation: int
+    directory: str
+    setup: str | None
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    ranks: tuple[RankPlan, ...]
+    checkpoint_directory: str | None = None
+    signal: str | None = None
+    v: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A generation that, by the log, holds nodes. `stopping` is its stop when one was decided."""
+
+    job: Job
+    start: Start
+    stopping: Stop | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line a rank wrote. `stream` is "o" or "e"; `at_ms` is when the launcher read it."""
+
+    at_ms: int
+    generation: int
+    rank: int
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuery:
+    """Which lines: `ranks` None is rank 0 plus every rank's stderr; `generation` None is the newest; `tail` last n lines."""
+
+    job: str
+    ranks: tuple[int, ...] | None = None
+    everything: bool = False
+    generation: int | None = None
+    tail: int | None = None
+
+
+class Backend(Protocol):
+    """A world. It knows no policy; it turns what happens into events and carries decisions out."""
+
+    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+        """Find out what runs. Must report, in this order: what became of each `live` generation so far as known, then
+        `NodesListed`. A live generation that was decided but never begun is begun now; a running one is adopted; one in
+        `stopping` is stopped again (both are idempotent). Returns soon; facts may come later."""
+
+    def start(self, start: Start, job: Job) -> None:
+        """Begin a generation. Returns at once; `Started` or `Failed` follow. Never raises for a world that moved on."""
+
+    def stop(self, stop: Stop, job: Job) -> None:
+        """Stop what is left of a generation. Returns at once; `Cleared` follows for every node it was on. Idempotent."""
+
+    def forget(self, gang: str) -> None:
+        """The gang ended for good: let its launchers go. Its logs stay."""
+
+    def delete(self, gang: str) -> None:
+        """Remove the files of an ended job."""
+
+    def lines(self, query: LogQuery) -> Iterator[LogLine]:
+        """What ranks have written so far, merged by time."""
+
+    def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
+        """Like `lines`, then what comes, over generations, until `ended()`; None now and then while nothing comes."""
+
+    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+        """Every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
+
+    def progress(self, job: str) -> dict[str, Any] | None:
+        """The newest report of rank 0 of the running generation, or None: {"step", "metrics", "t", "phase"}."""
+
+    def close(self) -> None:
+        """Let go of sockets and files. Jobs run on."""
+
+
+class Clock(Protocol):
+    """Time for the loop: never decreasing, never standing still while the world's does not."""
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""

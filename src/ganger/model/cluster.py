@@ -1,0 +1,33 @@
+"""Nodes and what they offer. A node's place in the network is its rack; more levels come with the topology issue.
+
+Called by backends (which list nodes) and by `core.state` (which keeps them as arrays).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NodeState(StrEnum):
+    """Whether a node takes gangs; `core.lifecycle` has the table of what leads where."""
+
+    READY = "ready"
+    CORDONED = "cordoned"
+    LOST = "lost"
+    LOST_CORDONED = "lost_cordoned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One machine, or a virtual node of an embedded server.
+
+    `gpus` counts whole devices, indexed from 0; `gpu_type` is lower-case, empty without GPUs; `address` is where the
+    other nodes reach it.
+    """
+
+    name: str
+    rack: str = ""
+    gpus: int = 0
+    gpu_type: str = ""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    address: str = "127.0.0.1"

@@ -1,0 +1,77 @@
+"""What a round may decide. Made by `core.plan`, recorded by the loop before the world changes, carried out by a backend."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from ganger.model.reason import Reason
+
+
+class Cause(StrEnum):
+    """Why a gang, or one of its ranks, stopped. Stable: these are cause codes of the API."""
+
+    RANK_FAILED = "rank_failed"
+    START_FAILED = "start_failed"
+    PORT_BUSY = "port_busy"
+    LAUNCHER_LOST = "launcher_lost"
+    NODE_LOST = "node_lost"
+    USER = "user"
+    TIME_LIMIT = "time_limit"
+    QUEUE_TIME = "queue_time"
+    PREEMPTED = "preempted"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What a gang has of one node: its ranks there and the indices of its devices."""
+
+    node: str
+    ranks: tuple[int, ...]
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start generation `generation`, whole. `shares` in rank order; ranks meet at `host`:`port`, on the first node."""
+
+    gang: str
+    generation: int
+    shares: tuple[NodeShare, ...]
+    host: str
+    port: int
+    kind: Literal["start"] = field(default="start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop what is left of a generation. `notice_ms` is the time it has to save its work; 0 is at once.
+
+    Generation 0 was never started: the gang ends where it waits.
+    """
+
+    gang: str
+    generation: int
+    cause: Cause
+    notice_ms: int = 0
+    kind: Literal["stop"] = field(default="stop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """A new answer for a class of equal pending gangs (`gang_class` is the class's key as text)."""
+
+    gang_class: str
+    reason: Reason
+    kind: Literal["wait"] = field(default="wait")
+
+
+Decision = Start | Stop | Wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One round. `as_of` is the seq of the last event it was computed from; the loop refuses it if another came since."""
+
+    as_of: int
+    decisions: tuple[Decision, ...] = ()
+    next_wake_ms: int | None = None

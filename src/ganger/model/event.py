@@ -1,0 +1,224 @@
+"""What happened. The log holds these and nothing else; the state of the world is their fold.
+
+Made by backends (facts), by `engine.service` (what people asked for) and by the loop (`Decided`). A fact carries the
+generation it speaks of, so that a late one is told from a current one. Events carry no time: the loop stamps them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause, Plan
+from ganger.model.job import Job
+from ganger.model.queue import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStarted:
+    """A server took over: nothing is planned until its backend has listed what runs."""
+
+    version: str
+    kind: Literal["server_started"] = field(default="server_started")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesListed:
+    """The nodes there are, whole: a node that is not in it is gone. Makes the state ready for planning."""
+
+    nodes: tuple[Node, ...]
+    kind: Literal["nodes_listed"] = field(default="nodes_listed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLost:
+    """A node stopped answering, with everything on it."""
+
+    node: str
+    detail: str = ""
+    kind: Literal["node_lost"] = field(default="node_lost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReturned:
+    """A lost node answers again; nothing of before runs on it."""
+
+    node: str
+    kind: Literal["node_returned"] = field(default="node_returned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCordoned:
+    """A person took a node out of service: what runs there goes on, nothing new starts."""
+
+    node: str
+    by: str = ""
+    why: str = ""
+    kind: Literal["node_cordoned"] = field(default="node_cordoned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUncordoned:
+    """A person put a node back into service."""
+
+    node: str
+    by: str = ""
+    kind: Literal["node_uncordoned"] = field(default="node_uncordoned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSet:
+    """A queue was made or changed."""
+
+    queue: Queue
+    by: str = ""
+    kind: Literal["queue_set"] = field(default="queue_set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDeleted:
+    """An empty queue was taken away."""
+
+    queue: str
+    by: str = ""
+    kind: Literal["queue_deleted"] = field(default="queue_deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A job was accepted and waits."""
+
+    job: Job
+    kind: Literal["submitted"] = field(default="submitted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """Somebody asked for a job to end."""
+
+    gang: str
+    by: str = ""
+    kind: Literal["stop_requested"] = field(default="stop_requested")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """An ended job was taken out of the listings."""
+
+    gang: str
+    by: str = ""
+    kind: Literal["deleted"] = field(default="deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A round's plan, recorded before the world changes. `policy` and `version` say by which code."""
+
+    plan: Plan
+    policy: str
+    version: str
+    kind: Literal["decided"] = field(default="decided")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Every rank on these nodes runs."""
+
+    gang: str
+    generation: int
+    nodes: tuple[str, ...]
+    kind: Literal["started"] = field(default="started")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """The gang's slowest rank has finished `step`. The first of a generation at once, then at most every 10 s."""
+
+    gang: str
+    generation: int
+    step: int
+    kind: Literal["progressed"] = field(default="progressed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """A checkpoint of `step` became visible, complete."""
+
+    gang: str
+    generation: int
+    step: int
+    kind: Literal["checkpointed"] = field(default="checkpointed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Every rank on these nodes exited with 0."""
+
+    gang: str
+    generation: int
+    nodes: tuple[str, ...]
+    kind: Literal["finished"] = field(default="finished")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The first thing that went wrong on a node. `rank` None: before any rank, or the launcher itself.
+
+    exit_code and signal as the operating system gave them (exactly one set for a rank that died); `detail` is one
+    sentence; `tail` the last lines the rank wrote.
+    """
+
+    gang: str
+    generation: int
+    node: str
+    cause: Cause
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    tail: tuple[str, ...] = ()
+    kind: Literal["failed"] = field(default="failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """Nothing of this generation is left on these nodes."""
+
+    gang: str
+    generation: int
+    nodes: tuple[str, ...]
+    kind: Literal["cleared"] = field(default="cleared")
+
+
+Event = (
+    ServerStarted
+    | NodesListed
+    | NodeLost
+    | NodeReturned
+    | NodeCordoned
+    | NodeUncordoned
+    | QueueSet
+    | QueueDeleted
+    | Submitted
+    | StopRequested
+    | Deleted
+    | Decided
+    | Started
+    | Progressed
+    | Checkpointed
+    | Finished
+    | Failed
+    | Cleared
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """An event as the log has it: numbered from 1 without a gap, at a time that never decreases.
+
+    `closes` marks the last event of a batch: a round was planned after it, at its time.
+    """
+
+    seq: int
+    at_ms: int
+    event: Event
+    closes: bool = True

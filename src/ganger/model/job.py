@@ -1,0 +1,172 @@
+"""What a user asks for (JobSpec), what the server makes of it (Job), and the states it passes through.
+
+Every field of a spec carries, in its metadata, the key the user writes when it differs, the form its text takes
+(`engine.spec` has one parser per form) and one sentence of documentation. Validation, the JSON Schema and, later,
+the CRD schema are derived from these classes, so a field is described once.
+Terms follow Slurm, torch and Kubernetes: nodes, nproc_per_node, queue, priority.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
+"""Names for common priorities; any integer from -1000 to 1000 is legal."""
+
+
+def _spec(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
+    """A dataclass field of the spec. `form` names the parser in `engine.spec`; `key` is what the user writes."""
+    metadata = {"doc": doc, "form": form, "key": key}
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    if default is ...:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+class GangState(StrEnum):
+    """Where a gang is in its life; `core.lifecycle` has the table of what leads where."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    RUNNING = "running"
+    REQUEUEING = "requeueing"
+    FAILING = "failing"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+ENDED: Final = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)
+"""States that nothing leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRequest:
+    """GPUs wanted on each node. `type` is compared without regard to case; None takes any."""
+
+    count: int = 0
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one node of the gang needs. Unset CPU means one CPU for each process."""
+
+    gpu: GpuRequest = _spec("GPUs per node: 8, or H100:8 to name the type", form="gpu", factory=GpuRequest)
+    cpu_milli: int | None = _spec("CPUs per node: 4, 0.5 or 500m", form="cpu", key="cpu", default=None)
+    memory_bytes: int = _spec("memory per node: 64Gi", form="bytes", key="memory", default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Where a job keeps its progress and how it is asked to save it."""
+
+    dir: str = _spec(
+        "directory of the checkpoints, relative to the job's directory", form="path", default="checkpoints"
+    )
+    every_ms: int | None = _spec(
+        "how often should_checkpoint() turns true: 30m", form="duration", key="every", default=None
+    )
+    signal: str | None = _spec("signal sent with a notice, for scripts that wait for one", form="signal", default=None)
+    grace_ms: int = _spec("time to save before the job is stopped", form="duration", key="grace", default=30_000)
+    resume: str = _spec("auto: start from the newest valid checkpoint; never: from the beginning", default="auto")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often a failing job is started again. An attempt that saved a new checkpoint spends nothing."""
+
+    max: int | None = _spec(
+        "attempts without progress that are forgiven; unset: 3, but 0 when a rank exits by itself before its first step",
+        default=None,
+    )
+    backoff_first_ms: int = 1_000
+    backoff_max_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When ganger ends a job by itself."""
+
+    time_ms: int | None = _spec(
+        "time the job may hold its nodes, over all attempts", form="duration", key="time", default=None
+    )
+    queue_time_ms: int | None = _spec("time it may wait; then it ends", form="duration", key="queue_time", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One job as the user describes it, after parsing. `run` is a shell line, or a tuple of arguments run as they are."""
+
+    name: str = _spec("a label; the id is the name and a suffix", form="name", default="job")
+    queue: str = _spec("the queue it waits in", form="name", default="default")
+    priority: int = _spec("low, normal, high, or an integer from -1000 to 1000", form="priority", default=0)
+    framework: str = _spec("plain or torch: which variables each process gets", default="plain")
+    nodes: int = _spec("nodes the gang needs, all or none", form="count", default=1)
+    nproc_per_node: int | None = _spec(
+        "processes on each node; auto: one for each GPU, or 1", form="nproc", default=None
+    )
+    resources: Resources = _spec("what each node of the gang needs", factory=Resources)
+    code: str | None = _spec("a directory to copy at submission; unset: run in place", form="path", default=None)
+    setup: str | None = _spec("shell line run once on each node before the processes start", default=None)
+    run: str | tuple[str, ...] = _spec("the command of every process", form="command")
+    env: dict[str, str] = _spec("environment variables of every process", form="env", factory=dict)
+    checkpoint: Checkpoint | None = _spec("how progress is kept", default=None)
+    retry: Retry = _spec("what happens when it fails", factory=Retry)
+    limits: Limits = _spec("when it is ended", factory=Limits)
+
+    @property
+    def processes_per_node(self) -> int:
+        """Processes on each node, with `auto` resolved: one for each GPU asked for, or one."""
+        return self.nproc_per_node or self.resources.gpu.count or 1
+
+    @property
+    def shape(self) -> "Shape":
+        """What the scheduler needs to know of the job's size."""
+        asked = self.resources
+        return Shape(
+            nodes=self.nodes,
+            gpus=asked.gpu.count,
+            gpu_type=asked.gpu.type.lower() if asked.gpu.type else None,
+            cpu_milli=asked.cpu_milli if asked.cpu_milli is not None else 1000 * self.processes_per_node,
+            memory_bytes=asked.memory_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """The size of a gang: `nodes` times the same need. GPUs are whole devices; a lower-case type, None for any."""
+
+    nodes: int
+    gpus: int = 0
+    gpu_type: str | None = None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def __str__(self) -> str:
+        """`2x8 h100`, `1x0`: nodes, GPUs on each, type."""
+        return f"{self.nodes}x{self.gpus}" + (f" {self.gpu_type}" if self.gpu_type else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a job came from: enough to run it as its owner would have, and to say later what was run."""
+
+    directory: str
+    environment: dict[str, str] = field(default_factory=dict)
+    git_commit: str | None = None
+    git_dirty: bool = False
+    code_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A spec that was accepted: with its id, its owner and where it came from. `request_id` makes a repeat harmless."""
+
+    id: str
+    user: str
+    spec: JobSpec
+    origin: Origin
+    request_id: str = ""

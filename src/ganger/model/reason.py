@@ -1,0 +1,117 @@
+"""Why a gang waits: a reason with numbers, the sentence it makes, and what to do about it.
+
+Made by `core` for every waiting gang; shown unchanged by CLI, REST and, later, portal and metrics. Text is never
+compared: code compares `Why`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ganger.model.units import format_bytes, format_cpu, format_duration
+
+
+class Why(StrEnum):
+    """The constraint that binds. Stable: these are reason codes of the API."""
+
+    NO_CAPACITY = "no_capacity"
+    NO_NODE = "no_node"
+    OVER_QUOTA = "over_quota"
+    USER_GPUS = "user_gpus"
+    USER_TIME = "user_time"
+    USER_NODE_TIME = "user_node_time"
+    HELD = "held"
+    BACKOFF = "backoff"
+    STOPPING_OTHERS = "stopping_others"
+    NOT_LISTED = "not_listed"
+
+
+REMEDY: dict[Why, str] = {
+    Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start now",
+    Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
+    Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: `ganger queue set {queue} --{resource} N`",
+    Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
+    Why.USER_TIME: "submit with a shorter --time",
+    Why.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
+    Why.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
+    Why.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
+    Why.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
+    Why.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpus, cpu_milli, memory_bytes, node_ms).
+
+    have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
+    in; holders: gangs that hold what is missing, the first to end first; until_ms: when it is expected to be there,
+    None when nothing tells.
+    """
+
+    why: Why
+    resource: str = ""
+    need: int = 0
+    have: int = 0
+    limit: int | None = None
+    scope: str = ""
+    holders: tuple[str, ...] = ()
+    until_ms: int | None = None
+
+
+def sentence(reason: Reason) -> str:
+    """The reason in words, with its numbers; no time of day, so that it is the same on every face."""
+    need, have = _amount(reason.resource, reason.need), _amount(reason.resource, reason.have)
+    limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
+    held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
+    match reason.why:
+        case Why.NO_CAPACITY:
+            return f"waiting for {need}{_of(reason.scope)}: {have} free now{held}"
+        case Why.NO_NODE:
+            return f"needs {need}{_of(reason.scope)}: only {have} in the cluster could hold it, whoever else stopped"
+        case Why.OVER_QUOTA:
+            return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
+        case Why.USER_GPUS:
+            return f"you may hold {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
+        case Why.USER_TIME:
+            return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} asked"
+        case Why.USER_NODE_TIME:
+            return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
+        case Why.HELD:
+            return (
+                f"nodes are held for {_listed(reason.holders)}, which has waited longer than the starvation threshold"
+            )
+        case Why.BACKOFF:
+            return f"starts again after a pause: {reason.need} attempt(s) failed without progress"
+        case Why.STOPPING_OTHERS:
+            return f"waiting for {_listed(reason.holders)} to stop and give way"
+        case Why.NOT_LISTED:
+            return "the server has not yet heard from every node what runs there"
+
+
+def _amount(resource: str, value: int) -> str:
+    """An amount with its unit, as a person says it."""
+    match resource:
+        case "cpu_milli":
+            return f"{format_cpu(value)} CPUs"
+        case "memory_bytes":
+            return f"{format_bytes(value)} memory"
+        case "gpus":
+            return f"{value} GPU" if value == 1 else f"{value} GPUs"
+        case "nodes":
+            return f"{value} node" if value == 1 else f"{value} nodes"
+        case "node_ms":
+            return f"{value / 3_600_000:g} node-hours"
+        case "time_ms":
+            return format_duration(value)
+        case _:
+            return str(value)
+
+
+def _of(scope: str) -> str:
+    return f" with {scope}" if scope else ""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """The first three names, and how many more."""
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

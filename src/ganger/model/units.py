@@ -1,0 +1,85 @@
+"""Text to integers and back: durations in milliseconds, sizes in bytes, CPUs in thousandths.
+
+Called by `engine.spec` when it reads a job, by the faces when they print one. Forms follow Kubernetes and Slurm
+usage: `90s`, `1h30m`, `512Mi`, `1.5Gi`, `2` or `500m` CPUs.
+"""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+SECOND_MS: Final = 1000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+KIB_BYTES: Final = 1024
+MIB_BYTES: Final = 1024 * KIB_BYTES
+GIB_BYTES: Final = 1024 * MIB_BYTES
+
+_DURATION_MS: Final = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+_SIZE_BYTES: Final = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": KIB_BYTES,
+    "Mi": MIB_BYTES,
+    "Gi": GIB_BYTES,
+    "Ti": 1024 * GIB_BYTES,
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?B?")
+_CPU = re.compile(r"(\d+)m|(\d+(?:\.\d+)?)")
+
+
+def parse_duration_ms(text: str | int | float) -> int:
+    """Milliseconds from `90s`, `1h30m`, `250ms`, or a bare number of seconds. ValueError says what is legal."""
+    if isinstance(text, int | float) or re.fullmatch(r"\d+(\.\d+)?", text.strip()):
+        return int(Fraction(str(text)) * SECOND_MS)
+    parts = _DURATION.findall(text.strip())
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 1h30m, 2d, or a number of seconds")
+    return int(sum(Fraction(number) * _DURATION_MS[unit] for number, unit in parts))
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from `512Mi`, `1.5Gi`, `2G`, or a bare number of bytes. ValueError says what is legal."""
+    match = _SIZE.fullmatch(str(text).strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a size: write 512Mi, 1.5Gi, 2G, or a number of bytes")
+    return int(Fraction(match[1]) * _SIZE_BYTES[match[2] or ""])
+
+
+def parse_cpu_milli(text: str | int | float) -> int:
+    """Thousandths of a CPU from `2`, `0.5` or `500m`. ValueError says what is legal."""
+    match = _CPU.fullmatch(str(text).strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a number of CPUs: write 2, 0.5 or 500m")
+    return int(match[1]) if match[1] else int(Fraction(match[2]) * 1000)
+
+
+def format_duration(duration_ms: int) -> str:
+    """The two largest units of a duration: `1h 05m`, `12m 03s`, `4.2s`, `250ms`."""
+    if duration_ms < SECOND_MS:
+        return f"{duration_ms}ms"
+    if duration_ms < MINUTE_MS:
+        return f"{duration_ms / SECOND_MS:.1f}s"
+    if duration_ms < HOUR_MS:
+        return f"{duration_ms // MINUTE_MS}m {duration_ms % MINUTE_MS // SECOND_MS:02d}s"
+    if duration_ms < DAY_MS:
+        return f"{duration_ms // HOUR_MS}h {duration_ms % HOUR_MS // MINUTE_MS:02d}m"
+    return f"{duration_ms // DAY_MS}d {duration_ms % DAY_MS // HOUR_MS:02d}h"
+
+
+def format_bytes(size_bytes: int) -> str:
+    """A size in the largest binary unit that leaves at least one: `1.5Gi`, `512Mi`, `17`."""
+    for unit in ("Ti", "Gi", "Mi", "Ki"):
+        if size_bytes >= _SIZE_BYTES[unit]:
+            return f"{size_bytes / _SIZE_BYTES[unit]:.1f}".removesuffix(".0") + unit
+    return str(size_bytes)
+
+
+def format_cpu(cpu_milli: int) -> str:
+    """CPUs as a person writes them: `2`, `0.5`."""
+    return f"{cpu_milli / 1000:g}"

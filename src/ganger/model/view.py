@@ -1,0 +1,194 @@
+"""What faces show: one class for each answer of the service, so that CLI, REST, SDK and portal print the same figures.
+
+Made by `engine.service`; serialised by REST as it stands (durations in ms, sizes in bytes, times in Unix ms).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ganger.model.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonView:
+    """Why a job waits. `sentence` is the same on every face; `remedy` is what to type or expect."""
+
+    code: str
+    sentence: str
+    remedy: str
+    holders: tuple[str, ...] = ()
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Where a job's time went, in ms; the parts add up to `total_ms` (wall time since submission, until it ended).
+
+    queued: before the first start was decided; starting: from there to the first step (or to running, where no steps
+    are reported); productive: steps that were kept; lost: work after the newest checkpoint, done again; recovery: from a
+    failure to the first step of the next attempt, waiting included.
+    """
+
+    queued_ms: int = 0
+    starting_ms: int = 0
+    productive_ms: int = 0
+    lost_ms: int = 0
+    recovery_ms: int = 0
+    total_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One generation: when, where, how it ended. `outcome` is running, finished, failed or stopped."""
+
+    generation: int
+    started_ms: int | None
+    ended_ms: int | None
+    outcome: str
+    nodes: tuple[str, ...]
+    sentence: str = ""
+    resumed_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job in a listing."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    priority: int
+    state: str
+    shape: str
+    submitted_ms: int
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    generation: int = 0
+    exit_code: int | None = None
+    sentence: str = ""
+    """Why it waits, or how it ended: one line."""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job in full."""
+
+    row: JobRow
+    spec: JobSpec
+    directory: str
+    git_commit: str | None
+    git_dirty: bool
+    attempts: tuple[AttemptView, ...]
+    ledger: Ledger
+    checkpoint_step: int | None = None
+    progress: dict[str, Any] | None = None
+    """Newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}."""
+    reason: ReasonView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something that would let a waiting job start now, checked by the scheduler itself."""
+
+    say: str
+    flags: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything about a job's wait, or one sentence about its state when it does not wait.
+
+    position is 1-based among `waiting` jobs of its queue, in the order they are tried; earliest_ms is when it is
+    expected at the latest by the limits of what runs (None: some holder has no limit); changes may be empty.
+    """
+
+    job: str
+    state: str
+    sentence: str
+    reason: ReasonView | None = None
+    position: int | None = None
+    waiting: int | None = None
+    waited_ms: int | None = None
+    earliest_ms: int | None = None
+    where: tuple[str, ...] = ()
+    """One line a rack: who holds what there."""
+    quota: str = ""
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What would happen if the job were submitted now: placed on `nodes`, or waiting for `reason`."""
+
+    spec: JobSpec
+    shape: str
+    starts_now: bool
+    nodes: tuple[str, ...] = ()
+    reason: ReasonView | None = None
+    earliest_ms: int | None = None
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    """What ganger adds to rank 0's environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """A queue with what it may use and what it uses. None is no limit; amounts are {"gpus", "cpu_milli", "memory_bytes"}."""
+
+    name: str
+    parent: str | None
+    nominal: dict[str, int | None]
+    borrowing: dict[str, int | None]
+    lending: dict[str, int | None]
+    used: dict[str, int]
+    available: dict[str, int | None]
+    user_limits: dict[str, int | None]
+    pending: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node with what it has and what is free."""
+
+    name: str
+    rack: str
+    state: str
+    gpu_type: str
+    gpus: int
+    gpus_free: int
+    cpu_milli: int
+    cpu_free_milli: int
+    memory_bytes: int
+    memory_free_bytes: int
+    gangs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """One row of the log with a sentence a person reads. `data` is the event as the log has it."""
+
+    seq: int
+    at_ms: int
+    kind: str
+    job: str | None
+    sentence: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerView:
+    """The server itself. `health` is ok, or a sentence that says what is wrong (a full disk, a clock that jumped)."""
+
+    version: str
+    pid: int
+    home: str
+    seq: int
+    policy: str
+    started_ms: int
+    health: str
+    pending: int
+    running: int
+    nodes: int
