@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# install.sh ENVIRONMENT LOCK: makes a virtual environment with exactly what LOCK says, and this checkout in it.
+# install.sh ENVIRONMENT LOCK: brings a virtual environment to what LOCK says, with this checkout in it.
 #
-# Run by the Makefile from the root of the checkout. uv installs, because it is several times faster;
-# where it cannot be had, pip does the same from the same hashes.
+# Run by the Makefile from the root of the checkout; an environment that is in use survives it. uv installs,
+# because it is several times faster; where it cannot be had, pip does the same from the same hashes.
 set -euo pipefail
 environment=$1
 lock=$2
@@ -11,7 +11,7 @@ lock=$2
     echo "ganger needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3 ..." >&2
     exit 1
 }
-"${PYTHON:-python3}" -m venv --clear "$environment"
+"${PYTHON:-python3}" -m venv "$environment"
 python="$environment/bin/python"
 
 if "$python" -m pip install --quiet --require-hashes --only-binary :all: -r requirements/uv.txt; then
