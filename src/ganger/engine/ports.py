@@ -4,6 +4,7 @@ Filled by `backends.local` and `backends.simulator`; called by `engine.loop` and
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,8 +12,9 @@ from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
 
-Report = Callable[[Event], None]
-"""How a backend says what happened. Safe from any thread; never blocks on a round."""
+Report = Callable[[Event], Future[None]]
+"""How a backend says what happened. Safe from any thread; never blocks on a round. The future is done when the event is
+in the log or was dropped as stale, and has an exception when it was lost: a backend that can hear of it again, does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,8 @@ class Node:
     """One machine, or a virtual node of an embedded server.
 
     `gpus` counts whole devices, indexed from 0; `gpu_type` is lower-case, empty without GPUs; `address` is where the
-    other nodes reach it.
+    other nodes reach it. `device_ids` are the driver's numbers of the devices, in their order; empty where GPUs are
+    only slots.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Node:
     cpu_milli: int = 0
     memory_bytes: int = 0
     address: str = "127.0.0.1"
+    device_ids: tuple[int, ...] = ()
