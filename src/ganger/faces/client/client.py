@@ -1,0 +1,284 @@
+"""The client: one method for each thing the REST interface can do. Gives what the server sent, as plain dicts.
+
+Used by `faces.cli`. The classes that the dicts mirror are in `model.view`; errors are `ClientError`.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ganger import __version__
+from ganger.faces.client import spawn
+from ganger.faces.client.wire import ClientError, exchange, unreachable
+from ganger.settings import Home
+
+__all__ = ["Client", "ClientError"]
+
+Record = dict[str, Any]
+"""One JSON object; `model.view` has its class."""
+
+ANSWER_S: Final = 60.0
+"""How long a plain request may take."""
+SUBMIT_S: Final = 600.0
+"""How long a submission may take: the code directory is copied first."""
+GONE_S: Final = 20.0
+"""How long a reader that follows waits for a server that restarts."""
+ENDED: Final = ("succeeded", "failed", "stopped")
+
+
+class Client:
+    """Talks to the server of one state directory. Every request is a connection of its own: safe from any thread."""
+
+    def __init__(self, home: Home) -> None:
+        """Reach for nothing yet."""
+        self.home = home
+        self._socket = home.socket("server")
+
+    def connect(self, *, start: bool = True) -> "Client":
+        """Find the server; start one if there is none and `start`; restart one that is older than this client."""
+        serving = spawn.serving(self.home)
+        if serving is None:
+            if not start:
+                raise unreachable(f"no server runs for {self.home.path}", "ganger server start")
+            serving = spawn.start(self.home)
+        self._socket = serving.socket
+        if start and _older(serving.version, __version__):
+            self.restart()
+        return self
+
+    # -- the server ---------------------------------------------------------------------------------------------------
+
+    def server(self) -> Record:
+        """The server itself: version, pid, seq, policy, health, how much runs."""
+        return self._record("GET", "/server")
+
+    def shutdown(self) -> None:
+        """End the server; jobs run on. Returns when it is gone."""
+        self._ask("POST", "/server/stop")
+        spawn.await_gone(self.home)
+
+    def restart(self) -> Record:
+        """Let the server run itself anew with this interpreter; jobs run on. Gives the new one's `server()`."""
+        before = self.server()["started_ms"]
+        self._ask("POST", "/server/restart", {"python": sys.executable})
+        deadline = time.monotonic() + GONE_S
+        while time.monotonic() < deadline:
+            try:
+                if (now := self._reach().server())["started_ms"] != before:
+                    return now
+            except ClientError:
+                pass
+            time.sleep(0.02)
+        said = spawn.last_words(self.home)
+        raise unreachable(f"the server did not come back within {GONE_S:g} s; its last words:\n{said}", "ganger doctor")
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    def jobs(
+        self, *, state: str | None = None, all: bool = False, limit: int = 50, cursor: str | None = None
+    ) -> Record:
+        """A page of jobs, newest first: {"items", "next"}. `next` is the cursor of the following page, or None.
+
+        Without `state` or `all`: those that live, and the newest ended ones, together `limit`.
+        """
+        return self._record("GET", "/jobs", state=state, all=all or None, limit=limit, cursor=cursor)
+
+    def submit(self, request: Record) -> Record:
+        """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job."""
+        return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S)
+
+    def dry_run(self, request: Record) -> Record:
+        """What `submit` of the same request would do now; nothing changes."""
+        return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S, dryRun=True)
+
+    def job(self, id: str) -> Record:
+        """A job in full, by id, or the newest of that name."""
+        return self._record("GET", f"/jobs/{_quoted(id)}")
+
+    def stop(self, id: str) -> Record:
+        """Ask for a job to end; gives the job as it is then."""
+        return self._record("POST", f"/jobs/{_quoted(id)}/stop")
+
+    def delete(self, id: str) -> None:
+        """Take an ended job out of the listings, and its files off the disk."""
+        self._ask("DELETE", f"/jobs/{_quoted(id)}")
+
+    def explain(self, id: str) -> Record:
+        """Why a job waits, until when at the latest, and what would start it now."""
+        return self._record("GET", f"/jobs/{_quoted(id)}/explain")
+
+    def metrics(self, id: str) -> Iterator[Record]:
+        """Every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
+        with exchange(self._socket, "GET", f"/jobs/{_quoted(id)}/metrics", timeout_s=ANSWER_S) as answer:
+            for line in answer.lines():
+                yield json.loads(line)
+
+    def logs(self, id: str, *, follow: bool = False, rank: str | None = None, **query: int | None) -> Iterator[Record]:
+        """Lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
+
+        rank: "0,2-3" or "all"; unset: rank 0 plus every rank's stderr. query: `attempt`, a generation, and `tail`, how
+        many of the last lines. A follower ends with the job and outlives a restart of the server.
+        """
+        seen = _Seen()
+        while True:
+            try:
+                target = f"/jobs/{_quoted(id)}/logs" + _query({"follow": follow or None, "rank": rank, **query})
+                with exchange(self._socket, "GET", target, timeout_s=None if follow else ANSWER_S) as answer:
+                    for line in answer.lines():
+                        if line and seen.is_new(record := json.loads(line)):
+                            yield record
+                return
+            except ClientError as error:
+                if not follow or error.code != "unreachable" or not self._came_back():
+                    raise
+                seen.resume()
+                query["tail"] = None
+
+    def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
+        """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        seq = self.server()["seq"]
+        job = self.job(id)
+        events = self.stream(seq, deadline)
+        try:
+            while job["row"]["state"] not in ENDED:
+                if next(events)["job"] in (None, job["row"]["id"]):
+                    job = self.job(job["row"]["id"])
+        except ClientError as error:
+            if error.code != "timeout":
+                raise
+            return None
+        return job
+
+    # -- queues and nodes ---------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[Record]:
+        """Every queue with what it may use and what it uses, parents first."""
+        items: list[Record] = self._ask("GET", "/queues")["items"]
+        return items
+
+    def queue(self, name: str) -> Record:
+        """One queue."""
+        return self._record("GET", f"/queues/{_quoted(name)}")
+
+    def set_queue(self, name: str, queue: Mapping[str, Any]) -> Record:
+        """Make a queue, or replace one: {"parent", "nominal", "borrowing", "lending", "user_limits"}, all optional."""
+        return self._record("PUT", f"/queues/{_quoted(name)}", dict(queue))
+
+    def delete_queue(self, name: str) -> None:
+        """Take an empty queue away."""
+        self._ask("DELETE", f"/queues/{_quoted(name)}")
+
+    def nodes(self) -> list[Record]:
+        """Every node with what it has and what is free, in topology order."""
+        items: list[Record] = self._ask("GET", "/nodes")["items"]
+        return items
+
+    def cordon(self, name: str, *, cordoned: bool, why: str = "") -> Record:
+        """Take a node out of service, or put it back; gives the node. What runs there goes on."""
+        return self._record("PATCH", f"/nodes/{_quoted(name)}", {"cordoned": cordoned, "why": why})
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def events(self, *, after: int = 0, gang: str | None = None, limit: int = 1000) -> Record:
+        """A page of the event log, oldest first: {"items", "next"}; `next` is the seq to go on after, or None."""
+        return self._record("GET", "/events", after=after, gang=gang, limit=limit)
+
+    def job_events(self, id: str) -> list[Record]:
+        """Every event of one job, by id or name, oldest first."""
+        items: list[Record] = self._ask("GET", f"/jobs/{_quoted(id)}/events")["items"]
+        return items
+
+    def stream(self, after: int, deadline: float | None = None) -> Iterator[Record]:
+        """Every event after `after` as it comes, over restarts of the server. ClientError `timeout` at the deadline, on
+        the clock of time.monotonic."""
+        while True:
+            try:
+                with exchange(self._socket, "GET", f"/stream?after={after}", timeout_s=ANSWER_S) as answer:
+                    for line in answer.lines(deadline):
+                        if line.startswith(b"data: "):
+                            event = json.loads(line[6:])
+                            after = event["seq"]
+                            yield event
+                raise unreachable("the server ended the stream")
+            except ClientError as error:
+                if error.code != "unreachable" or not self._came_back():
+                    raise
+
+    # -- the wire -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Any:
+        with exchange(self._socket, method, target + _query(query), body, timeout_s) as answer:
+            content = answer.read()
+        return json.loads(content) if content else None
+
+    def _record(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Record:
+        record: Record = self._ask(method, target, body, timeout_s, **query)
+        return record
+
+    def _reach(self) -> "Client":
+        if serving := spawn.serving(self.home):
+            self._socket = serving.socket
+        return self
+
+    def _came_back(self) -> bool:
+        """Wait for a server that restarts. One that was stopped is not started again by a reader."""
+        deadline = time.monotonic() + GONE_S
+        while time.monotonic() < deadline:
+            if serving := spawn.serving(self.home):
+                self._socket = serving.socket
+                return True
+            if not spawn.lives(self.home):
+                return False
+            time.sleep(0.05)
+        return False
+
+
+class _Seen:
+    """Which lines a follower already gave, so that a new connection does not repeat them: within a rank's stream lines
+    come in order of time, so the last time and how many lines had it are enough."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, int, str], tuple[int, int]] = {}
+        self._before: dict[tuple[int, int, str], tuple[int, int]] = {}
+
+    def resume(self) -> None:
+        """The lines come again from the beginning."""
+        for source, mark in self._last.items():
+            self._before[source] = max(mark, self._before.get(source, mark))
+        self._last = {}
+
+    def is_new(self, line: Record) -> bool:
+        """Whether the line was not given before."""
+        source, at_ms = (line["generation"], line["rank"], line["stream"]), line["t"]
+        last_ms, same = self._last.get(source, (0, 0))
+        self._last[source] = mark = (at_ms, same + 1 if at_ms == last_ms else 1)
+        return mark > self._before.get(source, (0, 0))
+
+
+def _older(running: str, mine: str) -> bool:
+    """Whether a version is older than another: compared by their numbers."""
+    return _numbers(running) < _numbers(mine)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    import re
+
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _quoted(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    from urllib.parse import urlencode
+
+    given = {
+        name: str(value).lower() if value is True else value for name, value in values.items() if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""

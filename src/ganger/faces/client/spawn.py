@@ -1,0 +1,141 @@
+"""Finds the server of a state directory, and starts one when there is none. Called by `client`.
+
+However many clients start at once, one server comes up: they take turns by a lock, and the server holds its own.
+"""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from ganger import __version__
+from ganger.faces.client.wire import listens, unreachable
+from ganger.settings import BadHome, Home, make_private
+
+START_S: Final = 20.0
+"""How long a server may take until it answers."""
+POLL_S: Final = 0.01
+LAST_WORDS: Final = 8
+"""Lines of the server's log that are shown when it did not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where a server listens, and its version."""
+
+    socket: Path
+    version: str
+
+
+def serving(home: Home) -> Serving | None:
+    """The server that answers for this state directory, or None."""
+    found = Serving(home.socket("server"), __version__)
+    try:
+        record = json.loads(home.server_file.read_text())
+        found = Serving(Path(record["socket"]), str(record["version"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        # No such file, or one that is half gone: the socket itself tells.
+        pass
+    return found if listens(found.socket) else None
+
+
+def lives(home: Home) -> bool:
+    """Whether some server holds the state directory, even if it does not answer yet."""
+    try:
+        with home.server_lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def start(home: Home) -> Serving:
+    """Start a server, or wait for one that is being started; gives it when it answers. ClientError says why not."""
+    try:
+        make_private(home.path)
+    except BadHome as error:
+        raise unreachable(str(error), "ganger doctor") from None
+    deadline = time.monotonic() + START_S
+    with _log(home) as log, _log(home) as turn:
+        child: int | None = None
+        while time.monotonic() < deadline:
+            if found := serving(home):
+                return found
+            if child is None and not lives(home) and _my_turn(turn):
+                child = _spawn(home, log)
+            elif child is not None and (code := _exit_code(child)) is not None:
+                if not lives(home):
+                    raise _did_not_start(home, f"it exited with {code}")
+                child = None
+            time.sleep(POLL_S)
+    raise _did_not_start(home, f"it did not answer within {START_S:g} s")
+
+
+def await_gone(home: Home) -> None:
+    """Wait until no server holds the state directory."""
+    deadline = time.monotonic() + START_S
+    while lives(home):
+        if time.monotonic() > deadline:
+            raise unreachable(f"the server of {home.path} does not end", "ganger doctor")
+        time.sleep(POLL_S)
+
+
+def last_words(home: Home) -> str:
+    """The last lines of the server's log."""
+    try:
+        with home.server_log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+            said = log.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"(no log at {home.server_log}: {error.strerror})"
+    return "\n".join(f"  {line}" for line in said[-LAST_WORDS:])
+
+
+@contextmanager
+def _log(home: Home) -> Iterator[IO[bytes]]:
+    try:
+        log = os.fdopen(os.open(home.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0)
+    except OSError as error:
+        raise unreachable(f"cannot write {home.server_log}: {error.strerror}", "ganger doctor") from None
+    with log:
+        yield log
+
+
+def _my_turn(turn: IO[bytes]) -> bool:
+    """Whether this client is the one that starts the server. The turn ends when the file is closed."""
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _spawn(home: Home, log: IO[bytes]) -> int:
+    """Pid of a server in a session of its own, so that it outlives the terminal. -P: it imports nothing from where it
+    happens to start."""
+    argv = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(home.path)]
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
+        (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+    ]
+    return os.posix_spawn(sys.executable, argv, os.environ, file_actions=files, setsid=True)
+
+
+def _exit_code(child: int) -> int | None:
+    """How the child ended, or None while it runs."""
+    pid, status = os.waitpid(child, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if pid else None
+
+
+def _did_not_start(home: Home, how: str) -> Exception:
+    said = last_words(home)
+    return unreachable(f"the server of {home.path} did not start: {how}. Its log ends with\n{said}", "ganger doctor")

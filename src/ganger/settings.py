@@ -1,0 +1,110 @@
+"""Where ganger keeps its state and what it takes from its surroundings: the only reader of environment variables.
+
+Called by `wiring` and by every face that a person starts. Standard library only and cheap to import: the command line
+reads it before it prints a line.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOCKET_PATH_BYTES: Final = 107
+"""The longest path of a unix socket on Linux: sun_path of unix(7), less the terminating zero."""
+
+_TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
+_TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
+
+
+class BadHome(Exception):
+    """The state directory cannot be used as it is; the text says why and what to type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory of one user's server, and the files in it (docs/decisions/3-foundation.md)."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        """The event log and its projections."""
+        return self.path / "ganger.db"
+
+    @property
+    def server_lock(self) -> Path:
+        """Locked by the one server as long as it lives."""
+        return self.path / "server.lock"
+
+    @property
+    def server_log(self) -> Path:
+        """What the server prints."""
+        return self.path / "server.log"
+
+    @property
+    def server_file(self) -> Path:
+        """Who serves and where: JSON, present while a server runs."""
+        return self.path / "server.json"
+
+    @property
+    def topology(self) -> Path:
+        """The virtual nodes to show, if the user gave any."""
+        return self.path / "topology.yaml"
+
+    @property
+    def code(self) -> Path:
+        """Snapshots of `code:` directories, by content."""
+        return self.path / "code"
+
+    @property
+    def jobs(self) -> Path:
+        """One directory a job."""
+        return self.path / "jobs"
+
+    def socket(self, name: str) -> Path:
+        """Where the socket `name` belongs: in the state directory, or, when that path is too long for a socket, in a
+        private directory of this user under /tmp. XDG_RUNTIME_DIR will not do: it goes when the user logs out."""
+        path = self.path / f"{name}.sock"
+        if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+            return path
+        import hashlib
+
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+        return Path(f"/tmp/ganger-{os.getuid()}") / f"{digest}-{name}.sock"  # noqa: S108 - made 0700 and checked by make_private
+
+
+def home(environ: Mapping[str, str]) -> Home:
+    """The state directory by `environ`: GANGER_HOME, else ganger in XDG_STATE_HOME, else ~/.local/state/ganger."""
+    if given := environ.get("GANGER_HOME"):
+        return Home(Path(given).expanduser().absolute())
+    state = environ.get("XDG_STATE_HOME")
+    base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return Home(base / "ganger")
+
+
+def make_private(directory: Path) -> None:
+    """Make `directory` with mode 0700, or see that it is one. BadHome when others could read or change its files."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not any(directory.iterdir()):
+            directory.chmod(0o700)
+        owners = {directory.lstat().st_uid, directory.stat().st_uid}
+        mode = directory.stat().st_mode
+    except OSError as error:
+        raise BadHome(f"cannot use {directory}: {error.strerror}; set GANGER_HOME to a directory of yours") from None
+    if owners != {os.getuid()}:
+        raise BadHome(f"{directory} belongs to another user; set GANGER_HOME to a directory of yours")
+    if mode & 0o077:
+        raise BadHome(f"{directory} is open to other users; type: chmod 700 {directory}")
+
+
+def travelling(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the caller's environment goes with a job: where programs and libraries are, home and locale. No more:
+    a job must not depend on what happened to be set, and secrets stay where they are."""
+    return {name: value for name, value in environ.items() if name in _TRAVELS or name.startswith(_TRAVELS_BY_PREFIX)}
+
+
+def wants_colour(environ: Mapping[str, str]) -> bool:
+    """Whether colours are welcome, by the NO_COLOR convention (no-color.org): set and not empty means no."""
+    return not environ.get("NO_COLOR")
