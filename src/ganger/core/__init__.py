@@ -1,0 +1,1 @@
+"""The verbs: a deterministic state machine, events in, decisions out. No clock, randomness, files or logging."""

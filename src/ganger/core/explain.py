@@ -1,0 +1,150 @@
+"""The whole answer for one gang: why it waits, who holds what, since when, until when, and what would start it now.
+
+Called by `engine.service` on demand, on a copy of the state. The same checks that the round uses give the reason, the
+opening and every suggested change, so what it says is what happens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ganger.core.backfill import Opening, earliest
+from ganger.core.fit import Ask, ask, fit, node_need
+from ganger.core.gang import Gang, class_text
+from ganger.core.plan import pending_order, plan
+from ganger.core.policy import Policy
+from ganger.core.queues import UNLIMITED, need
+from ganger.core.state import State
+from ganger.model.decision import Wait
+from ganger.model.job import GangState, Shape
+from ganger.model.reason import REMEDY, Reason, Why, sentence
+from ganger.model.units import format_duration
+from ganger.model.view import Change, Explanation, ReasonView
+
+BLOCKED_FOR_GOOD = (Why.NO_NODE, Why.USER_TIME)
+"""Reasons that time does not cure."""
+
+
+def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation:
+    """The answer for a live gang. KeyError if it is not live."""
+    gang = state.gangs[name]
+    if gang.state is not GangState.PENDING:
+        return Explanation(job=gang.id, state=gang.state, sentence=_not_waiting(gang))
+    reason = standing_reason(state, gang, now_ms, policy)
+    order = [other.id for other in pending_order(state, now_ms, policy) if other.queue == gang.queue]
+    opening = None if reason.why in BLOCKED_FOR_GOOD else earliest(state, ask(gang), now_ms)
+    return Explanation(
+        job=gang.id,
+        state=gang.state,
+        sentence=sentence(reason),
+        reason=reason_view(_timed(reason, gang, opening), gang.id, gang.queue),
+        position=order.index(gang.id) + 1,
+        waiting=len(order),
+        waited_ms=now_ms - gang.since_ms,
+        earliest_ms=_expected_ms(gang, opening),
+        where=tuple(_racks(state, gang, now_ms)),
+        quota=_quota(state, gang),
+        changes=tuple(_changes(state, ask(gang), now_ms)) if reason.why is not Why.BACKOFF else (),
+    )
+
+
+def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Reason:
+    """The one current answer for a pending gang: its own pause, or its class's."""
+    if not state.ready:
+        return Reason(why=Why.NOT_LISTED)
+    if gang.not_before_ms > now_ms:
+        return Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
+    text = class_text(gang.class_key)
+    fresh = [d.reason for d in plan(state, now_ms, policy).decisions if isinstance(d, Wait) and d.gang_class == text]
+    return (fresh or [state.waits.get(text) or Reason(why=Why.NOT_LISTED)])[0]
+
+
+def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
+    """A reason as the faces show it, its remedy filled in."""
+    holder = reason.holders[0] if reason.holders else "another job"
+    flag = {"gpus": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}.get(reason.resource, "gpus")
+    remedy = REMEDY[reason.why].format(gang=job, queue=reason.scope or queue, resource=flag, holder=holder)
+    return ReasonView(
+        code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
+    )
+
+
+def _timed(reason: Reason, gang: Gang, opening: Opening | None) -> Reason:
+    if reason.until_ms is not None or opening is None:
+        return reason
+    others = tuple(name for name in opening.after if name != gang.id)
+    return replace(reason, until_ms=opening.at_ms, holders=others or reason.holders)
+
+
+def _expected_ms(gang: Gang, opening: Opening | None) -> int | None:
+    if opening is None or opening.at_ms is None:
+        return None
+    return max(opening.at_ms, gang.not_before_ms)
+
+
+def _not_waiting(gang: Gang) -> str:
+    nodes = ", ".join(share.node for share in gang.start.shares[:4]) if gang.start else "no node"
+    more = f" and {gang.shape.nodes - 4} more" if gang.shape.nodes > 4 else ""
+    return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}"
+
+
+def _quota(state: State, gang: Gang) -> str:
+    """One line about GPUs, or CPUs where none are asked for, in its queue."""
+    at, r = state.tree.index[gang.queue], 0 if gang.shape.gpus else 1
+    limit, used = state.tree.potential(at, r), state.tree.usage[r][at]
+    unit, scale = ("GPUs", 1) if r == 0 else ("CPUs", 1000)
+    bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
+    binds = state.tree.short_of(gang.queue, need(gang.shape)) is not None
+    return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"
+
+
+def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
+    """One line a rack: what fits there now, and who holds the rest, with the end of each by its limit."""
+    nodes, fitting, able = state.nodes, state.nodes.fitting(gang.shape), state.nodes.capable(gang.shape)
+    for at, rack in enumerate(nodes.racks):
+        here = [n for n in range(len(nodes.nodes)) if nodes.rack[n] == at and able[n]]
+        if not here:
+            continue
+        held = []
+        for other, shares in state.holding():
+            if any(nodes.index[share.node] in here for share in shares):
+                ends_ms = other.ends_ms(now_ms)
+                until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
+                held.append(f"{other.id} ({until})")
+        away = [f"{nodes.nodes[n].name} is {nodes.states[n]}" for n in here if not nodes.ready[n]]
+        parts = [f"{int(fitting[here].sum())} of {len(here)} nodes have {node_need(gang.shape)}", *held[:4], *away[:4]]
+        yield f"{rack or 'cluster'}: " + "; ".join(parts)
+
+
+def _changes(state: State, wanted: Ask, now_ms: int) -> Iterator[Change]:
+    """Smaller forms of the same job that would start now: each is tried by the round's own check."""
+    shape = wanted.shape
+    fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - 1, 0, -1)]
+    fewer_gpus = [replace(shape, gpus=g) for g in range(shape.gpus - 1, 0, -1)]
+    fewer_cpus = (
+        [replace(shape, cpu_milli=c) for c in range(shape.cpu_milli - 1000, 0, -1000)] if not shape.gpus else []
+    )
+    any_type = [replace(shape, gpu_type=None)] if shape.gpu_type else []
+    tries = (
+        (fewer_nodes, "--nodes {0.nodes}"),
+        (fewer_gpus, "--gpu {0.gpus}"),
+        (fewer_cpus, "--cpu {1:g}"),
+        (any_type, "--gpu {0.gpus}"),
+    )
+    for shapes, flags in tries:
+        found = next((s for s in shapes if _starts(state, replace(wanted, shape=s), now_ms)), None)
+        if found:
+            yield Change(say=_say(shape, found), flags=flags.format(found, found.cpu_milli / 1000))
+
+
+def _starts(state: State, wanted: Ask, now_ms: int) -> bool:
+    return not isinstance(fit(state, wanted, now_ms), Reason)
+
+
+def _say(shape: Shape, found: Shape) -> str:
+    if found.nodes != shape.nodes:
+        return f"{found.nodes} of the {shape.nodes} nodes would start now"
+    if found.gpus != shape.gpus:
+        return f"{found.gpus} of the {shape.gpus} GPUs per node would start now"
+    if found.gpu_type != shape.gpu_type:
+        return "GPUs of another type would start now"
+    return f"{found.cpu_milli / 1000:g} of the {shape.cpu_milli / 1000:g} CPUs per node would start now"

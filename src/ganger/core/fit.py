@@ -1,0 +1,142 @@
+"""Whether a gang may start now, and if not, which constraint binds first: the one place that answers both.
+
+Called by `core.plan` for every class of pending gangs, by `core.explain` for what-ifs. Order of the checks: what the
+user may have, what the queue may have, what the nodes have; cheap ones first, and a limit that only the owner can
+change before one that time cures.
+"""
+
+from dataclasses import dataclass
+
+from ganger.core.gang import Gang
+from ganger.core.place import place
+from ganger.core.queues import RESOURCES, UNLIMITED, need
+from ganger.core.state import Shares, State
+from ganger.model.job import Shape
+from ganger.model.reason import Reason, Why
+
+MAX_HOLDERS = 8
+"""Gangs named in a reason; more would not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A gang as the checks see it: whose, where, how large, for how long. Also a gang that does not exist (what-if)."""
+
+    queue: str
+    user: str
+    shape: Shape
+    ranks_per_node: int
+    time_ms: int | None
+
+    @property
+    def node_ms(self) -> int:
+        """Node-milliseconds it may use."""
+        return self.shape.nodes * (self.time_ms or 0)
+
+
+def ask(gang: Gang) -> Ask:
+    """What a gang asks for."""
+    spec = gang.job.spec
+    return Ask(
+        queue=gang.queue,
+        user=gang.job.user,
+        shape=gang.shape,
+        ranks_per_node=spec.processes_per_node,
+        time_ms=spec.limits.time_ms,
+    )
+
+
+def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
+    """Where it may start now, or the first constraint that binds."""
+    barred = over_user_limits(state, wanted)
+    if barred:
+        return barred
+    short = over_quota(state, wanted)
+    if short:
+        return short
+    return place(state.nodes, wanted.shape, wanted.ranks_per_node) or no_room(state, wanted.shape, now_ms)
+
+
+def over_user_limits(state: State, wanted: Ask) -> Reason | None:
+    """The first queue, upwards, in which its user may not hold that much more."""
+    tree, total = state.tree, need(wanted.shape)
+    for at in tree.path(tree.index[wanted.queue]):
+        limits, scope = tree.queues[at].user_limits, tree.queues[at].name
+        gpus, committed = tree.users.get((at, wanted.user), (0, 0))
+        own = [gang.id for gang, _ in state.holding() if gang.job.user == wanted.user][:MAX_HOLDERS]
+        if limits.time_ms is not None and (wanted.time_ms or 0) > limits.time_ms:
+            return _limited(Why.USER_TIME, "time_ms", (wanted.time_ms or 0, limits.time_ms, limits.time_ms), scope, [])
+        if limits.gpus is not None and total[0] > limits.gpus - gpus:
+            return _limited(Why.USER_GPUS, "gpus", (total[0], limits.gpus - gpus, limits.gpus), scope, own)
+        if limits.node_ms is not None and wanted.node_ms > limits.node_ms - committed:
+            figures = (wanted.node_ms, limits.node_ms - committed, limits.node_ms)
+            return _limited(Why.USER_NODE_TIME, "node_ms", figures, scope, own)
+    return None
+
+
+def _limited(why: Why, resource: str, figures: tuple[int, int, int], scope: str, holders: list[str]) -> Reason:
+    wants, have, limit = figures
+    return Reason(
+        why=why, resource=resource, need=wants, have=max(0, have), limit=limit, scope=scope, holders=tuple(holders)
+    )
+
+
+def over_quota(state: State, wanted: Ask) -> Reason | None:
+    """The first resource of which its queue may not use that much more."""
+    tree, total = state.tree, need(wanted.shape)
+    r = tree.short_of(wanted.queue, total)
+    if r is None:
+        return None
+    at = tree.index[wanted.queue]
+    users = [gang for gang, _ in state.holding() if need(gang.shape)[r]]
+    near = [gang.id for gang in users if gang.queue == wanted.queue] or [gang.id for gang in users]
+    limit = tree.potential(at, r)
+    return Reason(
+        why=Why.OVER_QUOTA,
+        resource=RESOURCES[r],
+        need=total[r],
+        have=max(0, tree.available(at, r)),
+        limit=None if limit >= UNLIMITED // 2 else limit,
+        scope=wanted.queue,
+        holders=tuple(near[:MAX_HOLDERS]),
+    )
+
+
+def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
+    """Why the nodes have no place for it: too few could ever hold it, or others hold them."""
+    nodes = state.nodes
+    able = nodes.capable(shape) & nodes.ready
+    what = node_need(shape)
+    if int(able.sum()) < shape.nodes:
+        return Reason(why=Why.NO_NODE, resource="nodes", need=shape.nodes, have=int(able.sum()), scope=what)
+    holders = [
+        gang.id for gang, shares in by_end(state.holding(), now_ms) if any(able[nodes.index[s.node]] for s in shares)
+    ]
+    free = int(nodes.fitting(shape).sum())
+    return Reason(
+        why=Why.NO_CAPACITY,
+        resource="nodes",
+        need=shape.nodes,
+        have=free,
+        limit=int(able.sum()),
+        scope=what,
+        holders=tuple(holders[:MAX_HOLDERS]),
+    )
+
+
+def by_end(holding: list[tuple[Gang, Shares]], now_ms: int) -> list[tuple[Gang, Shares]]:
+    """Gangs that hold nodes, the first to end by its limit first, those that nothing tells of last."""
+
+    def end(of: tuple[Gang, Shares]) -> tuple[bool, int, int]:
+        ends_ms = of[0].ends_ms(now_ms)
+        return (ends_ms is None, ends_ms or 0, of[0].number)
+
+    return sorted(holding, key=end)
+
+
+def node_need(shape: Shape) -> str:
+    """What each node must have free, in words: `8 free h100 GPUs`, or the CPUs where no GPU is asked for."""
+    if shape.gpus:
+        kind = f" {shape.gpu_type}" if shape.gpu_type else ""
+        return f"{shape.gpus} free{kind} GPU{'s' if shape.gpus > 1 else ''}"
+    return f"{shape.cpu_milli / 1000:g} free CPU{'s' if shape.cpu_milli > 1000 else ''}"

@@ -1,0 +1,128 @@
+"""Nodes and devices as arrays, in topology order (rack, then name): what each has, and what is free.
+
+Owned by `core.state`; read by `core.place`, `core.backfill` and `core.explain`. The only other order nodes ever have is
+this one: a node's index in every array is its place in the network, so a rack is a slice.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.undo import Undo
+from ganger.model.cluster import Node, NodeState
+from ganger.model.decision import NodeShare
+from ganger.model.job import Shape
+
+FREE = -1
+"""Owner of a device that nobody holds."""
+
+
+class NodeTable:
+    """Struct of arrays over N nodes and their D devices.
+
+    rack, gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
+    first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
+    owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept for a starving gang
+    (only inside a round). `nodes`, `states` and `racks` are lists in the same order.
+    """
+
+    def __init__(self, nodes: Iterable[Node], states: Mapping[str, NodeState], undo: Undo) -> None:
+        """All free. `states` of nodes that it does not name are ready."""
+        self._undo = undo
+        self.nodes = sorted(nodes, key=lambda node: (node.rack, _natural(node.name)))
+        self.index = {node.name: at for at, node in enumerate(self.nodes)}
+        self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
+        self.racks = sorted({node.rack: None for node in self.nodes})
+        rack_at = {rack: at for at, rack in enumerate(self.racks)}
+        self.rack = np.array([rack_at[node.rack] for node in self.nodes], dtype=np.int32)
+        self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
+        self.gpus = np.array([node.gpus for node in self.nodes], dtype=np.int32)
+        self.cpu_milli = np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
+        self.memory_bytes = np.array([node.memory_bytes for node in self.nodes], dtype=np.int64)
+        self.free_gpus = self.gpus.copy()
+        self.free_cpu_milli = self.cpu_milli.copy()
+        self.free_memory_bytes = self.memory_bytes.copy()
+        self.first_device = np.concatenate(([0], np.cumsum(self.gpus, dtype=np.int64)))
+        self.owner = np.full(int(self.first_device[-1]), FREE, dtype=np.int64)
+        self.ready = np.array([state is NodeState.READY for state in self.states], dtype=bool)
+        self.held = np.zeros(len(self.nodes), dtype=bool)
+        self._of_type: dict[str, NDArray[np.bool_]] = {}
+
+    def set_state(self, name: str, state: NodeState) -> None:
+        """A node's new state; decides whether it takes gangs."""
+        at = self.index[name]
+        self._undo.put(self.states, at, state)
+        self._undo.put(self.ready, at, state is NodeState.READY)
+
+    def of_type(self, gpu_type: str | None) -> NDArray[np.bool_]:
+        """(N,) nodes with that GPU type; None is every node."""
+        key = gpu_type or ""
+        if key not in self._of_type:
+            self._of_type[key] = np.array([not gpu_type or has == gpu_type for has in self.gpu_types], dtype=bool)
+        return self._of_type[key]
+
+    def capable(self, shape: Shape) -> NDArray[np.bool_]:
+        """(N,) nodes that could hold one node's part of the gang if nothing else ran, whatever their state."""
+        return (
+            self.of_type(shape.gpu_type)
+            & (self.gpus >= shape.gpus)
+            & (self.cpu_milli >= shape.cpu_milli)
+            & (self.memory_bytes >= shape.memory_bytes)
+        )
+
+    def fitting(self, shape: Shape) -> NDArray[np.bool_]:
+        """(N,) nodes that can take one node's part of the gang now."""
+        return (
+            self.ready
+            & ~self.held
+            & self.of_type(shape.gpu_type)
+            & (self.free_gpus >= shape.gpus)
+            & (self.free_cpu_milli >= shape.cpu_milli)
+            & (self.free_memory_bytes >= shape.memory_bytes)
+        )
+
+    def free_devices(self, at: int) -> NDArray[np.int64]:
+        """Indices, on the node, of its free devices, ascending."""
+        return np.flatnonzero(self.owner[self.first_device[at] : self.first_device[at + 1]] == FREE)
+
+    def take(self, number: int, shape: Shape, shares: Iterable[NodeShare]) -> None:
+        """Gang `number` holds its shares. ValueError if a device is not free: nothing is ever given twice."""
+        for share in shares:
+            at = self.index[share.node]
+            devices = self.first_device[at] + np.array(share.devices, dtype=np.int64)
+            if (self.owner[devices] != FREE).any():
+                raise ValueError(f"device of {share.node} is not free: gang {number} wants {share.devices}")
+            self._undo.put(self.owner, devices, number)
+            self._add(at, shape, -1)
+
+    def release(self, shape: Shape, shares: Iterable[NodeShare]) -> None:
+        """The shares are free again."""
+        for share in shares:
+            at = self.index[share.node]
+            devices = self.first_device[at] + np.array(share.devices, dtype=np.int64)
+            self._undo.put(self.owner, devices, FREE)
+            self._add(at, shape, +1)
+
+    def hold(self, nodes: Iterable[str]) -> None:
+        """Keep nodes for a starving gang until the trial ends."""
+        for name in nodes:
+            self._undo.put(self.held, self.index[name], True)
+
+    def holds(self, shares: Iterable[NodeShare]) -> bool:
+        """Whether every share names a node and devices that exist here."""
+        return all(
+            share.node in self.index and all(device < self.gpus[self.index[share.node]] for device in share.devices)
+            for share in shares
+        )
+
+    def _add(self, at: int, shape: Shape, sign: int) -> None:
+        self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * shape.gpus)
+        self._undo.put(self.free_cpu_milli, at, self.free_cpu_milli[at] + sign * shape.cpu_milli)
+        self._undo.put(self.free_memory_bytes, at, self.free_memory_bytes[at] + sign * shape.memory_bytes)
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """n2 before n10: a trailing number is compared as a number."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0), name

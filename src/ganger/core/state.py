@@ -1,0 +1,180 @@
+"""The state of the world: the fold of every event so far. `apply` is the only way it changes for good.
+
+One writer: `engine.loop`, on the core's thread. `core.plan` and `core.explain` read it, and try things inside `trial()`.
+What was decided but not confirmed is part of it (a gang that is starting holds its nodes) and is released by the fact
+that says otherwise. What each event does is in `core.apply`.
+"""
+
+from bisect import insort
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from ganger.core import apply
+from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.nodes import NodeTable
+from ganger.core.queues import QueueTree, Vector, need
+from ganger.core.undo import Undo
+from ganger.model.cluster import Node, NodeState
+from ganger.model.decision import NodeShare
+from ganger.model.event import Event, Stamped
+from ganger.model.job import GangState
+from ganger.model.queue import DEFAULT, ROOT, Queue
+from ganger.model.reason import Reason
+
+Shares = tuple[NodeShare, ...]
+
+FIRST_PORT, PORTS = 20_000, 10_000
+"""Rendezvous ports, below the range that Linux gives to outgoing connections (32768 and up)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Image:
+    """Everything in a State that is not derived, for a snapshot: `State.from_image(state.image())` is equal to it."""
+
+    seq: int = 0
+    at_ms: int = 0
+    ready: bool = False
+    starts: int = 0
+    nodes: list[Node] = field(default_factory=list)
+    node_states: dict[str, NodeState] = field(default_factory=dict)
+    queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
+    gangs: list[Gang] = field(default_factory=list)
+    waits: dict[str, Reason] = field(default_factory=dict)
+
+
+class State:
+    """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; starts: how many
+    were ever decided; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest first;
+    shares: what each gang holds; waits: the standing answer of each class; nodes, tree: arrays of nodes and of queues."""
+
+    def __init__(self, image: Image | None = None) -> None:
+        """An empty cluster with the queues root and default, or what the image holds."""
+        image = image or Image()
+        self.undo = Undo()
+        self.seq, self.at_ms, self.ready, self.starts = image.seq, image.at_ms, image.ready, image.starts
+        self.queues = {queue.name: queue for queue in image.queues}
+        self.gangs = {gang.id: gang for gang in image.gangs}
+        self.waits = dict(image.waits)
+        self.classes: dict[ClassKey, list[Gang]] = {}
+        self.shares: dict[str, Shares] = {}
+        self.nodes = NodeTable(image.nodes, image.node_states, self.undo)
+        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
+        self._recount()
+
+    def image(self) -> Image:
+        """What a snapshot keeps. Shares the gangs: encode it before the next `apply`."""
+        return Image(
+            seq=self.seq,
+            at_ms=self.at_ms,
+            ready=self.ready,
+            starts=self.starts,
+            nodes=list(self.nodes.nodes),
+            node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
+            queues=list(self.queues.values()),
+            gangs=list(self.gangs.values()),
+            waits=dict(self.waits),
+        )
+
+    def apply(self, stamped: Stamped) -> tuple[Gang, ...]:
+        """Fold one event in; gives the gangs it changed, ended ones too. ValueError if it is out of order or refused."""
+        if stamped.seq != self.seq + 1 or stamped.at_ms < self.at_ms:
+            raise ValueError(
+                f"event {stamped.seq} at {stamped.at_ms} after {self.seq} at {self.at_ms}: the log has a hole"
+            )
+        why = self.refusal(stamped.event)
+        if why:
+            raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
+        self.seq, self.at_ms = stamped.seq, stamped.at_ms
+        return apply.fold(self, stamped)
+
+    def refusal(self, event: Event) -> str | None:
+        """Why the event cannot be folded in now, or None. Late facts of older generations are refused as stale."""
+        return apply.refusal(self, event)
+
+    def trial(self) -> AbstractContextManager[None]:
+        """Inside it arrays of nodes, devices and quota may be changed; all of it is undone at the end."""
+        return self.undo.trial()
+
+    # -- what plan, explain and apply do with gangs ------------------------------------------------------------------
+
+    def take(self, gang: Gang, shares: Shares) -> None:
+        """The gang holds these shares, and its queue and user are charged."""
+        self.nodes.take(gang.number, gang.shape, shares)
+        self.tree.charge(gang.queue, gang.job.user, need(gang.shape), gang.node_ms)
+        self.undo.put(self.shares, gang.id, shares)
+
+    def release(self, gang: Gang) -> None:
+        """The gang holds nothing any more."""
+        self.nodes.release(gang.shape, self.shares[gang.id])
+        self.undo.drop(self.shares, gang.id)
+        self.tree.charge(gang.queue, gang.job.user, tuple(-amount for amount in need(gang.shape)), -gang.node_ms)
+
+    def enqueue(self, gang: Gang) -> None:
+        """A pending gang joins its class, oldest submission first: a restarted gang keeps its place."""
+        insort(self.classes.setdefault(gang.class_key, []), gang, key=lambda other: other.number)
+
+    def dequeue(self, gang: Gang) -> None:
+        """A gang leaves its class; an empty class has no answer."""
+        members = self.classes[gang.class_key]
+        members.remove(gang)
+        if not members:
+            del self.classes[gang.class_key]
+            self.waits.pop(class_text(gang.class_key), None)
+
+    def holding(self) -> list[tuple[Gang, Shares]]:
+        """Gangs that nodes are taken for, with their shares, in order of submission; in a trial also those it placed."""
+        return sorted(((self.gangs[name], shares) for name, shares in self.shares.items()), key=lambda of: of[0].number)
+
+    def rendezvous_port(self, starts_before: int) -> int:
+        """Port for the next start, when `starts_before` more have been decided in the same round."""
+        return FIRST_PORT + (self.starts + starts_before) % PORTS
+
+    # -- rebuilding ---------------------------------------------------------------------------------------------------
+
+    def set_nodes(self, nodes: Iterable[Node], states: dict[str, NodeState]) -> None:
+        """Other nodes: the arrays are made anew. Gangs must already have left what is gone."""
+        self.nodes = NodeTable(nodes, states, self.undo)
+        self._recount()
+
+    def set_queues(self) -> None:
+        """`queues` was changed: the tree is made anew."""
+        self._recount()
+
+    def _recount(self) -> None:
+        """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
+        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
+        self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo)
+        self.classes, self.shares = {}, {}
+        for gang in self.gangs.values():
+            if gang.state is GangState.PENDING:
+                self.enqueue(gang)
+            elif gang.start:
+                self.take(gang, gang.start.shares)
+
+    def _node_states(self) -> dict[str, NodeState]:
+        return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
+
+    def _capacity(self) -> Vector:
+        table = self.nodes
+        return (int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
+
+    def validate(self) -> None:
+        """Recompute everything from the gangs alone and compare. AssertionError names what differs."""
+        anew = State(self.image())
+        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held"):
+            assert (getattr(self.nodes, name) == getattr(anew.nodes, name)).all(), (
+                f"nodes.{name} differs from its gangs"
+            )
+        assert self.nodes.states == anew.nodes.states, "node states differ"
+        assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
+        assert {k: v for k, v in self.tree.users.items() if any(v)} == anew.tree.users, "usage of users differs"
+        assert self.classes == anew.classes, "pending classes differ"
+        assert self.shares == anew.shares, "shares differ"
+        assert (self.nodes.free_gpus >= 0).all() and (self.nodes.free_cpu_milli >= 0).all(), "a node is over-allocated"
+        assert (self.nodes.free_memory_bytes >= 0).all(), "memory of a node is over-allocated"
+        for gang in self.gangs.values():
+            assert not gang.ended, f"{gang.id} has ended and is still here"
+            assert (gang.start is None) == (gang.state is GangState.PENDING), (
+                f"{gang.id} is {gang.state} with {gang.start}"
+            )

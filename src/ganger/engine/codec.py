@@ -1,0 +1,58 @@
+"""Events, and snapshots of the state, as JSON and back. Called by `engine.log`; the classes themselves are the schema.
+
+pydantic builds the codec from the dataclasses; a row that does not fit them is an error that names the field.
+"""
+
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from ganger.core.state import Image
+from ganger.model.event import Event
+from ganger.model.job import Job
+
+
+@cache
+def _events() -> TypeAdapter[Event]:
+    return TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+@cache
+def _images() -> TypeAdapter[Image]:
+    return TypeAdapter(Image)
+
+
+@cache
+def _jobs() -> TypeAdapter[Job]:
+    return TypeAdapter(Job)
+
+
+def encode(event: Event) -> bytes:
+    """One event as JSON."""
+    return _events().dump_json(event)
+
+
+def decode(text: str | bytes) -> Event:
+    """The event again; pydantic's ValidationError if it is none."""
+    return _events().validate_json(text)
+
+
+def encode_image(image: Image) -> bytes:
+    """A snapshot as JSON."""
+    return _images().dump_json(image)
+
+
+def decode_image(text: str | bytes) -> Image:
+    """The snapshot again."""
+    return _images().validate_json(text)
+
+
+def encode_job(job: Job) -> bytes:
+    """A job as JSON."""
+    return _jobs().dump_json(job)
+
+
+def decode_job(text: str | bytes) -> Job:
+    """The job again."""
+    return _jobs().validate_json(text)

@@ -1,0 +1,1 @@
+"""Queue orders, one file each, found by `engine.registry`. What a file must have is in `core.policy`."""

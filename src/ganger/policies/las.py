@@ -1,0 +1,37 @@
+"""Least attained service: gangs that have used little go before those that have used much, running ones included.
+
+A gang is young until it has used one GPU-hour (a CPU gang: one node-hour), then old for good; young before old, inside each
+first in first out. Two bands, so that gangs of like service do not take turns on each other's nodes. Source: Tiresias
+(Gu et al., NSDI 2019), discretised two-dimensional LAS.
+"""
+
+from ganger.core.gang import Gang
+from ganger.core.state import State
+from ganger.model.units import HOUR_MS
+
+NAME = "las"
+PROMISES: tuple[str, ...] = ("work_conservation",)
+ORDERS_RUNNING = True
+STARVES_AFTER_MS: int | None = None
+YOUNG_GPU_MS = HOUR_MS
+
+
+def key(gang: Gang, state: State, now_ms: int) -> tuple[int, ...]:
+    """Smaller is earlier: band, then order of submission."""
+    return (int(_attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
+
+
+def turn_ms(gang: Gang, now_ms: int) -> int | None:
+    """When a running gang stops being young."""
+    left_gpu_ms = YOUNG_GPU_MS - _attained_gpu_ms(gang, now_ms)
+    return now_ms + -(-left_gpu_ms // _width(gang)) if gang.holding and left_gpu_ms > 0 else None
+
+
+def _attained_gpu_ms(gang: Gang, now_ms: int) -> int:
+    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holding else 0)
+    return held_ms * _width(gang)
+
+
+def _width(gang: Gang) -> int:
+    """GPUs it uses at once; nodes, where it uses none."""
+    return gang.shape.nodes * max(1, gang.shape.gpus)
