@@ -217,12 +217,12 @@ def _cleared(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> No
     state.release(gang)
     gang.ran_ms += at_ms - gang.began_ms
     gang.step(GangStep.FINISHED if gang.state in ALIVE else GangStep.CLEARED, at_ms)
-    gang.start = None
     if gang.state in (GangState.PENDING, GangState.FAILED):
         gang.account.lose(at_ms)
     if gang.ended:
         del state.gangs[gang.id]
     else:
+        gang.start = None
         state.enqueue(gang)
 
 

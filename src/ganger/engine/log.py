@@ -1,0 +1,259 @@
+"""The event log: the one truth of an embedded server, in SQLite. Rows are only ever added.
+
+Written by `engine.loop` alone, on the core's thread; read by `engine.service` and `engine.replay` on connections of
+their own, which in WAL mode neither wait for the writer nor hold it up. The tables besides `event` are projections,
+written in the same transaction, or snapshots, from which a restart folds on.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from ganger.core.state import Image, State
+from ganger.engine import codec
+from ganger.engine.projection import Projection
+from ganger.engine.refusal import Refused
+from ganger.model.decision import Start, Stop
+from ganger.model.event import Decided, Deleted, Event, Stamped, Submitted
+from ganger.model.job import Job
+from ganger.model.view import JobRow, Ledger
+
+MEMORY: Final = ":memory:"
+SNAPSHOT_EVERY: Final = 2_000
+"""Events between snapshots: folding that many again takes well under a second."""
+SNAPSHOTS_KEPT: Final = 4
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS event (
+    seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, closes INTEGER NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS about (gang TEXT, seq INTEGER, PRIMARY KEY (gang, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job (
+    id TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, request_id TEXT,
+    row BLOB NOT NULL, ledger BLOB NOT NULL, checkpoint_step INTEGER, job BLOB NOT NULL) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS job_number ON job (number);
+CREATE INDEX IF NOT EXISTS job_name ON job (name, number);
+CREATE INDEX IF NOT EXISTS job_state ON job (state, number);
+CREATE INDEX IF NOT EXISTS job_request ON job (request_id);
+CREATE TABLE IF NOT EXISTS snapshot (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
+PRAGMA user_version = 1;
+"""
+_SCHEMA_VERSION: Final = 1
+
+
+class EventLog:
+    """One log file. `path` may be MEMORY for the simulator: then one thread does everything."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Open or make it. Refused("corrupt_log") if the file is no log of ganger's; it is left as it is."""
+        self._path = str(path)
+        self._readers = threading.local()
+        self._since_snapshot = 0
+        try:
+            self._writer = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            version = self._writer.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _SCHEMA_VERSION):
+                raise _corrupt(self._path, f"it has format {version}, this ganger writes {_SCHEMA_VERSION}")
+            self._writer.execute("PRAGMA journal_mode = WAL")
+            # A crash of the server loses nothing so; a power cut may lose the last moments, and then nothing runs any more.
+            self._writer.execute("PRAGMA synchronous = NORMAL")
+            self._writer.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+                raise _unwritable(self._path, error) from error
+            raise _corrupt(self._path, str(error)) from error
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._writer.close()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Sequence[Stamped], projections: Iterable[Projection]) -> None:
+        """Write events and what they change in one transaction. Refused("no_room" or "log_failed"): nothing was written."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for stamped in batch:
+                self._insert(stamped)
+            for projection in projections:
+                self._project(projection)
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise _unwritable(self._path, error) from error
+        self._since_snapshot += len(batch)
+
+    def snapshot(self, state: State) -> None:
+        """Keep an image of the state if the newest is old enough. A failure costs nothing but time at the next start."""
+        if self._since_snapshot < SNAPSHOT_EVERY:
+            return
+        self._since_snapshot = 0
+        image = codec.encode_image(state.image())
+        try:
+            self._writer.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", (state.seq, image))
+            self._writer.execute(
+                "DELETE FROM snapshot WHERE seq NOT IN (SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
+                (SNAPSHOTS_KEPT,),
+            )
+        except sqlite3.OperationalError:
+            return
+
+    def _insert(self, stamped: Stamped) -> None:
+        event = stamped.event
+        self._writer.execute(
+            "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
+            (stamped.seq, stamped.at_ms, stamped.closes, event.kind, codec.encode(event)),
+        )
+        self._writer.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in about(event)])
+        if isinstance(event, Deleted):
+            self._writer.execute("DELETE FROM job WHERE id = ?", (event.gang,))
+
+    def _project(self, projection: Projection) -> None:
+        row = projection.row
+        figures = (row.state, _json(row), _json(projection.ledger), projection.checkpoint_step, row.id)
+        changed = self._writer.execute(
+            "UPDATE job SET state = ?, row = ?, ledger = ?, checkpoint_step = ? WHERE id = ?", figures
+        )
+        if changed.rowcount == 0:
+            state, listing, ledger, step, _ = figures
+            job = projection.job
+            self._writer.execute(
+                "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row.id,
+                    projection.number,
+                    row.name,
+                    state,
+                    job.request_id,
+                    listing,
+                    ledger,
+                    step,
+                    codec.encode_job(job),
+                ),
+            )
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def restore(self, upto: int | None = None) -> State:
+        """The state after event `upto` (the newest): the last snapshot before it, and every event since."""
+        last = self.last_seq() if upto is None else upto
+        kept = self._read("SELECT image FROM snapshot WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (last,))
+        state = State(codec.decode_image(kept[0][0]) if kept else Image())
+        for stamped in self.each(state.seq, last):
+            state.apply(stamped)
+        return state
+
+    def each(self, after: int, upto: int) -> Iterator[Stamped]:
+        """Events after `after` up to `upto`, in pages, so that a long log needs little memory."""
+        while after < upto:
+            page = self.rows(after=after, limit=min(1000, upto - after))
+            if not page:
+                raise _corrupt(self._path, f"event {after + 1} is missing")
+            yield from page
+            after = page[-1].seq
+
+    def rows(self, after: int = 0, gang: str | None = None, limit: int = 1000) -> list[Stamped]:
+        """Events after `after`, oldest first; only those about a gang, if one is named."""
+        if gang is None:
+            found = self._read(
+                "SELECT seq, at_ms, closes, data FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+            )
+        else:
+            found = self._read(
+                "SELECT seq, at_ms, closes, data FROM about JOIN event USING (seq)"
+                " WHERE gang = ? AND seq > ? ORDER BY seq LIMIT ?",
+                (gang, after, limit),
+            )
+        return [Stamped(seq, at_ms, codec.decode(data), bool(closes)) for seq, at_ms, closes, data in found]
+
+    def last_seq(self) -> int:
+        """Number of the newest event; 0 in an empty log."""
+        return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
+
+    def jobs(
+        self, states: Sequence[str] | None = None, limit: int = 100, before: int | None = None
+    ) -> list[tuple[int, str, bytes]]:
+        """Newest first: (number, state, listing row as JSON). `before` is the number at which the last page ended."""
+        where, values = ["number < ?"], [before if before is not None else 1 << 62]
+        if states:
+            where.append(f"state IN ({', '.join('?' * len(states))})")
+        found = self._read(
+            f"SELECT number, state, row FROM job WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT ?",  # noqa: S608 - only question marks are put in
+            (*values, *(states or ()), limit),
+        )
+        return [(int(number), str(state), bytes(row)) for number, state, row in found]
+
+    def job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
+        """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none."""
+        found = self._read("SELECT row, ledger, checkpoint_step, job FROM job WHERE id = ?", (name,))
+        if not found:
+            return None
+        row, ledger, step, job = found[0]
+        listing = json.loads(row)
+        listing["nodes"] = tuple(listing["nodes"])
+        return JobRow(**listing), Ledger(**json.loads(ledger)), step, codec.decode_job(job)
+
+    def find(self, text: str) -> str | None:
+        """The job with that id, else the newest job of that name."""
+        found = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(
+            "SELECT id FROM job WHERE name = ? ORDER BY number DESC LIMIT 1", (text,)
+        )
+        return str(found[0][0]) if found else None
+
+    def like(self, text: str, limit: int = 50) -> list[str]:
+        """Ids of recent jobs, to suggest from when `text` names none."""
+        return [str(row[0]) for row in self._read("SELECT id FROM job ORDER BY number DESC LIMIT ?", (limit,))]
+
+    def by_request(self, request_id: str) -> str | None:
+        """The job that was made for a request."""
+        found = self._read("SELECT id FROM job WHERE request_id = ? LIMIT 1", (request_id,)) if request_id else []
+        return str(found[0][0]) if found else None
+
+    def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._reader().execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _corrupt(self._path, str(error)) from error
+
+    def _reader(self) -> sqlite3.Connection:
+        if self._path == MEMORY:
+            return self._writer
+        if not hasattr(self._readers, "connection"):
+            uri = Path(self._path).absolute().as_uri() + "?mode=ro"
+            self._readers.connection = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)
+        connection: sqlite3.Connection = self._readers.connection
+        return connection
+
+
+def about(event: Event) -> list[str]:
+    """The gangs an event is about."""
+    if isinstance(event, Submitted):
+        return [event.job.id]
+    if isinstance(event, Decided):
+        return [decision.gang for decision in event.plan.decisions if isinstance(decision, Start | Stop)]
+    gang = getattr(event, "gang", None)
+    return [gang] if gang else []
+
+
+def _json(row: JobRow | Ledger) -> bytes:
+    return json.dumps(asdict(row), separators=(",", ":")).encode()
+
+
+def _unwritable(path: str, error: sqlite3.Error) -> Refused:
+    if getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR"):
+        detail = f"no room to write {path}: {error}; running jobs go on, nothing new is accepted until there is room"
+        return Refused("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
+    return Refused("log_failed", f"cannot write {path}: {error}", "see `ganger doctor`", 500)
+
+
+def _corrupt(path: str, why: str) -> Refused:
+    return Refused(
+        "corrupt_log",
+        f"{path} cannot be read as an event log: {why}; it was left as it is",
+        f"see `ganger doctor`; to begin anew, keeping the file: mv {path} {path}.broken",
+        500,
+    )
