@@ -12,7 +12,7 @@ from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
 
-Report = Callable[[Event], Future[None]]
+Report = Callable[[Event], Future[int]]
 """How a backend says what happened. Safe from any thread; never blocks on a round. The future is done when the event is
 in the log or was dropped as stale, and has an exception when it was lost: a backend that can hear of it again, does."""
 

@@ -1,0 +1,90 @@
+"""A server of a bench's own: its state directory, its commands, and a history of finished jobs to list."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.measure import ROOT
+from ganger.engine.clock import WallClock
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.ports import Live, Report
+from ganger.engine.registry import policies
+from ganger.model.cluster import Node
+from ganger.model.decision import Start, Stop
+from ganger.model.event import Cleared, Finished, NodesListed, Started, Submitted
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.settings import home as home_of
+
+GANGER = str(Path(sys.executable).with_name("ganger"))
+TORCH_BIN = ROOT / ".venv-torch" / "bin"
+
+
+@contextmanager
+def state_directory() -> Iterator[dict[str, str]]:
+    """The environment of a fresh state directory; its server is stopped and everything removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
+        environment = {**os.environ, "GANGER_HOME": f"{name}/home", "NO_COLOR": "1"}
+        try:
+            yield environment
+        finally:
+            subprocess.run([GANGER, "server", "stop"], env=environment, check=False, capture_output=True)
+
+
+def ganger(environment: dict[str, str], *command: str) -> str:
+    """What a command prints; CalledProcessError, with its words, when it fails."""
+    done = subprocess.run([GANGER, *command], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n")
+        done.check_returncode()
+    return done.stdout
+
+
+class _Instant:
+    """A world in which every gang finishes as it starts; it makes history, not figures."""
+
+    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+        self._report = report
+        report(NodesListed(nodes=(Node(name="n1", cpu_milli=4000, memory_bytes=1 << 30),)))
+
+    def start(self, start: Start, job: Job) -> None:
+        for event in (Started, Finished, Cleared):
+            self._report(event(gang=start.gang, generation=start.generation, nodes=("n1",)))
+
+    def stop(self, stop: Stop, job: Job) -> None:
+        """Nothing is ever stopped here."""
+
+    def forget(self, gang: str) -> None:
+        """Nothing to let go of."""
+
+
+def fill(environment: dict[str, str], jobs: int) -> None:
+    """Write the history of that many finished jobs through the real loop and log, before a server is started."""
+    path = home_of(environment).database
+    path.parent.mkdir(mode=0o700, parents=True)
+    log = EventLog(path)
+    loop = Loop(log, _Instant(), policies()["priority"], WallClock(), "bench")  # type: ignore[arg-type] - only what the loop calls
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    loop.open()
+    answers: Sequence[Future[int]] = [loop.post(_submitted(number)) for number in range(jobs)]
+    for answer in answers:
+        answer.result()
+    while loop.view().gangs:
+        loop.wait(loop.view().seq, 0.1)
+    loop.close()
+    thread.join()
+    log.close()
+
+
+def _submitted(number: int) -> Submitted:
+    spec = JobSpec(name=f"train-{number % 50}", run=("python", "train.py"))
+    return Submitted(
+        job=Job(id=f"train-{number % 50}-{number:05d}", user="bench", spec=spec, origin=Origin(directory="/"))
+    )

@@ -1,0 +1,194 @@
+"""All of ganger in about a minute: a training job waits in a queue, runs, loses a worker, comes back, finishes.
+
+`make demo` runs it. Everything is real: processes, sockets, the kill. It works in a home of its own and leaves nothing
+behind. At the end it checks, and prints, that no step is missing and that the resumed losses are those of an
+uninterrupted run. Exit code 0 only if every check holds.
+"""
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).resolve().parent
+GANGER = str(Path(sys.executable).with_name("ganger"))
+STEPS, CHECKPOINT_STEPS = 400, 20
+NOISE = 1e-4
+"""Relative difference that the order of float additions may make over a few hundred steps."""
+LIVE = ("pending", "starting", "running", "requeueing", "failing", "stopping")
+DEADLINE_S = 120
+
+started_s = time.monotonic()
+
+
+def main() -> int:
+    """Tell the story; 0 if it ended as it should."""
+    home = Path(tempfile.mkdtemp(prefix="ganger-demo-"))
+    os.environ["GANGER_HOME"] = str(home / "state")
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    work = home / "work"
+    work.mkdir()
+    shutil.copy(EXAMPLES / "train.py", work)
+    os.chdir(work)
+    try:
+        say("A server with two virtual nodes of four CPU slots each:")
+        show("server", "start", "--topology", str(EXAMPLES / "two_nodes.yaml"))
+        return 0 if story(Path(os.environ["GANGER_HOME"])) else 1
+    finally:
+        subprocess.run([GANGER, "server", "stop"], check=False, capture_output=True)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def story(home: Path) -> bool:
+    """Three jobs: one that loses a worker, a larger one that waits for it, and the same job undisturbed."""
+    say("Four ranks of a transformer on two nodes; gradients are all-reduced at every step:")
+    first = submit("train", nodes=2, ranks=2, steps=STEPS, limit="3m")
+    say("A larger gang. It fits only when the first is done, so it waits, whole:")
+    second = submit("larger", nodes=2, ranks=3, steps=60, limit="2m")
+    wait_for("the first job to run", lambda: state(first) == "running")
+    show("explain", second)
+
+    step = random.SystemRandom().randrange(2 * CHECKPOINT_STEPS, STEPS - 3 * CHECKPOINT_STEPS)
+    wait_for(f"step {step}, chosen by lot", lambda: step_of(first) >= step)
+    rank = random.SystemRandom().randrange(4)
+    pid = pid_of(home, first, rank)
+    say(f"Step {step_of(first)}: kill -9 {pid} (rank {rank})")
+    os.kill(pid, signal.SIGKILL)
+
+    wait_for("the job to finish", lambda: state(first) not in LIVE)
+    show("events", first)
+    say("Now the larger one has room:")
+    wait_for("the larger job", lambda: state(second) not in LIVE)
+    say("The same training undisturbed, to compare with:")
+    undisturbed = submit("undisturbed", nodes=2, ranks=2, steps=STEPS, limit="3m")
+    wait_for("the undisturbed job", lambda: state(undisturbed) not in LIVE)
+    show("ls")
+
+    ledgers([first, second, undisturbed])
+    return check(first, second, undisturbed)
+
+
+def check(first: str, second: str, undisturbed: str) -> bool:
+    """What must be true now, each printed."""
+    survived, losses = loss_curve(first), loss_curve(undisturbed)
+    worst = max((abs(survived[s] - losses[s]) / abs(losses[s]) for s in losses if s in survived), default=math.inf)
+    attempts = job(first)["attempts"]
+    checks = {
+        "the first job succeeded, at its second attempt": state(first) == "succeeded" and len(attempts) == 2,
+        "the larger job succeeded, and began after the first had ended": state(second) == "succeeded"
+        and job(second)["row"]["started_ms"] >= job(first)["row"]["ended_ms"],
+        f"no step of {STEPS} is missing from the loss curve": sorted(survived) == list(range(STEPS)),
+        f"the loss fell: {survived.get(0, math.nan):.3f} to {survived.get(STEPS - 1, math.nan):.3f}": survived.get(
+            STEPS - 1, math.inf
+        )
+        < 0.7 * survived.get(0, 0.0),
+        f"resumed losses equal the undisturbed ones (largest relative difference {worst:.1e})": worst <= NOISE,
+    }
+    print()
+    for what, holds in checks.items():
+        print(f"  {'ok  ' if holds else 'FAIL'} {what}")
+    print(f"\n  {time.monotonic() - started_s:.0f} s in all")
+    return all(checks.values())
+
+
+def ledgers(jobs: list[str]) -> None:
+    """Where the time of each job went."""
+    say("Where the time went, in seconds:")
+    parts = ("queued", "starting", "productive", "lost", "recovery", "total")
+    print(f"  {'job':<18}" + "".join(f"{part:>12}" for part in parts))
+    for name in jobs:
+        ledger = job(name)["ledger"]
+        print(f"  {name:<18}" + "".join(f"{ledger[f'{part}_ms'] / 1000:>12.1f}" for part in parts))
+
+
+def submit(name: str, nodes: int, ranks: int, steps: int, limit: str) -> str:
+    """Submit a training job as a user would; gives its id."""
+    flags = ["--name", name, "--framework", "torch", "--nodes", str(nodes), "--nproc-per-node", str(ranks)]
+    flags += ["--checkpoint", f"checkpoints-{name}", "--time", limit]
+    command = [
+        "submit",
+        *flags,
+        "--",
+        "python",
+        "train.py",
+        "--steps",
+        str(steps),
+        "--checkpoint-steps",
+        str(CHECKPOINT_STEPS),
+    ]
+    show(*command)
+    newest = ask("ls")[0]
+    assert newest["name"] == name, newest
+    return str(newest["id"])
+
+
+def loss_curve(name: str) -> dict[int, float]:
+    """Loss by step; a step that was done again counts as it was done last."""
+    from ganger.faces import client
+
+    rows = client.connect().metrics(name)
+    return {row["step"]: row["metrics"]["loss"] for row in rows if "loss" in row.get("metrics", {})}
+
+
+def pid_of(home: Path, name: str, rank: int) -> int:
+    """The process of a rank of the newest attempt, from the launchers' own records."""
+    records = sorted((home / "jobs" / name / "nodes").glob("*/*/started"), key=lambda path: int(path.parent.name))
+    pids = {int(r): pid for path in records for r, (pid, _) in json.loads(path.read_text())["pids"].items()}
+    return int(pids[rank])
+
+
+def job(name: str) -> dict[str, Any]:
+    """`ganger get` as data."""
+    found: dict[str, Any] = ask("get", name)
+    return found
+
+
+def state(name: str) -> str:
+    """pending, running, succeeded ..."""
+    return str(job(name)["row"]["state"])
+
+
+def step_of(name: str) -> int:
+    """Newest step reported, -1 before the first."""
+    return int((job(name)["progress"] or {}).get("step", -1))
+
+
+def ask(*command: str) -> Any:
+    """A ganger command with -o json, as data."""
+    done = subprocess.run([GANGER, *command, "-o", "json"], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def show(*command: str) -> None:
+    """A ganger command as a person would type it, and what it prints."""
+    print(f"\n$ ganger {' '.join(command)}", flush=True)
+    subprocess.run([GANGER, *command], check=True)
+
+
+def say(text: str) -> None:
+    """A line of the story."""
+    print(f"\n[{time.monotonic() - started_s:5.1f} s] {text}", flush=True)
+
+
+def wait_for(what: str, holds: Callable[[], bool]) -> None:
+    """Until it holds; the story ends with an error if it never does."""
+    say(f"... waiting for {what}")
+    until_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        if time.monotonic() > until_s:
+            subprocess.run([GANGER, "events"], check=False)
+            sys.exit(f"{what} did not come within {DEADLINE_S} s")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Train a small transformer on synthetic text: an ordinary data-parallel PyTorch script that ganger can bring back.
+
+Runs as `ganger run --framework torch --nodes 2 --nproc-per-node 2 -- python train.py`, under torchrun, or alone. What
+is ganger's are the four marked calls; outside ganger they do nothing. The batch of a step depends on the step and the
+rank alone, so a resumed run computes what an uninterrupted one computes.
+"""
+
+import argparse
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ganger import train
+
+VOCABULARY, CONTEXT, WIDTH, BATCH = 64, 32, 64, 16
+
+
+class TinyTransformer(nn.Module):
+    """Two causal layers over learned token and position embeddings; 120,000 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Embedding(VOCABULARY, WIDTH)
+        self.position = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, CONTEXT) token ids -> (batch, CONTEXT, VOCABULARY) logits of the token after each."""
+        mask = nn.Transformer.generate_square_subsequent_mask(CONTEXT)
+        return self.head(self.layers(self.token(tokens) + self.position, mask=mask, is_causal=True))
+
+
+def batch(step: int, rank: int) -> Tensor:
+    """(BATCH, CONTEXT + 1) token ids: each row counts up by a stride of its own, one token in ten replaced."""
+    seeded = torch.Generator().manual_seed(1_000_003 * step + rank)
+    start = torch.randint(VOCABULARY, (BATCH, 1), generator=seeded)
+    stride = torch.randint(1, 4, (BATCH, 1), generator=seeded)
+    tokens = (start + stride * torch.arange(CONTEXT + 1)) % VOCABULARY
+    noise = torch.randint(VOCABULARY, tokens.shape, generator=seeded)
+    return torch.where(torch.rand(tokens.shape, generator=seeded) < 0.1, noise, tokens)
+
+
+def all_reduce(model: nn.Module, loss: Tensor, wants_checkpoint: bool) -> tuple[float, bool]:
+    """Average gradients and loss over all ranks in one message; true if any rank wants a checkpoint."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    flat = torch.cat(
+        [
+            *(gradient.flatten() for gradient in gradients),
+            loss.detach().reshape(1),
+            torch.tensor([float(wants_checkpoint)]),
+        ]
+    )
+    if dist.is_initialized():
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+    at = 0
+    for gradient in gradients:
+        gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
+        at += gradient.numel()
+    return float(flat[-2]), bool(flat[-1] > 0)
+
+
+def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """One rank writes for all: with data parallelism everyone holds the same."""
+    with train.checkpoint(step) as directory:  # ganger: visible only when it is complete
+        torch.save(
+            {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, directory / "state.pt"
+        )
+
+
+def main() -> None:
+    """Train for --steps steps, from the newest checkpoint if there is one."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--steps", type=int, default=240)
+    options.add_argument("--checkpoint-steps", type=int, default=20)
+    options.add_argument("--pause", type=float, default=0.0, help="seconds to add to each step, to watch it")
+    args = options.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rank = int(os.environ.get("RANK", "0"))
+    if "MASTER_ADDR" in os.environ:
+        dist.init_process_group("gloo")
+    model = TinyTransformer()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    first = 0
+    newest = train.latest()  # ganger: the newest checkpoint that is whole
+    if newest is not None:
+        state = torch.load(newest.directory / "state.pt", weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first = state["step"] + 1
+        if rank == 0:
+            print(f"resumed from step {state['step']}", flush=True)
+    for step in range(first, args.steps):
+        tokens = batch(step, rank)
+        logits = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        due = step % args.checkpoint_steps == args.checkpoint_steps - 1
+        mean_loss, wanted = all_reduce(model, loss, due or train.should_checkpoint())  # ganger: asked to save?
+        optimizer.step()
+        train.report(step=step, loss=mean_loss, total_steps=args.steps)  # ganger: progress, seen in `ganger get`
+        if rank == 0:
+            if step % 20 == 0 or step == args.steps - 1:
+                print(f"step {step} loss {mean_loss:.4f}", flush=True)
+            if wanted:
+                save(step, model, optimizer)
+        time.sleep(args.pause)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
