@@ -1,0 +1,84 @@
+"""Builds the zipapp that starts inside every task: the launcher, `ganger.train`, and nothing else of ganger.
+
+Called by backends. It is named by its content, so it is made once for each version and interpreter and never changes
+under a launcher that runs from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import py_compile
+import tempfile
+import zipfile
+from pathlib import Path
+
+from ganger import __version__
+
+SOURCES = Path(__file__).parents[1]
+PACKAGES = ("launcher", "train")
+
+MAIN = """\
+import sys
+
+from ganger.launcher.main import main
+
+sys.exit(main(sys.argv))
+"""
+
+# An installed ganger stays importable beside this one: it lends the modules that are not in here.
+PACKAGE = '''\
+"""The part of ganger that is in every task: the launcher and ganger.train; the rest is where ganger is installed."""
+
+from pkgutil import extend_path
+
+__path__ = extend_path(__path__, __name__)
+__version__ = "{version}"
+'''
+
+
+def build(directory: Path) -> Path:
+    """The zipapp in `directory`, made unless it is there. Raises OSError."""
+    members = _members()
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    for name, source in sorted(members.items()):
+        digest.update(f"{name}\0{len(source)}\0{source}".encode())
+    archive = directory / f"launcher-{digest.hexdigest()[:16]}.pyz"
+    if not archive.exists():
+        _write(archive, members)
+    return archive
+
+
+def _members() -> dict[str, str]:
+    members = {"__main__.py": MAIN, "ganger/__init__.py": PACKAGE.format(version=__version__)}
+    for package in PACKAGES:
+        for path in (SOURCES / package).rglob("*.py"):
+            members[f"ganger/{path.relative_to(SOURCES).as_posix()}"] = path.read_text(encoding="utf-8")
+    return members
+
+
+def _write(archive: Path, members: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{archive.stem}.", dir=archive.parent) as scratch:
+        whole = Path(scratch) / archive.name
+        with zipfile.ZipFile(whole, "w") as file:
+            for name, source in sorted(members.items()):
+                file.writestr(zipfile.ZipInfo(name), source)
+                if name != "__main__.py":
+                    file.writestr(zipfile.ZipInfo(f"{name}c"), _compiled(name, source, Path(scratch)))
+        whole.chmod(0o700)
+        os.replace(whole, archive)
+
+
+def _compiled(name: str, source: str, scratch: Path) -> bytes:
+    """Bytecode beside the source spares this interpreter the compiling; another one passes it over."""
+    path, compiled = scratch / "module.py", scratch / "module.pyc"
+    path.write_text(source, encoding="utf-8")
+    py_compile.compile(
+        str(path),
+        cfile=str(compiled),
+        dfile=f"launcher.pyz/{name}",
+        doraise=True,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    return compiled.read_bytes()

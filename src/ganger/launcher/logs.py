@@ -1,0 +1,186 @@
+"""What processes print, a record a line: `<unix ms> <stream> <text>`.
+
+The stream is `o` (stdout) or `e` (stderr); `O` or `E` for a piece of a line that goes on in the next record of the
+same stream. A process never waits for the disk: what cannot be written is dropped, counted, and said when there is
+room again. Used by `process`; the launcher's own words go to launcher.log through `note`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import selectors
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+
+from ganger.launcher.task import now_ms
+
+PIECE_CHARACTERS = 16 * 1024
+IDLE_S = 0.2
+READ_BYTES = 64 * 1024
+TAIL_LINES = 20
+TAIL_LINE_CHARACTERS = 1000
+FULL_PIPE_READS = 32
+"""Reads that empty the largest pipe (1 MiB, or 2 MiB on a busy writer): an ended process is not waited for longer."""
+
+
+class LogFile:
+    """The records of one process. Appends whole records; survives a disk that takes none for a while."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._torn = False
+        self._lost_bytes = 0
+        self._why = ""
+        self._append(b"")  # so that the file is there from the start
+
+    def write(self, records: str) -> None:
+        """`records` end with a line feed."""
+        data = records.encode()
+        if self._lost_bytes:
+            lost = f"{now_ms()} e ganger: {self._lost_bytes} bytes of output were lost here: {self._why}\n"
+            if self._append(lost.encode()):
+                self._lost_bytes += len(data)
+                return
+            self._lost_bytes = 0
+        self._lost_bytes += self._append(data)
+
+    def close(self) -> None:
+        if self._lost_bytes:
+            self.write("")
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _append(self, data: bytes) -> int:
+        """Bytes that were not taken. After a part of a record, the next one starts on a line of its own."""
+        rest = data
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if self._torn and data:
+                os.write(self._fd, b"\n")
+                self._torn = False
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+                self._torn = bool(rest)
+        except OSError as error:
+            self._why = error.strerror or str(error)
+        return len(rest)
+
+
+class Stream:
+    """One pipe of a process, from its bytes to records. `letter` is "o" or "e"."""
+
+    def __init__(self, fd: int, letter: str, log: LogFile, selector: selectors.BaseSelector) -> None:
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._fd = fd
+        self._letter = letter
+        self._log = log
+        self._selector = selector
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._pending = ""  # of a line without an end, not yet written
+        self._line_start = ""  # of that line, as far as the tail shows it
+        self._idle_at = float("inf")
+        self.is_open = True
+        os.set_blocking(fd, False)
+        selector.register(fd, selectors.EVENT_READ, self.read)
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do, in monotonic seconds."""
+        return self._idle_at
+
+    def read(self) -> bool:
+        """Take what is there, at most one buffer. False when there is nothing now, or never again."""
+        if not self.is_open:
+            return False
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._close()
+            return False
+        self._take(self._decode(data))
+        return True
+
+    def tick(self, now: float) -> None:
+        """Write the start of a line that has not gone on for a while."""
+        if now >= self._idle_at:
+            self._write_pending()
+
+    def drain(self) -> None:
+        """The process ended: take what is in the pipe, though children of it may still hold the other end."""
+        for _ in range(FULL_PIPE_READS):
+            if not self.read():
+                break
+        if self.is_open:
+            self._write_pending()
+
+    def close(self) -> None:
+        if self.is_open:
+            self._close()
+
+    def last_lines(self) -> list[str]:
+        """At most TAIL_LINES, the newest last."""
+        lines = [*self._tail, self._line_start] if self._line_start else list(self._tail)
+        return [_without_return(line) for line in lines[-TAIL_LINES:]]
+
+    def _take(self, text: str) -> None:
+        stamp = now_ms()
+        first, *others = text.split("\n")
+        records: list[str] = []
+        self._pending += first
+        for line in others:  # each begins after a line feed: what is pending is a whole line
+            self._cut_pieces(records, stamp)
+            records.append(f"{stamp} {self._letter} {_without_return(self._pending)}\n")
+            self._tail.append(self._seen(self._pending))
+            self._line_start = ""
+            self._pending = line
+        self._cut_pieces(records, stamp)
+        if records:
+            self._log.write("".join(records))
+        self._idle_at = time.monotonic() + IDLE_S if self._pending else float("inf")
+
+    def _cut_pieces(self, records: list[str], stamp: int) -> None:
+        while len(self._pending) > PIECE_CHARACTERS:
+            piece, self._pending = self._pending[:PIECE_CHARACTERS], self._pending[PIECE_CHARACTERS:]
+            records.append(f"{stamp} {self._letter.upper()} {piece}\n")
+            self._line_start = self._seen(piece)
+
+    def _write_pending(self) -> None:
+        self._idle_at = float("inf")
+        if self._pending:
+            self._log.write(f"{now_ms()} {self._letter.upper()} {self._pending}\n")
+            self._line_start = self._seen(self._pending)
+            self._pending = ""
+
+    def _seen(self, piece: str) -> str:
+        """The line so far, cut to what a tail shows."""
+        return (self._line_start + piece)[:TAIL_LINE_CHARACTERS]
+
+    def _close(self) -> None:
+        self._pending += self._decode(b"", final=True)
+        if self._pending or self._line_start:  # a line that never got its end
+            self._take("\n")
+        self._idle_at = float("inf")
+        self._selector.unregister(self._fd)
+        os.close(self._fd)
+        self.is_open = False
+
+
+def note(text: str) -> None:
+    """One line of launcher.log."""
+    with suppress(OSError):  # a full disk does not stop a job
+        sys.stderr.write(f"{now_ms()} {text}\n")
+        sys.stderr.flush()
+
+
+def _without_return(line: str) -> str:
+    return line[:-1] if line.endswith("\r") else line

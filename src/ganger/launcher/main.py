@@ -1,0 +1,89 @@
+"""Entry of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SOCKET GENERATION`. Started by a backend.
+
+Takes the lock of the task directory before anything else, says in launcher.json who it is, and only then runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+
+from ganger.launcher.guard import clear_left_over, start_guard
+from ganger.launcher.plan import BadPlanError, load_plan
+from ganger.launcher.process import become_subreaper
+from ganger.launcher.runtime import Launcher
+from ganger.launcher.task import TaskDirectory, is_running, start_ticks, write_json
+
+LEFT = 0
+USAGE = 64  # sysexits.h
+NO_PLAN = 66
+CANNOT_WRITE = 73
+LOCKED = 75
+
+LOCK_WAIT_S = 5.0
+LOCK_PAUSE_S = 0.01
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code of the launcher: the constants above, explained in docs/launcher-protocol.md."""
+    if len(arguments) != 4 or not arguments[3].isdecimal():
+        sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET GENERATION\n")
+        return USAGE
+    task, generation = TaskDirectory(arguments[1]), int(arguments[3])
+    try:
+        lock = _lock(task)
+        if lock is None:
+            sys.stderr.write(f"another launcher has {task.path}\n")
+            return LOCKED
+        _redirect_output(task)
+        write_json(task.file("launcher.json"), {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
+        clear_left_over(task)
+        first = load_plan(task.plan(generation), generation)
+    except OSError as error:
+        sys.stderr.write(f"the task directory {task.path} cannot be used: {error}\n")
+        return CANNOT_WRITE
+    except BadPlanError as error:
+        sys.stderr.write(f"{error}\n")
+        return NO_PLAN
+    start_guard(task, lock)
+    become_subreaper()
+    Launcher(task, arguments[2], first).run(generation)
+    return LEFT
+
+
+def _lock(task: TaskDirectory) -> int | None:
+    """The lock's file descriptor; None when another launcher has it. The guard of a dead one is waited for."""
+    lock = os.open(task.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_up_at = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if _holder_lives(task) or time.monotonic() >= give_up_at:
+                return None
+        time.sleep(LOCK_PAUSE_S)
+
+
+def _holder_lives(task: TaskDirectory) -> bool:
+    import json
+
+    try:
+        with open(task.file("launcher.json"), encoding="utf-8") as file:
+            holder = json.load(file)
+        return is_running(holder["pid"], holder["start_ticks"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return True  # it has only just taken the lock
+
+
+def _redirect_output(task: TaskDirectory) -> None:
+    """Whoever started the launcher may go away; what it has to say stays in its directory."""
+    log = os.open(task.file("launcher.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.close(nothing)

@@ -1,0 +1,32 @@
+"""Every message between launcher and server, with its fields: what `link` and `runtime` may send and accept.
+
+docs/launcher-protocol.md says what they mean; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+
+FROM_LAUNCHER = {
+    "hello": ("token", "gang", "node", "pid", "start_ticks", "generations"),
+    "started": ("pids",),
+    "progressed": ("step", "metrics", "milestone"),
+    "checkpointed": ("step",),
+    "exited": ("rank", "exit_code", "signal", "tail"),
+    "start_failed": ("detail", "exit_code", "tail"),
+    "finished": (),
+    "cleared": (),
+}
+"""Type -> fields, beside `v`, `type`, and for all but hello `gang`, `node`, `generation` and, where numbered, `n`."""
+
+TO_LAUNCHER = {
+    "welcome": (),
+    "ack": ("n",),
+    "run": ("generation",),
+    "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
+    "leave": (),
+}
+"""Type -> fields, beside `v` and `type`. What else comes is ignored."""
+
+SUPERSEDED = ("progressed", "checkpointed")
+"""Of these, only the newest of a generation is kept while the server is away."""

@@ -1,0 +1,114 @@
+"""What the ranks of a node report through `ganger.train`, as two facts: the slowest rank's step, the newest checkpoint.
+
+Reads each `rank-R.report` onward from where it stopped. Called by `generation`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+POLL_S = 0.25
+PROGRESS_S = 0.5
+MILESTONE_S = 10.0
+CHECKPOINT_S = 1.0
+READ_BYTES = 1 << 20
+NEVER = float("-inf")
+
+
+class Reports:
+    """All ranks of a generation on this node. `fact` sends what must arrive, `say` what may be lost."""
+
+    def __init__(self, paths: dict[int, str], fact: Callable[..., None], say: Callable[..., None], now: float) -> None:
+        self.due = now + POLL_S
+        self._files = {rank: _Tail(path) for rank, path in paths.items()}
+        self._fact = fact
+        self._say = say
+        self._latest: dict[int, tuple[int, Any]] = {}  # rank -> step, metrics
+        self._milestone: object = None
+        self._milestone_at = NEVER
+        self._told: object = None
+        self._told_at = NEVER
+        self._checkpoint: int | None = None
+        self._checkpoint_told: int | None = None
+        self._checkpoint_at = NEVER
+
+    def tick(self, now: float) -> None:
+        if now >= self.due:
+            self.due = now + POLL_S
+            self._read()
+            self._tell(now)
+
+    def flush(self, now: float) -> None:
+        """Ranks ended: tell now what there is, as a fact."""
+        while self._read():
+            pass
+        self._tell(now, last=True)
+
+    def _read(self) -> bool:
+        """False when nothing new was there."""
+        came = False
+        for rank, file in self._files.items():
+            for record in file.read():
+                came = True
+                step, checkpoint = record.get("step"), record.get("checkpoint")
+                if isinstance(step, int):
+                    self._latest[rank] = (step, record.get("metrics", {}))
+                if isinstance(checkpoint, int) and (self._checkpoint is None or checkpoint > self._checkpoint):
+                    self._checkpoint = checkpoint
+        return came
+
+    def _tell(self, now: float, *, last: bool = False) -> None:
+        if self._latest:
+            slowest = min(self._latest, key=lambda rank: (self._latest[rank][0], rank))
+            step, metrics = self._latest[slowest]
+            self._tell_progress(step, metrics, now, last=last)
+        if self._checkpoint != self._checkpoint_told and (last or now >= self._checkpoint_at + CHECKPOINT_S):
+            self._checkpoint_told, self._checkpoint_at = self._checkpoint, now
+            self._fact("checkpointed", step=self._checkpoint)
+
+    def _tell_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
+        if step != self._milestone and (last or now >= self._milestone_at + MILESTONE_S):
+            self._milestone, self._milestone_at = step, now
+            self._fact("progressed", step=step, metrics=metrics, milestone=True)
+        elif (step, metrics) != self._told and now >= self._told_at + PROGRESS_S:
+            self._say("progressed", step=step, metrics=metrics, milestone=False)
+        else:
+            return
+        self._told, self._told_at = (step, metrics), now
+
+
+class _Tail:
+    """One file that grows by whole lines, mostly."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        try:
+            if os.stat(self._path).st_size <= self._offset:
+                return []
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read(READ_BYTES)
+        except OSError:
+            return []  # no report yet
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        records = [_object(line) for line in lines]
+        return [record for record in records if record is not None]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None  # torn by a full disk
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,235 @@
+"""The launcher's one loop: ranks, their output, the server and the clock, in one thread. Called by `main`.
+
+It runs one generation at a time. The server may be away for as long as it likes: what runs goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+
+from ganger.launcher.generation import Generation
+from ganger.launcher.link import Link
+from ganger.launcher.logs import note
+from ganger.launcher.plan import BadPlanError, load_plan
+from ganger.launcher.task import start_ticks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ganger.launcher.plan import Plan
+    from ganger.launcher.task import TaskDirectory
+
+ALONE_S = 60.0  # with no rank and no server, before it leaves
+FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
+TERM_GRACE_S = 5.0
+NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
+
+
+class Launcher:
+    """`first` is the plan it was started with; gang and node never change."""
+
+    def __init__(self, task: TaskDirectory, socket_path: str, first: Plan) -> None:
+        self._task = task
+        self._gang, self._node = first.gang, first.node
+        self._selector = selectors.DefaultSelector()
+        self._link = Link(socket_path, self._selector, self._hello, self._receive)
+        self._current: Generation | None = None
+        self._next: int | None = None  # waits until the current one is cleared away
+        self._over: set[int] = set()  # besides those that the disk knows
+        self._leaving = False
+        self._was_terminated = False
+        self._quiet_since = time.monotonic()  # nothing runs, and the server is away or has told us to leave
+        self._signals = self._listen_to_signals()
+
+    def run(self, generation: int) -> None:
+        """Begin that generation, then serve until there is nothing left to do."""
+        self._run(generation)
+        while not self._is_done():
+            ready = self._selector.select(max(0.0, self._due() - time.monotonic()))
+            if self._current is not None or (self._link.is_up and not self._leaving):
+                self._quiet_since = time.monotonic()
+            for key, _ in ready:
+                key.data()
+            self._turn()
+        self._link.close()
+
+    def _turn(self) -> None:
+        if self._was_terminated:
+            self._was_terminated = False
+            self._leave()
+            if self._current is not None:
+                self._current.stop("launcher_stopped", 0, TERM_GRACE_S)
+        self._collect()
+        if self._current is not None:
+            self._current.tick(time.monotonic())
+            self._settle()
+        self._link.tick(time.monotonic())
+
+    def _due(self) -> float:
+        if self._current is not None:
+            return min(self._link.due, self._current.due)
+        return min(self._link.due, self._quiet_since + (FAREWELL_S if self._leaving else ALONE_S))
+
+    def _is_done(self) -> bool:
+        if self._current is not None:
+            return False
+        quiet_s = time.monotonic() - self._quiet_since
+        if self._leaving:
+            return not self._link.has_unacknowledged or quiet_s >= FAREWELL_S
+        return quiet_s >= ALONE_S
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Wait for every child that has ended, ranks and what they left behind."""
+        statuses: dict[int, int] = {}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            statuses[pid] = status
+        if statuses and self._current is not None:
+            self._current.ended(statuses)
+
+    def _settle(self) -> None:
+        """Go on to the next generation once the current one is over."""
+        while self._current is not None and self._current.is_over:
+            self._over.add(self._current.number)
+            following, self._current, self._next = self._next, None, None
+            if following is not None:
+                self._begin(following)
+
+    def _listen_to_signals(self) -> tuple[int, int]:
+        wake, woken = os.pipe()
+        for fd in (wake, woken):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._terminated)
+        self._selector.register(wake, selectors.EVENT_READ, self._woken)
+        return wake, woken
+
+    def _woken(self) -> None:
+        try:
+            while os.read(self._signals[0], 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _terminated(self, number: int, frame: object) -> None:
+        self._was_terminated = True  # the loop does the rest: this may come in the middle of anything
+
+    # -- the server --------------------------------------------------------------------------------------------------
+
+    def _hello(self) -> dict[str, Any]:
+        try:
+            with open(self._task.file("token"), encoding="utf-8") as file:
+                token = file.read().strip()
+        except OSError as error:
+            note(f"there is no token to show the server: {error}")
+            token = ""
+        here = [self._current.number] if self._current is not None else []
+        return {
+            "token": token,
+            "gang": self._gang,
+            "node": self._node,
+            "pid": os.getpid(),
+            "start_ticks": start_ticks(os.getpid()),
+            "generations": here + ([self._next] if self._next is not None else []),
+        }
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        try:
+            if message["type"] == "leave":
+                self._leave()
+            elif message["type"] == "run":
+                self._run(_whole(message["generation"]))
+            elif message["type"] == "stop":
+                notice_s, kill_after_s = (_whole(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
+                self._stop(_whole(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
+        except ValueError as error:
+            note(f"ignored {message}: {error}")
+
+    def _run(self, generation: int) -> None:
+        current = self._current
+        if current is not None and generation in (current.number, self._next):
+            return
+        if self._leaving or self._is_over(generation) or (current is not None and generation < current.number):
+            self._never_run(generation)
+        elif current is None:
+            self._begin(generation)
+        else:
+            if self._next is not None:
+                self._never_run(self._next)
+            self._next = generation
+            current.stop("replaced", 0, 0)
+
+    def _stop(self, generation: int, cause: str, notice_s: float, kill_after_s: float) -> None:
+        if self._current is not None and self._current.number == generation:
+            self._current.stop(cause, notice_s, kill_after_s)
+            return
+        if generation == self._next:
+            self._next = None
+        self._never_run(generation)
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._quiet_since = time.monotonic()
+        if self._next is not None:
+            self._never_run(self._next)
+            self._next = None
+
+    # -- generations -------------------------------------------------------------------------------------------------
+
+    def _begin(self, generation: int) -> None:
+        try:
+            plan = load_plan(self._task.plan(generation), generation)
+            if (plan.gang, plan.node) != (self._gang, self._node):
+                raise BadPlanError(f"the plan is of {plan.gang} on {plan.node}, not of {self._gang} on {self._node}")
+        except BadPlanError as error:
+            self._fact(generation, "start_failed", detail=str(error), exit_code=NO_PLAN, tail=[])
+            self._never_run(generation)
+            return
+        self._current = Generation(
+            self._task,
+            plan,
+            self._selector,
+            lambda kind, **fields: self._fact(generation, kind, **fields),
+            lambda kind, **fields: self._link.say(kind, **self._about(generation), **fields),
+        )
+        self._current.begin()
+        self._settle()
+
+    def _never_run(self, generation: int) -> None:
+        """Nothing of it is here; remember that, so that it is not begun by a message that comes late."""
+        if not self._is_over(generation):
+            self._over.add(generation)
+            try:
+                self._task.mark_cleared(generation)
+            except OSError as error:
+                note(f"generation {generation} is cleared, which cannot be written down: {error.strerror}")
+        self._fact(generation, "cleared")
+
+    def _is_over(self, generation: int) -> bool:
+        return generation in self._over or self._task.is_cleared(generation)
+
+    def _fact(self, generation: int, kind: str, **fields: Any) -> None:
+        self._link.fact(kind, **self._about(generation), **fields)
+
+    def _about(self, generation: int) -> dict[str, Any]:
+        return {"gang": self._gang, "node": self._node, "generation": generation}
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number from 0")
+    return value
