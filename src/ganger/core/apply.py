@@ -1,7 +1,7 @@
 """What each event does to the state: one function a kind of event. Called by `core.state` alone.
 
-`refusal` says which events cannot be folded in now. Facts about an older generation are stale: the log never holds them,
-so that the fold never has to tell them apart.
+`refusal` says which events cannot be folded in now. Facts about an older generation are stale: the log never holds
+them, so that the fold never has to tell them apart.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Gang:
     return gang
 
 
-# -- facts about a generation -------------------------------------------------------------------------------------------
+# -- facts about a generation ---------------------------------------------------------------------------------------
 
 
 def _stale(state: State, fact: _Fact) -> str | None:
@@ -226,7 +226,7 @@ def _cleared(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> No
         state.enqueue(gang)
 
 
-# -- nodes ---------------------------------------------------------------------------------------------------------------
+# -- nodes -----------------------------------------------------------------------------------------------------------
 
 
 def _no_node_step(state: State, name: str, kind: str) -> str | None:
@@ -279,7 +279,7 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
     return tuple(touched)
 
 
-# -- queues --------------------------------------------------------------------------------------------------------------
+# -- queues ----------------------------------------------------------------------------------------------------------
 
 
 def _no_queue(state: State, name: str) -> str | None:

@@ -93,7 +93,10 @@ class Gang:
         return self.shape.nodes * (self.job.spec.limits.time_ms or 0)
 
     def ends_ms(self, now_ms: int) -> int | None:
-        """When its nodes are free at the latest: by its time limit, or now if it is being stopped; None: nothing tells."""
+        """When its nodes are free at the latest: by its time limit, or now if it is being stopped.
+
+        None: nothing tells.
+        """
         if self.state in (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING):
             return now_ms
         limit = self.job.spec.limits.time_ms

@@ -1,7 +1,7 @@
 """What a failure leads to: another attempt, after which pause, or the end.
 
-Called by `core.state` when a rank, a launcher or a node fails. The rules are those of docs/decisions/3-foundation.md,
-"Retries"; their source is reference/reliability.md section 1 (job reaction by role; end after attempts without progress).
+Called by `core.apply` when a rank, a launcher or a node fails. The rules are those of docs/decisions/3-foundation.md,
+"Retries"; their source is reference/reliability.md section 1 (job reaction by role; an end after fruitless attempts).
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
     retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
     if failed.cause in NOT_ITS_FAULT:
-        # The next port is another one, and another node is chosen for a lost one: the first time nothing is gained by waiting.
+        # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
         return Verdict(again=True, spends=False, pause_ms=pause_ms if gang.fruitless else 0)
     return Verdict(again=gang.spent < _retries(gang, failed), spends=True, pause_ms=pause_ms)
 

@@ -10,8 +10,8 @@ class Policy(Protocol):
     """A queue order.
 
     NAME: how it is chosen; PROMISES: liveness laws it keeps ("work_conservation", "no_starvation"); ORDERS_RUNNING:
-    whether running gangs compete too, so that one may be stopped for another; STARVES_AFTER_MS: age from which nodes are
-    held for a waiting gang, None for never.
+    whether running gangs compete too, so that one may be stopped for another; STARVES_AFTER_MS: age from which nodes
+    are held for a waiting gang, None for never.
     """
 
     NAME: str
@@ -25,5 +25,5 @@ class Policy(Protocol):
         ...
 
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:
-        """When the gang's key changes although nothing happens; None: not. Asked of policies that order running gangs."""
+        """When the gang's key changes although nothing happens; None: not. Asked where running gangs are ordered."""
         ...

@@ -2,8 +2,8 @@
 
 Called by `core.plan` for a gang that only lacks room. Rule: gangs after it in the order leave, the last first, until it
 fits; then those that need not leave are given back, the dearest first; what it will stand on is kept from all others
-in this round. Gangs that are leaving already count as gone, so nobody is stopped twice for the same room. Searching for the
-cheapest victims is a later issue. Source of the fill-back step: Kueue (reference: scheduling, section 2).
+in this round. Gangs that are leaving already count as gone, so nobody is stopped twice for the same room. Searching
+for the cheapest victims is a later issue. Source of the fill-back step: Kueue (reference: scheduling, section 2).
 """
 
 from dataclasses import dataclass

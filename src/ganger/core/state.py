@@ -1,8 +1,8 @@
 """The state of the world: the fold of every event so far. `apply` is the only way it changes for good.
 
-One writer: `engine.loop`, on the core's thread. `core.plan` and `core.explain` read it, and try things inside `trial()`.
-What was decided but not confirmed is part of it (a gang that is starting holds its nodes) and is released by the fact
-that says otherwise. What each event does is in `core.apply`.
+One writer: `engine.loop`, on the core's thread. `core.plan` and `core.explain` read it, and try things in `trial()`.
+What was decided but not confirmed is part of it (a gang that is starting holds its nodes) and is released by the
+fact that says otherwise. What each event does is in `core.apply`.
 """
 
 from bisect import insort
@@ -46,7 +46,7 @@ class Image:
 class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; starts: how many
     were ever decided; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest first;
-    shares: what each gang holds; waits: the standing answer of each class; nodes, tree: arrays of nodes and of queues."""
+    shares: what each gang holds; waits: the standing answer of each class; nodes, tree: arrays of nodes, of queues."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -77,7 +77,7 @@ class State:
         )
 
     def apply(self, stamped: Stamped) -> tuple[Gang, ...]:
-        """Fold one event in; gives the gangs it changed, ended ones too. ValueError if it is out of order or refused."""
+        """Fold one event in; gives the gangs it changed, ended ones too. ValueError: it is out of order or refused."""
         if stamped.seq != self.seq + 1 or stamped.at_ms < self.at_ms:
             raise ValueError(
                 f"event {stamped.seq} at {stamped.at_ms} after {self.seq} at {self.at_ms}: the log has a hole"
@@ -123,8 +123,9 @@ class State:
             self.waits.pop(class_text(gang.class_key), None)
 
     def holding(self) -> list[tuple[Gang, Shares]]:
-        """Gangs that nodes are taken for, with their shares, in order of submission; in a trial also those it placed."""
-        return sorted(((self.gangs[name], shares) for name, shares in self.shares.items()), key=lambda of: of[0].number)
+        """Gangs that nodes are taken for, with their shares, oldest first; in a trial also those it placed."""
+        held = ((self.gangs[name], shares) for name, shares in self.shares.items())
+        return sorted(held, key=lambda of: of[0].number)
 
     def rendezvous_port(self, starts_before: int) -> int:
         """Port for the next start, when `starts_before` more have been decided in the same round."""

@@ -1,8 +1,9 @@
 """Where a job's time goes. The parts add up to wall time, to the millisecond, because each moment is booked once.
 
-Kept with each gang by `core.apply`, shown by `engine.service`. Work counts as productive once it is saved: what was done
-after the newest checkpoint is lost when the attempt fails. A job that reports no steps is taken to work from the moment
-it runs; for one that does, the time before an attempt's first step belongs to starting, or to recovery after a failure.
+Kept with each gang by `core.apply`, shown by `engine.service`. Work counts as productive once it is saved: what was
+done after the newest checkpoint is lost when the attempt fails. A job that reports no steps is taken to work from the
+moment it runs; for one that does, the time before an attempt's first step belongs to starting, or to recovery after a
+failure.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ Part = Literal["queued", "starting", "working", "recovery", "lost"]
 
 @dataclass(slots=True, kw_only=True)
 class Account:
-    """Open account of one gang: time since `since_ms` belongs to `part`; unsaved_ms is work since the newest checkpoint."""
+    """Open account of one gang: time since `since_ms` belongs to `part`; unsaved_ms is work since the last save."""
 
     opened_ms: int
     since_ms: int

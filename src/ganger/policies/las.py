@@ -1,8 +1,8 @@
 """Least attained service: gangs that have used little go before those that have used much, running ones included.
 
-A gang is young until it has used one GPU-hour (a CPU gang: one node-hour), then old for good; young before old, inside each
-first in first out. Two bands, so that gangs of like service do not take turns on each other's nodes. Source: Tiresias
-(Gu et al., NSDI 2019), discretised two-dimensional LAS.
+A gang is young until it has used one GPU-hour (a CPU gang: one node-hour), then old for good; young before old, inside
+each first in first out. Two bands, so that gangs of like service do not take turns on each other's nodes. Source:
+Tiresias (Gu et al., NSDI 2019), discretised two-dimensional LAS.
 """
 
 from ganger.core.gang import Gang
