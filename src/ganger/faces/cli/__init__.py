@@ -1,0 +1,135 @@
+"""The command line. `main` is the program `ganger`; each group of commands is one module of this package.
+
+Nothing of a command is imported before it runs: help is printed from the table below, which the tests hold against
+the commands themselves. Errors of every command end here, as text and an exit code (docs/decisions/3-foundation.md).
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+import click
+
+from ganger import __version__
+
+OK: Final = 0
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+"""What a shell reports for a program whose reader went away (128 + SIGPIPE), as in `ganger logs ID | head`."""
+
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Start here": {
+        "run": ("run", "Run a job and follow it to its end."),
+        "ls": ("jobs", "List jobs: what is live, and what ended last."),
+        "logs": ("logs", "Show what a job's processes wrote."),
+        "explain": ("explain", "Say why a job waits, for whom, until when, and what would start it now."),
+        "stop": ("jobs", "Stop jobs: each may save its work first."),
+    },
+    "Jobs": {
+        "submit": ("run", "Submit a job and return at once."),
+        "get": ("jobs", "Show everything about a job."),
+        "wait": ("run", "Wait until a job has ended."),
+        "events": ("explain", "Show what happened, to one job or to all, oldest first."),
+        "delete": ("jobs", "Take ended jobs, with their logs, out of the listings."),
+        "init": ("init", "Write a job.yaml to start from."),
+    },
+    "Cluster": {
+        "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),
+        "node": ("node", "List nodes, and take them out of service or back."),
+    },
+    "Server": {
+        "server": ("server", "Start, stop and look at the server; it also starts by itself."),
+        "doctor": ("doctor", "Check this machine and the server; each fault comes with its repair."),
+        "replay": ("replay", "Decide a stretch of the log again, and compare."),
+    },
+}
+"""Section -> command -> (module of this package, first sentence of its help)."""
+
+_FIRST_STEPS: Final = (
+    ("ganger run -- python train.py", "run a command as a job and follow it"),
+    ("ganger ls", "what runs, what waits, what ended"),
+    ("ganger logs NAME -f", "what it writes"),
+    ("ganger explain NAME", "why it waits, and what would start it now"),
+    ("ganger stop NAME", "end it"),
+)
+
+
+class LazyGroup(click.Group):
+    """The commands of the table, each imported when it is run and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for section in COMMANDS.values():
+            if cmd_name in section:
+                module = importlib.import_module(f"{__name__}.{section[cmd_name][0]}")
+                command = getattr(module, f"{cmd_name}_command")
+                return command if isinstance(command, click.Command) else None
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0].startswith("-") or self.get_command(ctx, args[0]) is not None:
+            return super().resolve_command(ctx, args)
+        raise click.exceptions.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Every command has --help, and -o json where it reads. Exit codes: 0 ok, 1 the job failed, 2 usage or bad "
+    "spec, 3 not found, 4 refused, 5 no server, 124 time-out, 130 interrupted.",
+)
+@click.version_option(__version__, message="ganger %(version)s", help="Print the version and leave.")
+@click.pass_context
+def ganger(ctx: click.Context) -> None:
+    """Run distributed training: a whole gang starts or nothing, and comes back when something breaks."""
+    if ctx.invoked_subcommand is None:
+        width = max(len(line) for line, _ in _FIRST_STEPS)
+        click.echo("ganger runs a training job as one gang: all of it starts or nothing.\n")
+        for line, sentence in _FIRST_STEPS:
+            click.echo(f"  {line:{width}}   {sentence}")
+        click.echo("\nAll commands: ganger --help")
+
+
+def main() -> None:
+    """The program `ganger`."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log may hold what the terminal cannot show
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code. Errors are on stderr by then; nothing is raised but defects."""
+    try:
+        code = ganger.main(list(arguments), prog_name="ganger", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        return PIPE_CLOSED
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        from ganger.faces.cli.problem import problem_of
+
+        problem = problem_of(error)
+        if problem is None:
+            raise
+        problem.show()
+        return problem.exit_code
+    return code if isinstance(code, int) else OK
+
+
+def _silence(stream: TextIO) -> None:
+    """Give the stream somewhere to go, so that the interpreter does not complain when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

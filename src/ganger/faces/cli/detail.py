@@ -1,0 +1,102 @@
+"""A job in full, as lines of text. Called by `ganger get`. Pure: what the server sent in, text out."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ganger.faces.cli.lines import processes_of
+from ganger.faces.cli.render import Column, aligned, coloured_state, quoted, when
+from ganger.faces.cli.story import ENDED, Progress, ledger_line, size
+from ganger.model.units import format_duration
+
+Record = dict[str, Any]
+
+_ATTEMPTS: Final = (
+    Column("ATTEMPT", right=True),
+    Column("OUTCOME"),
+    Column("RAN", right=True),
+    Column("FROM STEP", right=True),
+    Column("NODES"),
+    Column("HOW IT ENDED"),
+)
+
+
+def job_lines(job: Record, now: int) -> Iterator[str]:
+    """Every line of `ganger get`."""
+    row = job["row"]
+    yield f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else "")
+    fields = [pair for pair in (*_spec_fields(job), *_state_fields(job, now)) if pair[1]]
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        yield f"  {name:{width}}  {value}"
+    if job["attempts"]:
+        yield ""
+        for line in aligned(_ATTEMPTS, [_attempt_cells(attempt, now) for attempt in job["attempts"]]):
+            yield f"  {line}"
+    yield ""
+    yield f"  time: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
+    yield f"  next: {_next(row)}"
+
+
+def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
+    """What was asked for."""
+    spec = job["spec"]
+    run = spec["run"]
+    yield "command", run if isinstance(run, str) else " ".join(quoted(word) for word in run)
+    yield "size", f"{size(spec)}; {processes_of(spec)} processes, framework {spec['framework']}"
+    yield "queue", f"{spec['queue']}, priority {spec['priority']}"
+    yield "directory", job["directory"]
+    if job["git_commit"]:
+        yield "git", job["git_commit"][:12] + (" with changes (git.diff is kept)" if job["git_dirty"] else "")
+    yield "code", spec["code"] or ""
+    yield "setup", spec["setup"] or ""
+    yield "env", " ".join(f"{name}={quoted(value)}" for name, value in spec["env"].items())
+    if checkpoint := spec["checkpoint"]:
+        every = f", every {format_duration(checkpoint['every_ms'])}" if checkpoint["every_ms"] else ""
+        grace = format_duration(checkpoint["grace_ms"])
+        signal = f", {checkpoint['signal']} with a notice" if checkpoint["signal"] else ""
+        yield "checkpoints", f"{checkpoint['dir']}{every}, {grace} to save{signal}, resume {checkpoint['resume']}"
+    if spec["retry"]["max"] is not None:
+        yield "retry", f"{spec['retry']['max']} attempts without progress are forgiven"
+    limits = spec["limits"]
+    if limits["time_ms"] is not None:
+        yield "time limit", format_duration(limits["time_ms"])
+    if limits["queue_time_ms"] is not None:
+        yield "queue limit", format_duration(limits["queue_time_ms"])
+
+
+def _state_fields(job: Record, now: int) -> Iterator[tuple[str, str]]:
+    """What became of it."""
+    row = job["row"]
+    yield "submitted", f"{when(row['submitted_ms'], now)} by {row['user']}"
+    yield "started", when(row["started_ms"], now) if row["started_ms"] is not None else ""
+    yield "ended", when(row["ended_ms"], now) if row["ended_ms"] is not None else ""
+    yield "exit code", str(row["exit_code"]) if row["exit_code"] is not None else ""
+    yield "nodes", ", ".join(row["nodes"])
+    if job["progress"]:
+        yield "progress", Progress().text(job)
+    yield "checkpoint", f"step {job['checkpoint_step']}" if job["checkpoint_step"] is not None else ""
+    if job["reason"]:
+        yield "what helps", job["reason"]["remedy"]
+
+
+def _attempt_cells(attempt: Record, now: int) -> tuple[str, ...]:
+    started_ms = attempt["started_ms"]
+    ran = format_duration((attempt["ended_ms"] or now) - started_ms) if started_ms is not None else "-"
+    step = attempt["resumed_step"]
+    return (
+        str(attempt["generation"]),
+        attempt["outcome"],
+        ran,
+        "-" if step is None else str(step),
+        ", ".join(attempt["nodes"]),
+        attempt["sentence"],
+    )
+
+
+def _next(row: Record) -> str:
+    name = quoted(row["id"])
+    if row["state"] == "pending":
+        return f"ganger explain {name}"
+    if row["state"] in ENDED:
+        return f"ganger logs {name}   or: ganger events {name}"
+    return f"ganger logs {name} -f   or: ganger stop {name}"

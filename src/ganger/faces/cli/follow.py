@@ -1,0 +1,146 @@
+"""Following a job live: its lines as they come, and in between why it waits, what fails, how far it is.
+
+Two threads read, the log and the events; the caller's thread alone prints, and so alone meets Ctrl-C. The job is asked
+about again only when an event may have changed it, and, on a terminal, once a second for its progress.
+Called by `run` and `logs -f`.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, Queue
+from typing import Any, Final
+
+from ganger.faces.cli.lines import Collapser, Same, Writing
+from ganger.faces.cli.render import now_ms
+from ganger.faces.cli.screen import Screen
+from ganger.faces.cli.story import WAITING, Progress, attempt_failed, waiting
+from ganger.faces.client import Client, ClientError
+
+Record = dict[str, Any]
+
+QUEUE_LENGTH: Final = 10_000
+"""Lines read ahead of printing; a faster job is slowed down by its reader, not kept in memory."""
+IDLE_S: Final = 0.1
+"""When no line came for so long, what is held back is shown."""
+REFRESH_S: Final = 1.0
+"""How often the progress line is renewed."""
+COALESCE_S: Final = 0.1
+"""Events that come together are answered by one look at the job."""
+_END: Final = "end"
+
+
+class Follower:
+    """Follows one job from `after` (a seq of the event log) to its end."""
+
+    def __init__(self, client: Client, job: Record, after: int, writing: Writing) -> None:
+        self.job = job
+        self._client = client
+        self._id: str = job["row"]["id"]
+        self._after = after
+        self._writing = writing
+        self._screen = Screen()
+        self._collapser = Collapser()
+        self._progress = Progress()
+        self._coming: Queue[tuple[str, Any]] = Queue(QUEUE_LENGTH)
+        self._reason_shown = job["reason"]["sentence"] if job["reason"] else ""
+        self._look_at = time.monotonic() + REFRESH_S
+        self._failed = 0
+
+    def follow(self, **query: Any) -> Record:
+        """Print until the job has ended; gives it as it is then. `query` says which lines, as Client.logs takes it.
+        KeyboardInterrupt leaves the screen in order, and the job running."""
+        self._read("line", self._client.logs(self._id, follow=True, **query))
+        self._read("event", self._client.stream(self._after))
+        try:
+            self._print_until_end()
+        finally:
+            self._write(self._collapser.flush())
+            self._screen.status("")
+            self._screen.settle()
+        ended = self._client.wait(self._id)
+        return ended or self._client.job(self._id)
+
+    def _read(self, kind: str, source: Iterator[Record]) -> None:
+        threading.Thread(target=self._hand_over, args=(kind, source), name=f"ganger-{kind}s", daemon=True).start()
+
+    def _hand_over(self, kind: str, source: Iterator[Record]) -> None:
+        """What a reading thread does. The end of the log is the end of following; the events only add to it."""
+        error = None
+        try:
+            for record in source:
+                self._coming.put((kind, record))
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the thread that prints must learn of it
+            error = failure
+        if kind == "line":
+            self._coming.put((_END, error))
+
+    def _print_until_end(self) -> None:
+        while True:
+            try:
+                kind, value = self._coming.get(timeout=self._patience_s())
+            except Empty:
+                self._write(self._collapser.flush())
+            else:
+                if kind == _END:
+                    if value is not None:
+                        raise value
+                    return
+                if kind == "line":
+                    self._take_line(value)
+                else:
+                    self._take_event(value)
+            if self._coming.empty():
+                self._look()
+                self._screen.settle()
+
+    def _patience_s(self) -> float:
+        """How long nothing may come before there is something to do."""
+        until_look_s = min(max(self._look_at - time.monotonic(), 0.0), REFRESH_S)
+        return min(until_look_s, IDLE_S) if self._collapser.holds else until_look_s
+
+    def _take_line(self, record: Record) -> None:
+        if self._writing.processes > 1:
+            self._write(self._collapser.push(record))
+        else:
+            self._write([Same(record, [record["rank"]])])
+
+    def _write(self, ready: list[Same]) -> None:
+        for same in ready:
+            self._screen.line(self._writing.text(same), err=same.record["stream"] == "e")
+
+    def _take_event(self, event: Record) -> None:
+        if event["job"] not in (None, self._id):
+            return
+        self._look_at = min(self._look_at, time.monotonic() + COALESCE_S)
+        generation = event["data"].get("generation", 0)
+        if event["kind"] == "failed" and generation > self._failed:
+            self._failed = generation
+            self._ask_again()
+            self._screen.say(attempt_failed(event, self.job), fg="yellow", bold=True)
+        elif event["kind"] == "started" and generation > 1:
+            self._screen.say(event["sentence"], fg="green")
+
+    def _look(self) -> None:
+        """See what became of the job, if it is time to."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + REFRESH_S if self._screen.live else float("inf")
+        self._ask_again()
+        reason = self.job["reason"]
+        if self.job["row"]["state"] not in WAITING or reason is None:
+            self._screen.status(self._progress.text(self.job))
+        elif self._screen.live:
+            self._screen.status(f"waiting: {waiting(reason, now_ms())}")
+        elif reason["sentence"] != self._reason_shown:
+            self._reason_shown = reason["sentence"]
+            self._screen.say(f"waiting: {waiting(reason, now_ms())}")
+
+    def _ask_again(self) -> None:
+        """The job as it is now; as it was while the server restarts, because the reader of the log waits for that."""
+        try:
+            self.job = self._client.job(self._id)
+        except ClientError as error:
+            if error.code != "unreachable":
+                raise

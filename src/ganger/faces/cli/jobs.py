@@ -1,0 +1,139 @@
+"""`ganger ls`, `get`, `stop` and `delete`: jobs in a list, one in full, and their end."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import click
+
+from ganger.faces.cli.detail import job_lines
+from ganger.faces.cli.options import job_argument, jobs_argument, output_option
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import (
+    Column,
+    ago,
+    now_ms,
+    quoted,
+    show,
+    show_json,
+    show_json_array,
+    show_table,
+)
+from ganger.faces.cli.run import connected
+from ganger.faces.client import Client, ClientError
+from ganger.model.job import GangState
+from ganger.model.units import format_duration
+
+Record = dict[str, Any]
+
+PAGE: Final = 1000
+"""Jobs asked for at a time when all are listed."""
+
+_COLUMNS: Final = (
+    Column("JOB"),
+    Column("STATE", state=True),
+    Column("SIZE"),
+    Column("QUEUE"),
+    Column("SUBMITTED", right=True),
+    Column("RAN", right=True),
+    Column("NOTE"),
+)
+
+
+@click.command("ls")
+@click.option("--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended.")
+@click.option("--state", type=click.Choice([str(state) for state in GangState]), help="Only jobs in this state.")
+@output_option
+def ls_command(all_: bool, state: str | None, output: str) -> None:
+    """List jobs: what is live, and what ended last.
+
+    Newest first. The note says why a job waits, where it runs or how it ended.
+    """
+    client = connected()
+    rows = _pages(client, state) if all_ or state else iter(client.jobs()["items"])
+    if output == "json":
+        show_json_array(rows)
+        return
+    now = now_ms()
+    what = f"no job is {state}" if state else "no jobs yet: ganger run -- python train.py"
+    show_table(_COLUMNS, [_cells(row, now) for row in rows], what)
+
+
+@click.command("get")
+@job_argument
+@output_option
+def get_command(job: str, output: str) -> None:
+    """Show everything about a job.
+
+    Its spec, its attempts, where its time went, its newest checkpoint and what to type next.
+    """
+    found = connected().job(job)
+    if output == "json":
+        show_json(found)
+        return
+    for line in job_lines(found, now_ms()):
+        show(line)
+
+
+@click.command("stop")
+@jobs_argument
+@output_option
+def stop_command(jobs: tuple[str, ...], output: str) -> int:
+    """Stop jobs: each may save its work first.
+
+    Returns as soon as the stop is decided; `ganger wait JOB` waits until it is over.
+    """
+    return _each(jobs, connected().stop, "stopping", output)
+
+
+@click.command("delete")
+@jobs_argument
+@output_option
+def delete_command(jobs: tuple[str, ...], output: str) -> int:
+    """Take ended jobs, with their logs, out of the listings.
+
+    A job that still lives is refused: stop it first.
+    """
+    client = connected()
+
+    def delete(job: str) -> Record:
+        row: Record = client.job(job)["row"]
+        client.delete(row["id"])
+        return {"row": row}
+
+    return _each(jobs, delete, "deleted", output)
+
+
+def _each(jobs: tuple[str, ...], act: Callable[[str], Record], done: str, output: str) -> int:
+    """Do it to every job, and say of each that failed why; the exit code is that of the first that failed."""
+    rows, code = [], 0
+    for job in jobs:
+        try:
+            row = act(job)["row"]
+        except ClientError as error:
+            Problem(error.detail, error.next).show()
+            code = code or error.exit_code
+        else:
+            rows.append(row)
+            if output != "json":
+                show(f"{done} {quoted(row['id'])}")
+    if output == "json":
+        show_json_array(rows)
+    return code
+
+
+def _pages(client: Client, state: str | None) -> Iterator[Record]:
+    """Every job, a page at a time."""
+    cursor = None
+    while True:
+        page = client.jobs(state=state, all=True, limit=PAGE, cursor=cursor)
+        yield from page["items"]
+        cursor = page["next"]
+        if cursor is None:
+            return
+
+
+def _cells(row: Record, now: int) -> tuple[str, ...]:
+    started_ms, ended_ms = row["started_ms"], row["ended_ms"]
+    ran = format_duration((ended_ms or now) - started_ms) if started_ms is not None else "-"
+    note = row["sentence"] or (f"on {', '.join(row['nodes'])}" if row["nodes"] else "")
+    return row["id"], row["state"], row["shape"], row["queue"], ago(row["submitted_ms"], now), ran, note

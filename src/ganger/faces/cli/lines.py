@@ -1,0 +1,103 @@
+"""Lines of several ranks as one stream: who wrote what, and the same line of many ranks said once.
+
+Called by `logs` and `follow`. Pure: lines in, text out.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+Record = dict[str, Any]
+"""One line as the server gives it: {"t", "rank", "generation", "stream", "text"}."""
+
+WINDOW_MS: Final = 300
+"""Ranks that write the same within this time are taken together; a follower shows a line at most this much later."""
+
+
+@dataclass(slots=True)
+class Same:
+    """A line, and the ranks that wrote it."""
+
+    record: Record
+    ranks: list[int] = field(default_factory=list)
+
+
+class Collapser:
+    """Holds lines back for a short time, so that equal lines of other ranks join them. Order is kept."""
+
+    def __init__(self) -> None:
+        self._held: deque[Same] = deque()
+        self._by_text: dict[tuple[int, str, str], deque[Same]] = {}
+
+    @property
+    def holds(self) -> bool:
+        """Whether a line waits."""
+        return bool(self._held)
+
+    def push(self, record: Record) -> list[Same]:
+        """Take a line; gives those that waited long enough by the lines' own time."""
+        ready = []
+        while self._held and self._held[0].record["t"] + WINDOW_MS < record["t"]:
+            ready.append(self._release())
+        equals = self._by_text.setdefault(_text_of(record), deque())
+        for same in equals:
+            if record["rank"] not in same.ranks:
+                same.ranks.append(record["rank"])
+                return ready
+        same = Same(record, [record["rank"]])
+        equals.append(same)
+        self._held.append(same)
+        return ready
+
+    def flush(self) -> list[Same]:
+        """All that is held."""
+        return [self._release() for _ in range(len(self._held))]
+
+    def _release(self) -> Same:
+        same = self._held.popleft()
+        key = _text_of(same.record)
+        self._by_text[key].popleft()
+        if not self._by_text[key]:
+            del self._by_text[key]
+        return same
+
+
+class Writing:
+    """How a line of the job looks: who wrote it when there are several processes, and when, if that is asked for."""
+
+    def __init__(self, processes: int, *, timestamps: bool = False) -> None:
+        self.processes = processes
+        self._timestamps = timestamps
+        self._width = len(str(processes - 1)) + 1
+
+    def text(self, same: Same) -> str:
+        """`r0 | loss 2.3  (x4)`; without the rank when there is only one."""
+        record = same.record
+        at = f"{_iso(record['t'])} " if self._timestamps else ""
+        who = f"{'r' + str(record['rank']):{self._width}} | " if self.processes > 1 else ""
+        count = f"  (x{len(same.ranks)})" if len(same.ranks) > 1 else ""
+        return f"{at}{who}{record['text']}{count}"
+
+
+def collapsed(records: Iterable[Record]) -> Iterator[Same]:
+    """The lines of an ended stream, equal ones joined."""
+    collapser = Collapser()
+    for record in records:
+        yield from collapser.push(record)
+    yield from collapser.flush()
+
+
+def processes_of(spec: dict[str, Any]) -> int:
+    """Processes of a job, from its spec as the server gives it."""
+    per_node = spec["nproc_per_node"] or spec["resources"]["gpu"]["count"] or 1
+    return int(spec["nodes"] * per_node)
+
+
+def _text_of(record: Record) -> tuple[int, str, str]:
+    return record["generation"], record["stream"], record["text"]
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(timespec="milliseconds")

@@ -1,0 +1,55 @@
+"""`ganger logs`: what a job's processes wrote."""
+
+import sys
+from typing import Any
+
+import click
+
+from ganger.faces.cli.lines import Writing, collapsed, processes_of
+from ganger.faces.cli.options import RANKS, job_argument, output_option
+from ganger.faces.cli.render import show_json_array, show_json_line
+from ganger.faces.cli.run import connected
+from ganger.faces.client import Client
+
+
+@click.command("logs")
+@job_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts.")
+@click.option(
+    "--rank", type=RANKS, help="Only these ranks: 0,3-5 or all. Without it: rank 0, and what others wrote to stderr."
+)
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
+@output_option
+def logs_command(
+    *, job: str, follow: bool, rank: str | None, attempt: int | None, tail: int | None, timestamps: bool, output: str
+) -> None:
+    """Show what a job's processes wrote.
+
+    Equal lines that several ranks wrote together are shown once, with their number. With -o json every line is an
+    object: an array, or with -f one object a line.
+    """
+    client = connected()
+    query: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail}
+    if output == "json":
+        lines = client.logs(job, follow=follow, **query)
+        if not follow:
+            show_json_array(lines)
+        else:
+            for line in lines:
+                show_json_line(line)
+    elif follow:
+        _follow(client, job, query, timestamps=timestamps)
+    else:
+        writing = Writing(processes_of(client.job(job)["spec"]), timestamps=timestamps)
+        for same in collapsed(client.logs(job, **query)):
+            sys.stdout.write(writing.text(same) + "\n")
+
+
+def _follow(client: Client, job: str, query: dict[str, Any], *, timestamps: bool) -> None:
+    from ganger.faces.cli.follow import Follower
+
+    after = client.server()["seq"]
+    found = client.job(job)
+    Follower(client, found, after, Writing(processes_of(found["spec"]), timestamps=timestamps)).follow(**query)

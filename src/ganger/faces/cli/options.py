@@ -1,0 +1,126 @@
+"""Options that several commands share, and the checks a flag gets before anything is sent.
+
+A flag is checked here only so that the error names the flag; the server checks the spec that comes of it.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from ganger.model.job import PRIORITIES
+from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class Checked(click.ParamType[str]):
+    """Text that `parse` accepts, passed on as the user wrote it."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+def _gpu(text: str) -> None:
+    if not re.fullmatch(r"([A-Za-z][\w.-]*:)?\d+", text):
+        raise ValueError(f"{text!r} is not a number of GPUs: write 8, or H100:8 to name the type")
+
+
+def _priority(text: str) -> None:
+    if text not in PRIORITIES and not re.fullmatch(r"-?\d+", text):
+        raise ValueError(f"{text!r} is not a priority: write low, normal, high, or an integer from -1000 to 1000")
+
+
+def _ranks(text: str) -> None:
+    parse_ranks(text)
+
+
+def parse_ranks(text: str) -> tuple[int, ...] | None:
+    """Ranks from `0,3-5`; None for `all`. ValueError says what is legal."""
+    if text == "all":
+        return None
+    ranks: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not match:
+            raise ValueError(f"{text!r} are not ranks: write 0, 0,3-5 or all")
+        first, last = int(match[1]), int(match[2] or match[1])
+        ranks += range(first, last + 1)
+    return tuple(dict.fromkeys(ranks))
+
+
+DURATION: Final = Checked("duration", parse_duration_ms)
+SIZE: Final = Checked("size", parse_bytes)
+CPUS: Final = Checked("cpus", parse_cpu_milli)
+GPUS: Final = Checked("[type:]n", _gpu)
+PRIORITY: Final = Checked("priority", _priority)
+RANKS: Final = Checked("ranks", _ranks)
+
+
+class Grid(click.ParamType[tuple[int, int]]):
+    """`NxM` as (N, M): nodes, and processes on each."""
+
+    name = "NxM"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(value))
+        if not match:
+            self.fail(f"{value!r} is not NxM: write 2x8 for 2 nodes with 8 processes each", param, ctx)
+        return int(match[1]), int(match[2])
+
+
+job_argument = click.argument("job", metavar="JOB")
+jobs_argument = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="How to print: a table, or JSON and nothing else.",
+)
+
+exit_code_option = click.option(
+    "--exit-code", "own_exit_code", is_flag=True, help="Exit with the job's own exit code instead of 1."
+)
+
+_SPEC_OPTIONS: Final = (
+    click.argument("command", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED),
+    click.option("-f", "--file", "path", metavar="FILE", help="A job file; flags override what it says."),
+    click.option("--name", help="A label; the id is the name and a suffix. Without it: from the command."),
+    click.option("--queue", help="The queue to wait in."),
+    click.option("--priority", type=PRIORITY, help="low, normal, high, or an integer from -1000 to 1000."),
+    click.option("--framework", help="Which variables each process gets: plain or torch."),
+    click.option("-j", "grid", type=Grid(), help="Nodes and processes on each: 2x8."),
+    click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes: all or none."),
+    click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes on each node."),
+    click.option("--gpu", type=GPUS, help="GPUs on each node: 8, or H100:8."),
+    click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
+    click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
+    click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),
+    click.option("--code", metavar="DIR", help="Copy this directory and run there; without it: run in place."),
+    click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
+    click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),
+    click.option("--checkpoint-every", type=DURATION, help="How often to save: 30m."),
+    click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Attempts without progress to forgive."),
+    click.option("--time", type=DURATION, help="Time the job may hold its nodes: 24h."),
+    click.option("--queue-time", type=DURATION, help="Time it may wait; then it ends."),
+    click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing."),
+    output_option,
+)
+
+
+def spec_options(command: Decorated) -> Decorated:
+    """Everything that describes a job, for `run` and `submit`."""
+    for option in reversed(_SPEC_OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,171 @@
+"""How answers look: tables, JSON, colours, times. Called by every command.
+
+On a terminal that welcomes colours, tables are rich's; anywhere else they are plain text in columns, and rich is not
+even imported. JSON bypasses all of it.
+"""
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TextIO
+
+import click
+
+from ganger import settings
+from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+
+STATE_COLOURS: Final = {
+    "pending": "yellow",
+    "starting": "cyan",
+    "running": "green",
+    "requeueing": "magenta",
+    "failing": "red",
+    "failed": "red",
+    "stopping": "magenta",
+    "succeeded": "green",
+    "ready": "green",
+    "cordoned": "yellow",
+    "lost": "red",
+    "lost_cordoned": "red",
+}
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. Numbers stand to the right; a column of states is coloured."""
+
+    title: str
+    right: bool = False
+    state: bool = False
+
+
+def fancy(stream: TextIO) -> bool:
+    """Whether colours and moving lines are welcome on `stream`."""
+    return stream.isatty() and settings.wants_colour(os.environ) and os.environ.get("TERM") != "dumb"
+
+
+def say(text: str, **style: Any) -> None:
+    """One line of ganger's own words on stderr, so that a job's output stays clean; `style` as of click.style."""
+    click.echo(click.style(text, **style) if style else text, err=True, color=fancy(sys.stderr))
+
+
+def show(text: str = "", **style: Any) -> None:
+    """One line of an answer on stdout."""
+    click.echo(click.style(text, **style) if style else text, color=fancy(sys.stdout))
+
+
+def show_json(value: Any) -> None:
+    """An answer as JSON, and nothing else, on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_json_array(rows: Iterable[Any]) -> None:
+    """A JSON array, an element a line, written as the elements come."""
+    write = sys.stdout.write
+    separator = "[\n"
+    for row in rows:
+        write(separator + json.dumps(row, ensure_ascii=False))
+        separator = ",\n"
+    write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def show_json_line(row: Any) -> None:
+    """One element of a stream that has no end: an object a line, at once."""
+    click.echo(json.dumps(row, ensure_ascii=False))
+
+
+def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> None:
+    """A table on stdout, or the sentence `empty` when there is nothing to show."""
+    if not rows:
+        show(empty)
+    elif fancy(sys.stdout):
+        _show_rich_table(columns, rows)
+    else:
+        for line in aligned(columns, rows):
+            click.echo(line)
+
+
+def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+    """The table as lines of plain text: two spaces between columns, none after the last."""
+    titles = [column.title for column in columns]
+    widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(columns))]
+    lines = []
+    for row in (titles, *rows):
+        cells = [
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for column, width, cell in zip(columns, widths, row, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _show_rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    """The same with bold titles and coloured states; a narrow terminal folds the last column and cuts the others."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for i, column in enumerate(columns):
+        last = i == len(columns) - 1
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not last,
+            overflow="fold" if last else "ellipsis",
+        )
+    for row in rows:
+        table.add_row(
+            *(
+                Text(cell, style=STATE_COLOURS.get(cell, "") if column.state else "")
+                for column, cell in zip(columns, row, strict=True)
+            )
+        )
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def coloured_state(state: str) -> str:
+    """The state, coloured for a terminal (click takes the colours off elsewhere)."""
+    return click.style(state, fg=STATE_COLOURS.get(state), bold=True)
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def ago(at_ms: int, now: int) -> str:
+    """How long ago, in its largest unit: `3m ago`."""
+    passed_ms = now - at_ms
+    if passed_ms < SECOND_MS:
+        return "now"
+    for unit, unit_ms in (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS)):
+        if passed_ms >= unit_ms:
+            return f"{passed_ms // unit_ms}{unit} ago"
+    return f"{passed_ms // SECOND_MS}s ago"
+
+
+def clock(at_ms: int, now: int) -> str:
+    """The local time of day; with the date when it is another day."""
+    local = datetime.fromtimestamp(at_ms / 1000).astimezone()
+    today = datetime.fromtimestamp(now / 1000).astimezone().date()
+    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def when(at_ms: int, now: int) -> str:
+    """Local and relative: `14:21:07 (3m ago)`; ahead of now, `14:21 (in 3m 00s)`."""
+    if at_ms > now:
+        return f"{clock(at_ms, now)} (in {format_duration(at_ms - now)})"
+    return f"{clock(at_ms, now)} ({ago(at_ms, now)})"
+
+
+def quoted(text: str) -> str:
+    """`text` as a shell takes it, for a command to copy."""
+    return shlex.quote(text)

@@ -1,0 +1,128 @@
+"""What `run` and `submit` send: the file's text, and what the flags say, as the spec has it.
+
+Nothing is parsed here but the flags: the server reads the file, so that there is one reader of specs. The request
+carries its own id, so that sending it twice makes one job.
+"""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from ganger import settings
+from ganger.faces.cli.launchers import refuse_launchers
+from ganger.faces.cli.problem import Problem
+
+_EXAMPLE: Final = "ganger run -- python train.py"
+_NAME_LENGTH: Final = 40
+
+
+def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
+    """The body of a submission from click's parameters. Problem when there is no command, or no such file."""
+    path = flags["path"]
+    overrides = spec_of_flags(flags)
+    if command:
+        overrides["run"] = command_of_words(command)
+    elif path is None:
+        raise Problem("nothing to run: give a command, or a job file with -f", next=_EXAMPLE)
+    request: dict[str, Any] = {
+        "directory": str(Path.cwd()),
+        "environment": settings.travelling(os.environ),
+        "request_id": os.urandom(16).hex(),
+    }
+    if path is None:
+        overrides.setdefault("name", name_of_command(overrides["run"]))
+        return request | {"spec": overrides}
+    return request | {"spec_text": _read(path), "filename": path, "overrides": overrides}
+
+
+def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec that the flags make, nested as in a job file; what was not given is not in it."""
+    nodes, nproc_per_node = _grid(flags)
+    spec = {
+        "name": flags["name"],
+        "queue": flags["queue"],
+        "priority": flags["priority"],
+        "framework": flags["framework"],
+        "nodes": nodes,
+        "nproc_per_node": nproc_per_node,
+        "resources": _given({key: flags[key] for key in ("gpu", "cpu", "memory")}),
+        "code": flags["code"],
+        "setup": flags["setup"],
+        "env": dict(_variable(text) for text in flags["env"]),
+        "checkpoint": _given({"dir": flags["checkpoint"], "every": flags["checkpoint_every"]}),
+        "retry": _given({"max": flags["retry"]}),
+        "limits": _given({"time": flags["time"], "queue_time": flags["queue_time"]}),
+    }
+    return _given(spec)
+
+
+def command_of_words(words: Sequence[str]) -> str | list[str]:
+    """The `run` of a spec: one word with spaces in it is a shell line; a script in Python runs with the caller's."""
+    if len(words) == 1 and re.search(r"\s", words[0]):
+        refuse_launchers(_split(words[0]))
+        return words[0]
+    refuse_launchers(words)
+    if words[0].endswith(".py"):
+        return [_python(), *words]
+    return list(words)
+
+
+def name_of_command(command: str | Sequence[str]) -> str:
+    """A name for a job that was given none: its script, else its program."""
+    words = _split(command) if isinstance(command, str) else command
+    script = next((word for word in words if word.endswith((".py", ".sh"))), None)
+    name = PurePath(script).stem if script else PurePath(words[0]).name if words else ""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:_NAME_LENGTH].strip("-") or "job"
+
+
+def _python() -> str:
+    return "python" if shutil.which("python") else "python3"
+
+
+def _split(line: str) -> list[str]:
+    """The words of a shell line, as near as can be said without a shell."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def _grid(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    if flags["grid"] is None:
+        return flags["nodes"], flags["nproc_per_node"]
+    if flags["nodes"] is not None or flags["nproc_per_node"] is not None:
+        raise Problem(
+            "-j says nodes and processes already: leave out --nodes and --nproc-per-node",
+            next="ganger run -j 2x8 -- python train.py",
+        )
+    nodes, nproc_per_node = flags["grid"]
+    return nodes, nproc_per_node
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """A variable from K=V, or K with the value it has in this shell."""
+    name, equals, value = text.partition("=")
+    if equals:
+        return name, value
+    if name not in os.environ:
+        raise Problem(
+            f"--env {name}: {name} is not set in this shell", next=f"export {name}=..., or --env {name}=VALUE"
+        )
+    return name, os.environ[name]
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None and value != {}}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise Problem(f"cannot read {path}: {error.strerror}", next="ganger init") from None
+    except UnicodeDecodeError:
+        raise Problem(f"cannot read {path}: it is not UTF-8 text", next="ganger init") from None

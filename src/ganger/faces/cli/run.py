@@ -1,0 +1,159 @@
+"""`ganger run`, `submit` and `wait`: a job from its first word to its exit code."""
+
+import os
+from typing import Any, Final
+
+import click
+
+from ganger import settings
+from ganger.faces.cli.options import DURATION, exit_code_option, job_argument, output_option, spec_options
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import now_ms, quoted, say, show, show_json
+from ganger.faces.cli.request import build_request
+from ganger.faces.cli.story import plan_lines, start_of_dry_run, start_of_job, summary
+from ganger.faces.client import Client, ClientError
+from ganger.model.units import parse_duration_ms
+
+Record = dict[str, Any]
+
+FAILED: Final = 1
+TIMED_OUT: Final = 124
+INTERRUPTED: Final = 130
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@spec_options
+@exit_code_option
+def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_run: bool, **flags: Any) -> int:
+    """Run a job and follow it to its end.
+
+    CMD is the command of every process; a script (train.py) runs with this shell's python, and one quoted word with
+    spaces in it is a shell line. Ctrl-C leaves the job running and says how to come back to it.
+    """
+    if output == "json" and not dry_run:
+        raise Problem("run follows the job's own output: -o json goes with --dry-run", next="ganger submit -o json ...")
+    request = build_request(flags, command)
+    client = connected()
+    if dry_run:
+        return show_dry_run(client.dry_run(request), output)
+    after = client.server()["seq"]
+    job = submit(client, request)
+    _say_plan(job)
+    try:
+        ended = _follow(client, job, after)
+    except KeyboardInterrupt:
+        _say_detached(job["row"]["id"])
+        return INTERRUPTED
+    for line in summary(ended):
+        say(line)
+    return exit_code_of(ended["row"], own_exit_code)
+
+
+@click.command("submit", context_settings={"allow_interspersed_args": False})
+@spec_options
+def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags: Any) -> int:
+    """Submit a job and return at once.
+
+    Takes what `ganger run` takes. The id is printed on stdout, alone; the plan on stderr.
+    """
+    request = build_request(flags, command)
+    client = connected()
+    if dry_run:
+        return show_dry_run(client.dry_run(request), output)
+    job = submit(client, request)
+    if output == "json":
+        show_json(job)
+        return 0
+    _say_plan(job)
+    show(job["row"]["id"])
+    return 0
+
+
+@click.command("wait")
+@job_argument
+@click.option("--timeout", type=DURATION, help="Give up after this time, with exit code 124: 5m.")
+@exit_code_option
+@output_option
+def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str) -> int:
+    """Wait until a job has ended.
+
+    Exits as `ganger run` does: 0 when it succeeded, 1 when not, 124 when the time is over.
+    """
+    client = connected()
+    timeout_s = None if timeout is None else parse_duration_ms(timeout) / 1000
+    ended = client.wait(job, timeout_s)
+    if ended is None:
+        say(f"{job} has not ended within {timeout}; it runs on: ganger explain {quoted(job)}")
+        return TIMED_OUT
+    if output == "json":
+        show_json(ended)
+    else:
+        for line in summary(ended):
+            show(line)
+    return exit_code_of(ended["row"], own_exit_code)
+
+
+def connected() -> Client:
+    """A client with a server behind it."""
+    return Client(settings.home(os.environ)).connect()
+
+
+def submit(client: Client, request: Record) -> Record:
+    """Submit; once more when the server went away meanwhile: the request's id makes sure of one job."""
+    try:
+        return client.submit(request)
+    except ClientError as error:
+        if error.code != "unreachable":
+            raise
+        return client.connect().submit(request)
+    except KeyboardInterrupt:
+        say("interrupted while submitting: `ganger ls` shows whether the job was taken")
+        raise
+
+
+def exit_code_of(row: Record, own_exit_code: bool) -> int:
+    """The exit code that tells how a job ended."""
+    if row["state"] == "succeeded":
+        return 0
+    own: int | None = row["exit_code"] if own_exit_code else None
+    return own or FAILED
+
+
+def show_dry_run(plan: Record, output: str) -> int:
+    """What would happen: the plan, the command and what ganger adds to its environment."""
+    if output == "json":
+        show_json(plan)
+        return 0
+    for line in plan_lines(plan["spec"]["name"], plan["spec"], start_of_dry_run(plan, now_ms())):
+        show(line)
+    if plan["reason"] and plan["reason"]["remedy"]:
+        show(f"       {plan['reason']['remedy']}")
+    show(f"       runs: {' '.join(quoted(word) for word in plan['argv'])}")
+    if plan["environment"]:
+        show("       rank 0 gets:")
+        for name, value in plan["environment"].items():
+            show(f"         {name}={quoted(value)}")
+    show("nothing was submitted")
+    return 0
+
+
+def _say_plan(job: Record) -> None:
+    name = quoted(job["row"]["id"])
+    for line in plan_lines(job["row"]["id"], job["spec"], start_of_job(job)):
+        say(line, dim=True)
+    say(f"✓ submitted {name}   stop: ganger stop {name}   logs: ganger logs {name} -f")
+
+
+def _follow(client: Client, job: Record, after: int) -> Record:
+    from ganger.faces.cli.follow import Follower
+    from ganger.faces.cli.lines import Writing, processes_of
+
+    return Follower(client, job, after, Writing(processes_of(job["spec"]))).follow()
+
+
+def _say_detached(id: str) -> None:
+    name = quoted(id)
+    say(f"\ndetached: {id} runs on")
+    say(f"  come back:      ganger logs {name} -f")
+    say(f"  stop it:        ganger stop {name}")
+    say(f"  why it waits:   ganger explain {name}")

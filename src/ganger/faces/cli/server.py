@@ -1,0 +1,144 @@
+"""`ganger server`: the one server of this user, which otherwise starts by itself with the first command."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ganger import settings
+from ganger.faces.cli.options import output_option
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import now_ms, quoted, show, show_json, when
+from ganger.faces.client import Client, ClientError
+from ganger.settings import BadHome, Home
+
+Record = dict[str, Any]
+
+REFUSED: Final = 4
+
+
+@click.group("server")
+def server_command() -> None:
+    """Start, stop and look at the server; it also starts by itself.
+
+    It belongs to one state directory: $GANGER_HOME, else ~/.local/state/ganger.
+    """
+
+
+@server_command.command("start")
+@click.option(
+    "--topology",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Virtual nodes to show instead of this machine; kept in the state directory for later starts.",
+)
+@output_option
+def start_command(topology: Path | None, output: str) -> None:
+    """Start the server, unless it runs."""
+    home = settings.home(os.environ)
+    client = Client(home).connect() if topology is None else _start_with(home, topology)
+    _show(client.server(), output)
+
+
+@server_command.command("stop")
+def stop_command() -> None:
+    """Stop the server; jobs run on, and the next command finds them again."""
+    home = settings.home(os.environ)
+    if not _runs(home):
+        show(f"no server runs for {home.path}")
+        return
+    Client(home).connect(start=False).shutdown()
+    show("the server is stopped; jobs run on")
+
+
+@server_command.command("restart")
+@output_option
+def restart_command(output: str) -> None:
+    """Let the server run itself anew with this version; jobs run on."""
+    home = settings.home(os.environ)
+    if not _runs(home):
+        _show(Client(home).connect().server(), output)
+        return
+    _show(Client(home).connect(start=False).restart(), output)
+
+
+@server_command.command("status")
+@output_option
+def status_command(output: str) -> None:
+    """Show the server: where it is, how it is, what it has to do."""
+    _show(Client(settings.home(os.environ)).connect(start=False).server(), output)
+
+
+@server_command.command("logs")
+@click.option("--tail", type=click.IntRange(min=1), default=100, metavar="N", help="Only the last N lines (100).")
+def logs_command(tail: int) -> None:
+    """Show what the server wrote."""
+    path = settings.home(os.environ).server_log
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        raise Problem(f"no server wrote to {path} yet", next="ganger server start", exit_code=3) from None
+    except OSError as error:
+        raise Problem(f"cannot read {path}: {error.strerror}", next="ganger doctor") from None
+    for line in lines[-tail:]:
+        show(line)
+
+
+def _runs(home: Home) -> bool:
+    try:
+        Client(home).connect(start=False)
+    except ClientError:
+        return False
+    return True
+
+
+def _start_with(home: Home, topology: Path) -> Client:
+    """Start on virtual nodes. A topology that the server refuses does not stay behind."""
+    if _runs(home):
+        again = f"ganger server stop && ganger server start --topology {quoted(str(topology))}"
+        raise Problem("the server runs already, and reads its topology only when it starts", again, REFUSED)
+    try:
+        settings.make_private(home.path)
+        before = home.topology.read_bytes() if home.topology.exists() else None
+        _replace(home.topology, topology.read_bytes())
+    except BadHome as error:
+        raise Problem(str(error)) from None
+    except OSError as error:
+        raise Problem(f"cannot copy {topology} to {home.topology}: {error.strerror}") from None
+    try:
+        return Client(home).connect()
+    except ClientError:
+        if before is None:
+            home.topology.unlink(missing_ok=True)
+        else:
+            _replace(home.topology, before)
+        raise
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write it whole or not at all, for this user's eyes only."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    Path(temporary).replace(path)
+
+
+def _show(server: Record, output: str) -> None:
+    if output == "json":
+        show_json(server)
+        return
+    fields = {
+        "version": server["version"],
+        "health": server["health"],
+        "pid": server["pid"],
+        "home": server["home"],
+        "policy": server["policy"],
+        "started": when(server["started_ms"], now_ms()),
+        "events": server["seq"],
+        "nodes": server["nodes"],
+        "jobs": f"{server['running']} running, {server['pending']} pending",
+    }
+    for name, value in fields.items():
+        show(f"{name:8}  {value}")

@@ -1,0 +1,144 @@
+"""The sentences around a job's output: the plan, why it waits, attempts, progress, and how it ended.
+
+Called by `run`, `follow` and `jobs`. Pure: what the server sent in, text out.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+from ganger.faces.cli.lines import processes_of
+from ganger.faces.cli.render import clock, quoted
+from ganger.model.units import format_bytes, format_cpu, format_duration
+
+Record = dict[str, Any]
+
+LEDGER: Final = ("queued", "starting", "productive", "lost", "recovery")
+ENDED: Final = ("succeeded", "failed", "stopped")
+WAITING: Final = ("pending",)
+RATE_OVER_MS: Final = 30_000
+"""The time over which steps per second are measured: long enough to be steady, short enough to follow a change."""
+
+
+def size(spec: Record) -> str:
+    """`2 nodes x 8 H100`, with CPU and memory where they were asked for."""
+    asked = spec["resources"]
+    gpu = asked["gpu"]
+    parts = [f"{spec['nodes']} node" + ("s" if spec["nodes"] != 1 else "")]
+    if gpu["count"]:
+        parts[0] += f" x {gpu['count']} {gpu['type'] or ('GPUs' if gpu['count'] != 1 else 'GPU')}"
+    if asked["cpu_milli"] is not None:
+        parts.append(f"{format_cpu(asked['cpu_milli'])} CPUs")
+    if asked["memory_bytes"]:
+        parts.append(f"{format_bytes(asked['memory_bytes'])} memory")
+    return ", ".join(parts)
+
+
+def plan_lines(name: str, spec: Record, start: str) -> list[str]:
+    """The plan block: what is asked for, and when it starts."""
+    processes = processes_of(spec)
+    count = f"{processes} process" + ("es" if processes != 1 else "")
+    lines = [
+        f"Plan   {name}  queue {spec['queue']}  {size(spec)}  {count}, {spec['framework']}",
+        f"       start: {start}",
+    ]
+    if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
+        lines.append("       plain: a torch script gets its RANK and MASTER_ADDR only with --framework torch")
+    return lines
+
+
+def start_of_job(job: Record) -> str:
+    """When a job that was just submitted starts, as far as is known."""
+    row, reason = job["row"], job["reason"]
+    if row["nodes"]:
+        return f"now, on {', '.join(row['nodes'])}"
+    return waiting(reason, row["submitted_ms"]) if reason else "in the next round"
+
+
+def start_of_dry_run(plan: Record, now: int) -> str:
+    """When it would start."""
+    if plan["starts_now"]:
+        return f"now, on {', '.join(plan['nodes'])}"
+    expected = f"; at the latest {clock(plan['earliest_ms'], now)}" if plan["earliest_ms"] else ""
+    return (plan["reason"]["sentence"] if plan["reason"] else "it would wait") + expected
+
+
+def waiting(reason: Record, now: int) -> str:
+    """Why it waits, and until when if that is known."""
+    until = f"; expected at {clock(reason['until_ms'], now)}" if reason["until_ms"] else ""
+    return f"{reason['sentence']}{until}"
+
+
+def attempt_failed(event: Record, job: Record) -> str:
+    """One line about a failure: which attempt, how, and what comes of it."""
+    said: str = event["sentence"]
+    if job["row"]["state"] in ("failing", "stopping", *ENDED):
+        return said
+    step = job["checkpoint_step"]
+    return f"{said}; restarting from {'the beginning' if step is None else f'step {step}'}"
+
+
+def summary(job: Record) -> list[str]:
+    """How it ended, where the time went, what to type next."""
+    row, ledger = job["row"], job["ledger"]
+    name, attempts = quoted(row["id"]), len(job["attempts"])
+    count = f" in {attempts} attempts" if attempts > 1 else ""
+    how = f": {row['sentence']}" if row["sentence"] and row["state"] != "succeeded" else ""
+    mark = "✓" if row["state"] == "succeeded" else "✗"
+    following = {
+        "succeeded": f"ganger get {name}",
+        "failed": f"ganger logs {name} --rank all --tail 50   or: ganger events {name}",
+        "stopped": f"ganger get {name}",
+    }
+    return [
+        f"{mark} {row['id']} {row['state']} after {format_duration(ledger['total_ms'])}{count}{how}",
+        f"  {ledger_line(ledger)}",
+        f"  next: {following[row['state']]}",
+    ]
+
+
+def ledger_line(ledger: Record) -> str:
+    """`queued 2.0s · starting 1.1s · productive 58.0s · lost 0ms · recovery 0ms`."""
+    return " · ".join(f"{part} {format_duration(ledger[f'{part}_ms'])}" for part in LEDGER)
+
+
+class Progress:
+    """The line that says how far the job is. Steps per second come from the reports themselves."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque()
+
+    def text(self, job: Record) -> str:
+        """`step 120/400  loss 2.31  4.1 steps/s  ETA 1m 08s`, as far as the job reports it."""
+        report = job["progress"] or {}
+        if report.get("step") is None:
+            return f"{job['row']['state']} on {', '.join(job['row']['nodes'])}"
+        metrics = report.get("metrics") or {}
+        total = metrics.get("total_steps") or metrics.get("steps")
+        step = report["step"]
+        parts = [f"step {step}" + (f"/{total:g}" if total else "")]
+        if isinstance(loss := metrics.get("loss"), int | float):
+            parts.append(f"loss {loss:.4g}")
+        if rate := self._steps_per_s(report["t"], step):
+            parts.append(f"{rate:.3g} steps/s")
+            if total and total > step:
+                parts.append(f"ETA {format_duration(int((total - step) / rate * 1000))}")
+        if report.get("phase"):
+            parts.append(f"({report['phase']})")
+        return "  ".join(parts)
+
+    def _steps_per_s(self, at_ms: int, step: int) -> float | None:
+        """Over the last reports of this attempt; None until there are two."""
+        samples = self._samples
+        if samples and step < samples[-1][1]:
+            samples.clear()
+        if not samples or at_ms > samples[-1][0]:
+            samples.append((at_ms, step))
+        while len(samples) > 2 and at_ms - samples[0][0] > RATE_OVER_MS:
+            samples.popleft()
+        (first_ms, first), (last_ms, last) = samples[0], samples[-1]
+        return (last - first) * 1000 / (last_ms - first_ms) if last_ms > first_ms and last > first else None
+
+
+def _is_python(command: str | list[str]) -> bool:
+    words = command.split() if isinstance(command, str) else command
+    return bool(words) and words[0].rpartition("/")[2].startswith("python")

@@ -1,0 +1,401 @@
+"""A server that speaks the contract of docs/decisions/3-foundation.md over a unix socket, told by a test what to say.
+
+It decides nothing: jobs, lines and events are what the test put there. The real server is tested elsewhere; here it
+would hide the states that are rare and matter: a lost attempt, a server that goes away, a problem of each kind.
+"""
+
+import json
+import re
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ganger import __version__
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.queue import Amount, UserLimits
+from ganger.model.view import AttemptView, DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow
+from ganger.model.view import Change, ReasonView, ServerView
+from ganger.settings import Home
+
+T0 = 1_790_000_000_000
+"""Unix ms at which everything in these tests begins."""
+
+SPEC = JobSpec(name="bert", run=("python", "train.py"))
+WIDE = JobSpec(
+    name="bert",
+    framework="torch",
+    nodes=2,
+    nproc_per_node=2,
+    resources=Resources(gpu=GpuRequest(count=2, type="H100")),
+    run=("python", "train.py"),
+)
+REASON = ReasonView(
+    code="no_capacity",
+    sentence="waiting for 2 nodes with 2 GPUs: 1 node free now; held by cv-11",
+    remedy="ask for fewer nodes",
+    holders=("cv-11",),
+    until_ms=T0 + 720_000,
+)
+
+
+def job(id: str = "bert-7f3", *, spec: JobSpec = SPEC, **row: Any) -> JobView:
+    """A job that runs on n1, or as `row` says."""
+    fields: dict[str, Any] = {"state": "running", "nodes": ("n1",), "generation": 1, "started_ms": T0 + 1000} | row
+    reason = fields.pop("reason", None)
+    rest = {key: fields.pop(key) for key in ("attempts", "ledger", "checkpoint_step", "progress") if key in fields}
+    return JobView(
+        row=JobRow(
+            id=id,
+            name=spec.name,
+            user="ada",
+            queue=spec.queue,
+            priority=0,
+            shape=str(spec.shape),
+            submitted_ms=T0,
+            **fields,
+        ),
+        spec=spec,
+        directory="/home/ada/bert",
+        git_commit="0123456789abcdef",
+        git_dirty=True,
+        reason=reason,
+        **({"attempts": (), "ledger": Ledger()} | rest),
+    )
+
+
+def ended(view: JobView, state: str = "succeeded", exit_code: int | None = 0, sentence: str = "finished") -> JobView:
+    """The job, over."""
+    row = replace(view.row, state=state, exit_code=exit_code, sentence=sentence, ended_ms=T0 + 61_000)
+    ledger = Ledger(queued_ms=1000, starting_ms=2000, productive_ms=50_000, lost_ms=3000, recovery_ms=5000)
+    return replace(view, row=row, ledger=replace(ledger, total_ms=61_000))
+
+
+def line(text: str, rank: int = 0, stream: str = "o", t: int = T0, generation: int = 1) -> dict[str, Any]:
+    """A log line as the server sends it."""
+    return {"t": t, "rank": rank, "generation": generation, "stream": stream, "text": text}
+
+
+class World:
+    """What the server knows. Tests change it under `changed`, or through the methods."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.jobs: dict[str, JobView] = {}
+        self.lines: dict[str, list[dict[str, Any]]] = {}
+        self.events: list[EventRow] = []
+        self.queues: dict[str, QueueRow] = {"default": queue("default")}
+        self.nodes: dict[str, NodeRow] = {"n1": node("n1"), "n2": node("n2", gpus_free=0, gangs=("cv-11",))}
+        self.asked: list[tuple[str, str, Any]] = []
+        """Every request: method, target without /api/v1, body."""
+        self.refusals: dict[str, tuple[int, str, str, str]] = {}
+        """`METHOD /path` -> status, code, detail, next."""
+        self.hang_ups: dict[str, int] = {}
+        """`METHOD /path` -> how many times the connection is closed without an answer."""
+        self.submitted: JobView = job()
+        self.closing = False
+
+    def add(self, view: JobView) -> None:
+        with self.changed:
+            self.jobs[view.row.id] = view
+            self.changed.notify_all()
+
+    def say(self, id: str, *lines: dict[str, Any]) -> None:
+        with self.changed:
+            self.lines.setdefault(id, []).extend(lines)
+            self.changed.notify_all()
+
+    def happen(self, kind: str, id: str | None, sentence: str, **data: Any) -> None:
+        with self.changed:
+            seq = len(self.events) + 1
+            self.events.append(EventRow(seq=seq, at_ms=T0 + seq, kind=kind, job=id, sentence=sentence, data=data))
+            self.changed.notify_all()
+
+    def find(self, text: str) -> JobView | None:
+        """By id, else the newest of that name."""
+        named = [view for view in self.jobs.values() if view.row.name == text]
+        return self.jobs.get(text) or (named[-1] if named else None)
+
+    def await_asked(self, method: str, pattern: str) -> None:
+        """Wait until somebody asked for that."""
+        with self.changed:
+            asked = self.changed.wait_for(
+                lambda: any(m == method and re.search(pattern, target) for m, target, _ in self.asked), timeout=60
+            )
+        assert asked, f"nobody asked for {method} {pattern}"
+
+    def tail(self, items: Callable[[], list[Any]], done: Callable[[], bool], start: int = 0) -> Iterator[Any]:
+        """Items as they come, until it is done."""
+        at = start
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: len(items()) > at or done() or self.closing, timeout=60)
+                new = items()[at:]
+                over = done() or self.closing
+            yield from new
+            at += len(new)
+            if over and not new:
+                return
+
+    def is_over(self, id: str) -> bool:
+        return self.jobs[id].row.state in ("succeeded", "failed", "stopped")
+
+
+def queue(name: str, **fields: Any) -> QueueRow:
+    none = asdict(Amount())
+    given = {
+        "parent": "root",
+        "nominal": none,
+        "borrowing": none,
+        "lending": none,
+        "used": {"gpus": 3, "cpu_milli": 1500, "memory_bytes": 0},
+        "available": none,
+        "user_limits": asdict(UserLimits()),
+        "pending": 1,
+        "running": 2,
+    }
+    return QueueRow(name=name, **given | fields)
+
+
+def node(name: str, **fields: Any) -> NodeRow:
+    given = {
+        "rack": "r1",
+        "state": "ready",
+        "gpu_type": "h100",
+        "gpus": 2,
+        "gpus_free": 2,
+        "cpu_milli": 8000,
+        "cpu_free_milli": 7500,
+        "memory_bytes": 64 << 30,
+        "memory_free_bytes": 64 << 30,
+    }
+    return NodeRow(name=name, **given | fields)
+
+
+def explanation(view: JobView) -> Explanation:
+    return Explanation(
+        job=view.row.id,
+        state=view.row.state,
+        sentence=REASON.sentence,
+        reason=REASON,
+        position=2,
+        waiting=5,
+        waited_ms=180_000,
+        earliest_ms=T0 + 720_000,
+        where=("r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)",),
+        quota="queue default: 3 GPUs used, no limit of its own; not what it waits for",
+        changes=(Change(say="1 of the 2 nodes would start now", flags="--nodes 1"),),
+    )
+
+
+class Problem(Exception):
+    """An answer that is a problem."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "Server"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def _serve(self) -> None:
+        world = self.server.world
+        url = urlsplit(self.path)
+        target = url.path.removeprefix("/api/v1")
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        with world.changed:
+            world.asked.append((self.command, self.path.removeprefix("/api/v1"), body))
+            world.changed.notify_all()
+        key = f"{self.command} {target}"
+        self.close_connection = True
+        if world.hang_ups.get(key, 0):
+            world.hang_ups[key] -= 1
+            return
+        if key in world.refusals:
+            status, code, detail, next = world.refusals[key]
+            self._send(status, {"status": status, "code": code, "detail": detail, "next": next})
+            return
+        self._answer(target, query, body)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+
+    def _answer(self, target: str, query: dict[str, str], body: Any) -> None:
+        world = self.server.world
+        for method, pattern, act in ROUTES:
+            if method == self.command and (match := re.fullmatch(pattern, target)):
+                try:
+                    value = act(world, match, query, body)
+                except Problem as problem:
+                    return self._send(404, {"code": "not_found", "detail": str(problem), "next": "ganger ls"})
+                return self._stream(value) if isinstance(value, Iterator) else self._send(200, value)
+        return self._send(404, {"code": "no_such_route", "detail": target, "next": ""})
+
+    def _send(self, status: int, value: Any) -> None:
+        content = b"" if value is None else json.dumps(value).encode()
+        self.send_response(204 if value is None else status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _stream(self, chunks: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for chunk in chunks:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+
+def _job(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> JobView:
+    view = world.find(match["id"])
+    if view is None:
+        raise Problem(f"there is no job {match['id']}")
+    return view
+
+
+def _submit(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    if query.get("dryRun"):
+        return asdict(
+            DryRun(
+                spec=WIDE,
+                shape=str(WIDE.shape),
+                starts_now=False,
+                reason=REASON,
+                earliest_ms=REASON.until_ms,
+                argv=("python", "train.py"),
+                environment={"RANK": "0", "NOTE": "two words"},
+            )
+        )
+    world.add(world.submitted)
+    return asdict(world.submitted)
+
+
+def _jobs(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    rows = [asdict(view.row) for view in reversed(world.jobs.values())]
+    rows = [row for row in rows if query.get("state", row["state"]) == row["state"]]
+    start, limit = int(query.get("cursor", 0)), min(int(query["limit"]), 3)
+    more = start + limit < len(rows)
+    return {"items": rows[start : start + limit], "next": str(start + limit) if more else None}
+
+
+def _logs(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Iterator[bytes]:
+    id = _job(world, match, query, body).row.id
+
+    def lines() -> list[dict[str, Any]]:
+        return world.lines.get(id, [])
+
+    done = (lambda: world.is_over(id)) if "follow" in query else (lambda: True)
+    return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, done))
+
+
+def _stop(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    view = _job(world, match, query, body)
+    world.add(replace(view, row=replace(view.row, state="stopping")))
+    return asdict(world.jobs[view.row.id])
+
+
+def _delete(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> None:
+    del world.jobs[_job(world, match, query, body).row.id]
+
+
+def _events(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    after, gang = int(query["after"]), query.get("gang")
+    rows = [asdict(row) for row in world.events if row.seq > after and gang in (None, row.job)]
+    return {"items": rows[:2], "next": rows[1]["seq"] if len(rows) > 2 else None}
+
+
+def _stream(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Iterator[bytes]:
+    rows = world.tail(lambda: world.events, lambda: False, int(query["after"]))
+    return (b"id: %d\ndata: %s\n\n" % (row.seq, json.dumps(asdict(row)).encode()) for row in rows)
+
+
+def _put_queue(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    world.queues[match["id"]] = queue(match["id"], **body)
+    return asdict(world.queues[match["id"]])
+
+
+def _get_queue(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    if match["id"] not in world.queues:
+        raise Problem(f"there is no queue {match['id']}")
+    return asdict(world.queues[match["id"]])
+
+
+def _cordon(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    state = "cordoned" if body["cordoned"] else "ready"
+    world.nodes[match["id"]] = replace(world.nodes[match["id"]], state=state)
+    return asdict(world.nodes[match["id"]])
+
+
+def _server(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    return asdict(
+        ServerView(
+            version=__version__,
+            pid=4242,
+            home="/state",
+            seq=len(world.events),
+            policy="priority",
+            started_ms=T0,
+            health="ok",
+            pending=1,
+            running=2,
+            nodes=len(world.nodes),
+        )
+    )
+
+
+Act = Callable[[World, re.Match[str], dict[str, str], Any], Any]
+ID = r"(?P<id>[^/]+)"
+ROUTES: tuple[tuple[str, str, Act], ...] = (
+    ("GET", "/server", _server),
+    ("GET", "/jobs", _jobs),
+    ("POST", "/jobs", _submit),
+    ("GET", f"/jobs/{ID}", lambda *given: asdict(_job(*given))),
+    ("DELETE", f"/jobs/{ID}", _delete),
+    ("POST", f"/jobs/{ID}/stop", _stop),
+    ("GET", f"/jobs/{ID}/logs", _logs),
+    ("GET", f"/jobs/{ID}/explain", lambda *given: asdict(explanation(_job(*given)))),
+    ("GET", "/events", _events),
+    ("GET", "/stream", _stream),
+    ("GET", "/queues", lambda world, *_: {"items": [asdict(row) for row in world.queues.values()], "next": None}),
+    ("GET", f"/queues/{ID}", _get_queue),
+    ("PUT", f"/queues/{ID}", _put_queue),
+    ("DELETE", f"/queues/{ID}", lambda world, match, *_: world.queues.pop(match["id"]) and None),
+    ("GET", "/nodes", lambda world, *_: {"items": [asdict(row) for row in world.nodes.values()], "next": None}),
+    ("PATCH", f"/nodes/{ID}", _cordon),
+)
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Serves a world at the socket of a state directory."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, home: Home, world: World) -> None:
+        self.world = world
+        super().__init__(str(home.socket("server")), _Handler)
+        record = {"pid": 4242, "socket": str(home.socket("server")), "version": __version__}
+        home.server_file.write_text(json.dumps(record))
+
+
+def serve(home: Path) -> tuple[World, Server]:
+    """A world that answers for the state directory `home`, on a thread of its own."""
+    home.mkdir(mode=0o700)
+    world = World()
+    server = Server(Home(home), world)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    return world, server
