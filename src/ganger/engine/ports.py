@@ -3,11 +3,12 @@
 Filled by `backends.local` and `backends.simulator`; called by `engine.loop` and `engine.service`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
@@ -71,6 +72,11 @@ class LogQuery:
     everything: bool = False
     generation: int | None = None
     tail: int | None = None
+
+
+Compose = Callable[[Start, Job, Mapping[str, Node], str], tuple[LaunchPlan, ...]]
+"""`engine.launch.launch_plans`, which a backend is built with: a decision, its job, the nodes by name and the directory
+to run in give what each launcher runs, in rank order."""
 
 
 class Backend(Protocol):

@@ -15,7 +15,8 @@ PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
 
 
 def _spec(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
-    """A dataclass field of the spec. `form` names the parser in `engine.spec`; `key` is what the user writes."""
+    """A dataclass field of the spec. `form` names the parser in `engine.spec`; `key` is what the user writes. Fields
+    with the same key are the parts of one text."""
     metadata = {"doc": doc, "form": form, "key": key}
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
@@ -46,8 +47,8 @@ ENDED: Final = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)
 class GpuRequest:
     """GPUs wanted on each node. `type` is compared without regard to case; None takes any."""
 
-    count: int = 0
-    type: str | None = None
+    count: int = _spec("how many: 8", form="gpu_count", default=0)
+    type: str | None = _spec("which: H100; unset: any", form="gpu_type", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,10 @@ class Checkpoint:
         "how often should_checkpoint() turns true: 30m", form="duration", key="every", default=None
     )
     signal: str | None = _spec("signal sent with a notice, for scripts that wait for one", form="signal", default=None)
-    grace_ms: int = _spec("time to save before the job is stopped", form="duration", key="grace", default=30_000)
-    resume: str = _spec("auto: start from the newest valid checkpoint; never: from the beginning", default="auto")
+    grace_ms: int = _spec("time to save before the job is stopped", form="pause", key="grace", default=30_000)
+    resume: str = _spec(
+        "auto: start from the newest valid checkpoint; never: from the beginning", form="resume", default="auto"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +82,17 @@ class Retry:
     """How often a failing job is started again. An attempt that saved a new checkpoint spends nothing."""
 
     max: int | None = _spec(
-        "attempts without progress that are forgiven; unset: 3, but 0 when a rank exits by itself before its first step",
+        "attempts without progress that are forgiven; unset: 3, but 0 when a rank exits by itself before any step",
+        form="retries",
         default=None,
     )
-    backoff_first_ms: int = 1_000
-    backoff_max_ms: int = 300_000
+    backoff_first_ms: int = _spec(
+        "pause before the next attempt, doubling up to the second: 10s..5m; 10s alone does not grow",
+        form="backoff",
+        key="backoff",
+        default=1_000,
+    )
+    backoff_max_ms: int = _spec("the longest such pause", form="backoff", key="backoff", default=300_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +107,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One job as the user describes it, after parsing. `run` is a shell line, or a tuple of arguments run as they are."""
+    """One job as the user describes it, parsed. `run` is a shell line, or a tuple of arguments run as they are."""
 
     name: str = _spec("a label; the id is the name and a suffix", form="name", default="job")
     queue: str = _spec("the queue it waits in", form="name", default="default")
     priority: int = _spec("low, normal, high, or an integer from -1000 to 1000", form="priority", default=0)
-    framework: str = _spec("plain or torch: which variables each process gets", default="plain")
-    nodes: int = _spec("nodes the gang needs, all or none", form="count", default=1)
+    framework: str = _spec("plain or torch: which variables each process gets", form="framework", default="plain")
+    nodes: int = _spec("nodes the gang needs, all or none", form="nodes", default=1)
     nproc_per_node: int | None = _spec(
         "processes on each node; auto: one for each GPU, or 1", form="nproc", default=None
     )
     resources: Resources = _spec("what each node of the gang needs", factory=Resources)
     code: str | None = _spec("a directory to copy at submission; unset: run in place", form="path", default=None)
-    setup: str | None = _spec("shell line run once on each node before the processes start", default=None)
+    setup: str | None = _spec("shell line run once on each node before the processes start", form="shell", default=None)
     run: str | tuple[str, ...] = _spec("the command of every process", form="command")
     env: dict[str, str] = _spec("environment variables of every process", form="env", factory=dict)
     checkpoint: Checkpoint | None = _spec("how progress is kept", default=None)

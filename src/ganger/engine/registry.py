@@ -1,0 +1,78 @@
+"""Finds plug-ins: queue orders and frameworks, one module each. Called by `wiring`, `engine.spec` and `engine.launch`.
+
+A file in `policies/` or `frameworks/` is found by itself; a package elsewhere names its module under the entry point
+`ganger.policies` or `ganger.frameworks`. Nothing is imported before somebody asks. A plug-in that does not load is left
+out, logged and kept in `broken()`: it never hides the others.
+"""
+
+import logging
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Final
+
+POLICIES: Final = "ganger.policies"
+FRAMEWORKS: Final = "ganger.frameworks"
+
+_MUST_HAVE: Final = {
+    POLICIES: ("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS", "key", "turn_ms"),
+    FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
+}
+_log = logging.getLogger(__name__)
+
+
+def policies() -> dict[str, ModuleType]:
+    """Queue orders by NAME."""
+    return _found(POLICIES)[0]
+
+
+def frameworks() -> dict[str, ModuleType]:
+    """Frameworks by NAME."""
+    return _found(FRAMEWORKS)[0]
+
+
+def broken() -> dict[str, str]:
+    """What did not load: the name it was found under, and why."""
+    return _found(POLICIES)[1] | _found(FRAMEWORKS)[1]
+
+
+@cache
+def _found(group: str) -> tuple[dict[str, ModuleType], dict[str, str]]:
+    """Modules by NAME, ganger's own first, and the sentences about those that did not load."""
+    found: dict[str, ModuleType] = {}
+    failed: dict[str, str] = {}
+    for name, load in (*_files(group), *_entry_points(group)):
+        try:
+            module = load()
+            _check(module, group, found)
+        except Exception as error:  # noqa: BLE001 - whatever a plug-in raises while it loads, the others must not suffer
+            failed[name] = f"{name} does not load: {type(error).__name__}: {error}"
+            _log.warning("%s", failed[name])
+        else:
+            found[module.NAME] = module
+    return found, failed
+
+
+def _files(group: str) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
+    package = import_module(group)
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        path = f"{group}.{info.name}"
+        yield path, partial(import_module, path)
+
+
+def _entry_points(group: str) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+        yield f"{group}:{point.name} ({point.value})", point.load
+
+
+def _check(module: ModuleType, group: str, found: dict[str, ModuleType]) -> None:
+    """TypeError or ValueError when it lacks a name that every plug-in of its group has, or takes another's."""
+    if missing := [name for name in _MUST_HAVE[group] if not hasattr(module, name)]:
+        raise TypeError(f"it has no {', '.join(missing)}")
+    if not isinstance(module.NAME, str):
+        raise TypeError(f"its NAME is {module.NAME!r}, not text")
+    if (other := found.get(module.NAME)) is not None:
+        raise ValueError(f"its NAME {module.NAME!r} is taken by {other.__name__}")

@@ -1,0 +1,172 @@
+"""Amounts that a spec is written in: counts, CPUs, sizes, durations and GPUs. Called by `engine.spec.forms`.
+
+A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal. The
+bounds keep every sum over a gang within 64 bits.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from ganger.engine.spec.document import shown
+from ganger.engine.spec.words import did_you_mean, listed
+from ganger.model.job import PRIORITIES, GpuRequest
+from ganger.model.units import (
+    DAY_MS,
+    GIB_BYTES,
+    HOUR_MS,
+    KIB_BYTES,
+    MIB_BYTES,
+    MINUTE_MS,
+    SECOND_MS,
+    parse_bytes,
+    parse_cpu_milli,
+    parse_duration_ms,
+)
+
+MAX_NODES: Final = 65_536
+MAX_PROCESSES: Final = 1024
+MAX_GPUS: Final = 1024
+MAX_CPU_MILLI: Final = 65_536_000
+MAX_MEMORY_BYTES: Final = 64 * 1024 * GIB_BYTES
+MAX_DURATION_MS: Final = 3650 * DAY_MS
+MAX_RETRIES: Final = 1000
+MAX_PRIORITY: Final = 1000
+GPU_TYPE_PATTERN: Final = r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}"
+
+
+def _is_whole(value: Any) -> bool:
+    """True and False are integers to Python, but not to people."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(what: str, low: int, high: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if _is_whole(value) and low <= value <= high:
+            return int(value)
+        unquoted = " without quotes" if isinstance(value, str) and value.strip().isdigit() else ""
+        raise ValueError(f"{shown(value)} is not {what}: write a whole number from {low} to {high}{unquoted}")
+
+    return read
+
+
+def read_priority(value: Any) -> int:
+    if isinstance(value, str) and value in PRIORITIES:
+        return PRIORITIES[value]
+    if _is_whole(value) and -MAX_PRIORITY <= value <= MAX_PRIORITY:
+        return int(value)
+    legal = f"{listed(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"
+    meant = did_you_mean(value, PRIORITIES) if isinstance(value, str) else ""
+    raise ValueError(f"{shown(value)} is not a priority: write {legal}{meant}")
+
+
+def write_priority(value: int) -> str | int:
+    return next((name for name, priority in PRIORITIES.items() if priority == value), value)
+
+
+def read_nproc(value: Any) -> int | None:
+    if value == "auto":
+        return None
+    if _is_whole(value) and 1 <= value <= MAX_PROCESSES:
+        return int(value)
+    raise ValueError(
+        f"{shown(value)} is not a number of processes: write auto, or a whole number from 1 to {MAX_PROCESSES}"
+    )
+
+
+def read_gpu(value: Any) -> Any:
+    """The mapping that a short form stands for; a mapping as it is."""
+    if isinstance(value, dict):
+        if "type" in value and not value.get("count"):
+            raise ValueError(f"a GPU type without a number: add count, from 1 to {MAX_GPUS}")
+        return value
+    if _is_whole(value):
+        return {"count": value}
+    if isinstance(value, str) and (match := re.fullmatch(rf"({GPU_TYPE_PATTERN}):([1-9]\d{{0,3}})", value)):
+        return {"type": match[1], "count": int(match[2])}
+    if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
+        meant = f"{value} without quotes" if value.isdigit() else f"{value}:1"
+        raise ValueError(f"{shown(value)} is not a GPU request: write a number, or TYPE:NUMBER; did you mean {meant}?")
+    raise ValueError(f"{shown(value)} is not a GPU request: write 8, H100:8, or {{count: 8, type: H100}}")
+
+
+def write_gpu(value: GpuRequest) -> str | int:
+    return f"{value.type}:{value.count}" if value.type else value.count
+
+
+def read_gpu_type(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
+        return value
+    raise ValueError(
+        f"{shown(value)} is not a GPU type: write letters, digits, '-', '_' and '.', "
+        f"at most 40 characters, for instance H100 or A100-80GB"
+    )
+
+
+def read_cpu(value: Any) -> int:
+    return _quantity(value, parse_cpu_milli, "a number of CPUs: write 2, 0.5 or 500m", 0, MAX_CPU_MILLI)
+
+
+def write_cpu(value: int) -> str | int:
+    return value // 1000 if value % 1000 == 0 else f"{value}m"
+
+
+def read_bytes(value: Any) -> int:
+    return _quantity(
+        value, parse_bytes, "a size up to 64Ti: write 512Mi, 1.5Gi, 2G, or a number of bytes", 0, MAX_MEMORY_BYTES
+    )
+
+
+def write_bytes(value: int) -> str | int:
+    for unit, size in (("Gi", GIB_BYTES), ("Mi", MIB_BYTES), ("Ki", KIB_BYTES)):
+        if value and value % size == 0:
+            return f"{value // size}{unit}"
+    return value
+
+
+def duration(low_ms: int) -> Callable[[Any], int]:
+    least = "more than 0" if low_ms else "0 or more"
+    what = f"a duration of {least} and at most 3650d: write 90s, 30m, 1h30m, 2d, or a number of seconds"
+
+    def read(value: Any) -> int:
+        return _quantity(value, parse_duration_ms, what, low_ms, MAX_DURATION_MS)
+
+    return read
+
+
+def _quantity(value: Any, parse: Callable[[Any], int], legal: str, low: int, high: int) -> int:
+    """A quantity with a unit, within bounds. Text that is too long is not even tried."""
+    try:
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and len(shown(value)) <= 40:
+            parsed = parse(value)
+            if low <= parsed <= high:
+                return parsed
+    except ValueError:
+        pass
+    raise ValueError(f"{shown(value)} is not {legal}") from None
+
+
+def write_duration(value: int) -> str:
+    parts = []
+    for unit, size in (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)):
+        count, value = divmod(value, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def read_backoff(value: Any) -> tuple[int, int]:
+    """(first, longest) pause in ms."""
+    legal = "a pause: write 10s, or 10s..5m for one that doubles from 10s to 5m"
+    first, dots, longest = value.partition("..") if isinstance(value, str) else (value, "", "")
+    first_ms = _quantity(first, parse_duration_ms, legal, 0, MAX_DURATION_MS)
+    longest_ms = _quantity(longest, parse_duration_ms, legal, 0, MAX_DURATION_MS) if dots else first_ms
+    if longest_ms < first_ms:
+        raise ValueError(f"{shown(value)} is not {legal}; the second is not shorter than the first")
+    return first_ms, longest_ms
+
+
+def write_backoff(value: tuple[int, int]) -> str:
+    first_ms, longest_ms = value
+    first = write_duration(first_ms)
+    return first if first_ms == longest_ms else f"{first}..{write_duration(longest_ms)}"

@@ -1,0 +1,124 @@
+"""The forms that the fields of a spec are written in: one reader, one writer and one JSON Schema each.
+
+`model.job` names the form of each field; `engine.spec.schema` puts them together. A reader takes what YAML or JSON
+gave and raises ValueError with a sentence that quotes the value and says what is legal.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from ganger.engine.registry import frameworks
+from ganger.engine.spec.amounts import (
+    GPU_TYPE_PATTERN,
+    MAX_GPUS,
+    MAX_MEMORY_BYTES,
+    MAX_NODES,
+    MAX_PRIORITY,
+    MAX_PROCESSES,
+    MAX_RETRIES,
+    duration,
+    read_backoff,
+    read_bytes,
+    read_cpu,
+    read_gpu,
+    read_gpu_type,
+    read_nproc,
+    read_priority,
+    whole,
+    write_backoff,
+    write_bytes,
+    write_cpu,
+    write_duration,
+    write_gpu,
+    write_priority,
+)
+from ganger.engine.spec.words import (
+    ENV_NAME_PATTERN,
+    MAX_NAME,
+    NAME_PATTERN,
+    RESUME,
+    SIGNALS,
+    choice,
+    read_command,
+    read_env_name,
+    read_env_value,
+    read_framework,
+    read_name,
+    read_path,
+    read_shell,
+    write_command,
+)
+from ganger.model.job import PRIORITIES
+
+SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
+DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?"
+PAUSES_PATTERN: Final = rf"({DURATION_PATTERN})(\.\.({DURATION_PATTERN}))?"
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a field is read, what JSON Schema says of it, and how its value is written back."""
+
+    read: Callable[[Any], Any]
+    schema: Schema
+    write: Callable[[Any], Any] = lambda value: value
+
+
+@cache
+def forms() -> dict[str, Form]:
+    """All forms by name. A function, because the frameworks are looked up only when a spec is read."""
+    lasting = _pattern(DURATION_PATTERN)
+    return {
+        "name": Form(read_name, _pattern(NAME_PATTERN) | {"maxLength": MAX_NAME}),
+        "priority": Form(
+            read_priority, _any_of({"enum": list(PRIORITIES)}, _integer(-MAX_PRIORITY, MAX_PRIORITY)), write_priority
+        ),
+        "framework": Form(read_framework, {"enum": sorted(frameworks())}),
+        "nodes": Form(whole("a number of nodes", 1, MAX_NODES), _integer(1, MAX_NODES)),
+        "nproc": Form(read_nproc, _any_of({"const": "auto"}, _integer(1, MAX_PROCESSES))),
+        "gpu": Form(
+            read_gpu, _any_of(_integer(0, MAX_GPUS), _pattern(rf"{GPU_TYPE_PATTERN}:[1-9]\d*")), write_gpu
+        ),
+        "gpu_count": Form(whole("a number of GPUs", 0, MAX_GPUS), _integer(0, MAX_GPUS)),
+        "gpu_type": Form(read_gpu_type, _pattern(GPU_TYPE_PATTERN)),
+        "cpu": Form(
+            read_cpu, _any_of({"type": "number", "minimum": 0}, _pattern(r"\d+m|\d+(\.\d+)?")), write_cpu
+        ),
+        "bytes": Form(
+            read_bytes, _any_of(_integer(0, MAX_MEMORY_BYTES), _pattern(SIZE_PATTERN)), write_bytes
+        ),
+        "duration": Form(duration(1), _any_of({"type": "number", "exclusiveMinimum": 0}, lasting), write_duration),
+        "pause": Form(duration(0), _any_of({"type": "number", "minimum": 0}, lasting), write_duration),
+        "backoff": Form(
+            read_backoff, _any_of({"type": "number", "minimum": 0}, _pattern(PAUSES_PATTERN)), write_backoff
+        ),
+        "retries": Form(whole("a number of attempts", 0, MAX_RETRIES), _integer(0, MAX_RETRIES)),
+        "path": Form(read_path, {"type": "string", "minLength": 1}),
+        "shell": Form(read_shell, {"type": "string", "minLength": 1}),
+        "command": Form(read_command, _any_of({"type": "string", "minLength": 1}, _ARGUMENTS), write_command),
+        "env_name": Form(read_env_name, _pattern(ENV_NAME_PATTERN)),
+        "env_value": Form(read_env_value, _WRITTEN),
+        "signal": Form(choice("a signal that a script can wait for", SIGNALS), {"enum": list(SIGNALS)}),
+        "resume": Form(choice("a way to resume", RESUME), {"enum": list(RESUME)}),
+    }  # fmt: skip
+
+
+_WRITTEN: Final[Schema] = {"type": ["string", "number", "boolean"]}
+"""Text, or a number or truth value that is taken as it was written."""
+_ARGUMENTS: Final[Schema] = {"type": "array", "items": _WRITTEN, "minItems": 1}
+
+
+def _integer(low: int, high: int) -> Schema:
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def _pattern(pattern: str) -> Schema:
+    return {"type": "string", "pattern": f"^({pattern})$"}
+
+
+def _any_of(*schemas: Schema) -> Schema:
+    return {"anyOf": list(schemas)}

@@ -1,0 +1,163 @@
+"""YAML 1.2, of which JSON is a part, as a document: every key and value with its line and column.
+
+Called by `engine.spec`. What the text itself gets wrong is found here: syntax, encoding, keys given twice, tags, size.
+"""
+
+import re
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, Event, ScalarEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.reader import ReaderError
+
+from ganger.engine.spec.document import MAX_DEPTH, MAX_VALUES, Document, Loc, Place, Walk, joined, refused, shown, sound
+
+MAX_BYTES: Final = 1 << 20
+
+_TAG: Final = "tag:yaml.org,2002:"
+_TEXT: Final = (f"{_TAG}str", f"{_TAG}timestamp")
+"""A date is text here: no field is one."""
+_NUMBERS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null")
+_HINTS: Final = {
+    r"found character '\t'": "a tab: YAML is indented with spaces",
+    "mapping values are not allowed": "a second ':' on the line: put text that contains ': ' in quotes",
+    "expected a single document": "a second document: one file is one job",
+    "found undefined alias": "an alias of nothing: put text that begins with '*' in quotes",
+    "found character '%'": "text that begins with '%': put it in quotes",
+    "found character '@'": "text that begins with '@': put it in quotes",
+    "found character '`'": "text that begins with '`': put it in quotes",
+}
+
+
+def read_text(text: str | bytes, filename: str) -> Document:
+    """The document that `text` is. Refused when it cannot be read at all, with line and column."""
+    decoded = _decoded(text, filename)
+    try:
+        root = _compose(decoded, filename)
+    except YAMLError as error:
+        raise refused(_of_yaml(error, decoded, filename)) from None
+    except (ValueError, OverflowError) as error:
+        what = f"this is not YAML: a character code that does not exist, or a number too long: {error}"
+        raise refused((_at(filename, 1, 1), what)) from None
+    if root is None:
+        raise refused((_at(filename, 1, 1), "the file is empty: a job needs at least `run: COMMAND`"))
+    document = Document(filename)
+    document.data = _TextWalk(document).node(root, ())
+    return document
+
+
+class _TextWalk(Walk):
+    """Fills a document from YAML's tree."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document)
+        self.constructor = YAML(typ="safe", pure=True).constructor
+
+    def node(self, node: Node, at: Loc) -> Any:
+        # Nothing has no place of its own; its key has.
+        empty = isinstance(node, ScalarNode) and not node.value and at in self.document.keys
+        place = self.document.values[at] = self.enter(
+            at, self.document.keys[at] if empty else _place(node, self.document.where)
+        )
+        if isinstance(node, ScalarNode):
+            return self.scalar_node(node, at)
+        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            self.unreadable(at, place, f"the tag {shown(node.tag)} is not supported: remove it")
+            return None
+        if isinstance(node, MappingNode):
+            return self.mapping_node(node, at)
+        return [self.node(item, (*at, index)) for index, item in enumerate(node.value)]
+
+    def mapping_node(self, node: MappingNode, at: Loc) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            place = _place(key_node, self.document.where)
+            if not isinstance(key_node, ScalarNode) or not sound(key_node.value):
+                self.unreadable((*at, place.line, place.column), place, "a key is one word of text")
+                continue
+            name = joined(key_node.value)
+            if key_node.tag == f"{_TAG}merge":
+                self.unreadable((*at, place.line, place.column), place, "'<<' is not supported: write the keys out")
+            elif name in data:
+                again = f"{shown(name)} is given twice, first on line {self.document.keys[*at, name].line}: remove one"
+                self.unreadable((*at, place.line, place.column), place, again)
+            else:
+                self.document.keys[*at, name] = place
+                data[name] = self.node(value_node, (*at, name))
+        return data
+
+    def scalar_node(self, node: ScalarNode, at: Loc) -> Any:
+        if node.tag in _TEXT:
+            return self.text(node.value, at)
+        if node.tag not in _NUMBERS:
+            self.unreadable(at, self.document.values[at], f"the tag {shown(node.tag)} is not supported: remove it")
+            return None
+        try:
+            value = self.constructor.construct_object(node)
+        except (ValueError, KeyError, OverflowError):
+            self.unreadable(at, self.document.values[at], f"{shown(node.value)} is not a number that can be read")
+            return None
+        if value is not None:
+            self.document.texts[at] = node.value
+        return value
+
+
+def _decoded(text: str | bytes, filename: str) -> str:
+    """The text, with JSON's tabs as spaces. Refused when it is too long or not UTF-8."""
+    if len(text) > MAX_BYTES:
+        what = f"the file is longer than {MAX_BYTES >> 20} MiB: is it a job at all?"
+        raise refused((_at(filename, 1, 1), what))
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            line, column = error.object.count(b"\n", 0, error.start), error.object.rfind(b"\n", 0, error.start)
+            place = _at(filename, line + 1, error.start - column)
+            raise refused((place, f"byte {text[error.start]:#x} is not UTF-8: save it as UTF-8")) from None
+    text = text.removeprefix("\ufeff")
+    if text.lstrip().startswith("{"):
+        text = re.sub(r"^[ \t]+", lambda indent: indent[0].replace("\t", " "), text, flags=re.MULTILINE)
+    return text
+
+
+def _compose(text: str, filename: str) -> Node | None:
+    """The tree of the one document. The first pass only counts, and stops early where composing would take for ever."""
+    depth = 0
+    for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        place = _place(event, filename)
+        if depth > MAX_DEPTH:
+            raise refused((place, f"it is nested more than {MAX_DEPTH} deep"))
+        if count > 2 * MAX_VALUES and isinstance(event, ScalarEvent | AliasEvent):
+            raise refused((place, f"it has more than {MAX_VALUES} values"))
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False
+    root: Node | None = yaml.compose(text)
+    return root
+
+
+def _place(marked: Node | Event, filename: str) -> Place:
+    return _at(filename, marked.start_mark.line + 1, marked.start_mark.column + 1)
+
+
+def _at(filename: str, line: int, column: int) -> Place:
+    return Place(text=True, line=line, column=column, where=filename)
+
+
+def _of_yaml(error: YAMLError, text: str, filename: str) -> tuple[Place, str]:
+    """Place and sentence of a syntax error."""
+    if isinstance(error, ReaderError):
+        before = text[: error.position]
+        place = _at(filename, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return place, f"character {ord(text[error.position]):#x} cannot be in a text file: remove it"
+    mark = getattr(error, "problem_mark", None)
+    place = _at(filename, mark.line + 1, mark.column + 1) if mark else _at(filename, 1, 1)
+    if not isinstance(error, MarkedYAMLError) or error.problem is None:
+        return place, f"this is not YAML: {error}"
+    for found, hint in _HINTS.items():
+        if error.problem.startswith(found):
+            return place, f"this is not YAML: {hint}"
+    context = f", {error.context}" if error.context else ""
+    return place, f"this is not YAML: {error.problem}{context}"

@@ -1,0 +1,55 @@
+"""torch.distributed without torchrun: each process joins the c10d store that rank 0 opens at MASTER_ADDR:MASTER_PORT.
+
+ganger owns membership, so there is no agent and no elastic rendezvous. The names and meanings are those that torchrun
+gives its workers (torch/distributed/elastic/agent/server/local_elastic_agent.py), so that the same script runs under
+both; Megatron-LM, FSDP, Lightning and Accelerate read them too.
+"""
+
+from typing import Final
+
+from ganger.model.placed import RESERVED as SHARED
+from ganger.model.placed import Placed, shared_environment
+
+NAME: Final = "torch"
+DOC: Final = "torch.distributed: init_process_group() finds everything it needs in the environment"
+RESERVED: Final = (
+    *SHARED,
+    "RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "ROLE_NAME",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of the process `rank`. A group is a node; all processes have the one role `worker`."""
+    node_rank, _ = placed.place_of(rank)
+    processes = len(placed.nodes[node_rank].ranks)
+    return shared_environment(placed, rank) | {
+        "RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "GROUP_RANK": str(node_rank),
+        "GROUP_WORLD_SIZE": str(len(placed.nodes)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(placed.world_size),
+        "ROLE_NAME": "worker",
+        "MASTER_ADDR": placed.host,
+        "MASTER_PORT": str(placed.port),
+        "TORCHELASTIC_RESTART_COUNT": str(placed.generation - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(placed.max_restarts),
+        "TORCHELASTIC_RUN_ID": placed.job_id,
+        # No agent keeps the store: rank 0 opens it itself.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        # torch would start one thread for every CPU of the machine in each process.
+        "OMP_NUM_THREADS": str(max(1, placed.cpu_milli // 1000 // processes)),
+    }
