@@ -1,0 +1,1 @@
+"""The embedded engine's world: real processes on this machine, on one node or on several virtual ones."""

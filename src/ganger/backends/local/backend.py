@@ -1,0 +1,93 @@
+"""The embedded engine's backend: takes the core's decisions on its thread and hands them to the supervisor's.
+
+Built by `wiring`. Decisions hop to the event loop, where the supervisor lives; files of a job are read right on the
+thread that asks, since they are append-only and shared with nobody.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ganger.backends.local import logs
+from ganger.backends.local.layout import Layout
+from ganger.backends.local.link import listen
+from ganger.backends.local.supervisor import Supervisor
+from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report
+from ganger.model.cluster import Node
+from ganger.model.decision import Start, Stop
+from ganger.model.job import Job
+
+_log = logging.getLogger(__name__)
+
+
+class LocalBackend:
+    """Real processes on this machine: `engine.ports.Backend`, which documents what is said here without a word.
+
+    nodes: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
+    """
+
+    def __init__(
+        self, layout: Layout, nodes: tuple[Node, ...], compose: Compose, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        # One spelling of every path: the task directory is the mark by which ranks are found.
+        self._layout = replace(layout, home=layout.home.resolve())
+        self._loop = loop
+        self._supervisor = Supervisor(self._layout, nodes, compose, loop)
+
+    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+        """OSError when the launchers' socket cannot be made."""
+        self._layout.jobs.mkdir(mode=0o700, exist_ok=True)
+        self._hop(self._supervisor.open, report, live, listen(self._layout.socket))
+
+    def start(self, start: Start, job: Job) -> None:
+        self._hop(self._supervisor.start, start, job)
+
+    def stop(self, stop: Stop, job: Job) -> None:
+        self._hop(self._supervisor.stop, stop)
+
+    def forget(self, gang: str) -> None:
+        self._hop(self._supervisor.forget, gang)
+
+    def delete(self, gang: str) -> None:
+        self._hop(self._loop.run_in_executor, None, self._remove, gang)
+
+    def lines(self, query: LogQuery) -> Iterator[LogLine]:
+        return logs.lines(self._layout, query)
+
+    def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
+        return logs.follow(self._layout, query, ended)
+
+    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+        return logs.metrics(self._layout, job)
+
+    def progress(self, job: str) -> dict[str, Any] | None:
+        return logs.progress(self._layout, job)
+
+    def close(self) -> None:
+        self._hop(self._supervisor.close)
+
+    def lose_node(self, name: str) -> None:
+        """Make a virtual node fail: what runs on it is killed, and nothing starts there until it returns."""
+        self._hop(self._supervisor.lose, name)
+
+    def return_node(self, name: str) -> None:
+        """Bring a lost virtual node back."""
+        self._hop(self._supervisor.restore, name)
+
+    def notes(self) -> tuple[str, ...]:
+        """What this backend does not do, to be said once."""
+        return ("memory is accounted, not enforced: a rank that takes more than it asked for is not stopped",)
+
+    def _remove(self, gang: str) -> None:
+        try:
+            self._layout.remove(gang)
+        except OSError as error:
+            _log.warning("the files of %s are still there: %s", gang, error)
+
+    def _hop(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Run something on the event loop; a loop that has ended has nothing to do any more."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)

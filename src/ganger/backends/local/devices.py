@@ -1,0 +1,125 @@
+"""What this machine has to offer: CPUs, memory, and those of its GPUs that nobody else uses.
+
+Called by `wiring` when a server starts, which hands the machine to `topology`. GPUs are asked of the driver through
+NVML; a machine without one simply has none.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from ganger.backends.local import processes
+
+_MAKER = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """This machine. gpus: the driver's numbers of the GPUs on offer, all of type `gpu_type`; unavailable: the others,
+    with the reason as the end of a sentence; cpu_milli: what this process may run on."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: tuple[int, ...] = ()
+    gpu_type: str = ""
+    unavailable: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU as the driver shows it. pids: processes that compute on it."""
+
+    index: int
+    name: str
+    mig: bool
+    pids: tuple[int, ...]
+
+
+def machine(jobs: Path) -> Machine:
+    """This machine as it is now. jobs: the directory of this server's jobs, whose ranks are no strangers on a GPU."""
+    gpus = read_gpus()
+    ours = [pid for place, pid in processes.marked() if place.is_relative_to(jobs)] if gpus else []
+    offered, gpu_type, unavailable = offer(gpus, tuple(ours))
+    return Machine(
+        cpu_milli=1000 * len(os.sched_getaffinity(0)),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=offered,
+        gpu_type=gpu_type,
+        unavailable=unavailable,
+    )
+
+
+def offer(gpus: tuple[Gpu, ...], ours: tuple[int, ...]) -> tuple[tuple[int, ...], str, dict[int, str]]:
+    """Which GPUs are on offer, their type, and why the others are not. A node has one type: the most frequent one, the
+    one of the lowest index among equals. ours: processes of this server's own jobs."""
+    types = Counter(gpu_type(gpu.name) for gpu in gpus)
+    chosen = max(types, key=lambda name: types[name], default="")
+    unavailable = {gpu.index: why for gpu in gpus if (why := _unavailable(gpu, chosen, ours))}
+    return tuple(gpu.index for gpu in gpus if gpu.index not in unavailable), chosen, unavailable
+
+
+def gpu_type(name: str) -> str:
+    """The short name of a GPU by the driver's: `h100` for "NVIDIA H100 80GB HBM3", `rtx4090` for "GeForce RTX 4090".
+
+    The rule: without the words of the maker (NVIDIA, Tesla, Quadro, GeForce), the first word that has a digit; a bare
+    number is joined to the word before it; lower case. A name without digits is taken whole, with `-` for blanks.
+    """
+    words = re.split(r"[\s/-]+", _MAKER.sub(" ", name).strip())
+    for before, word in zip(["", *words], words, strict=False):
+        if any(letter.isdigit() for letter in word):
+            return (before + word if word.isdigit() else word).lower()
+    return "-".join(words).lower()
+
+
+def read_gpus() -> tuple[Gpu, ...]:
+    """Every GPU of the machine, as the driver numbers them; none without a driver."""
+    try:
+        with _nvml():
+            return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
+
+
+@contextmanager
+def _nvml() -> Iterator[None]:
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(index: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    found: Any = pynvml.nvmlDeviceGetName(handle)
+    mig = False
+    with suppress(pynvml.NVMLError):  # most types do not know the question
+        mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    pids: tuple[int, ...] = ()
+    with suppress(pynvml.NVMLError):
+        pids = tuple(process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    return Gpu(index=index, name=found if isinstance(found, str) else found.decode(), mig=mig, pids=pids)
+
+
+def _unavailable(gpu: Gpu, chosen: str, ours: tuple[int, ...]) -> str:
+    if gpu_type(gpu.name) != chosen:
+        return f"is a {gpu.name}, and this node offers its {chosen}s"
+    if gpu.mig:
+        return "is split by MIG, which ganger does not use yet"
+    if strangers := [pid for pid in gpu.pids if _is_stranger(pid, ours)]:
+        return f"is used by process {strangers[0]}, which is not ganger's"
+    return ""
+
+
+def _is_stranger(pid: int, ours: tuple[int, ...]) -> bool:
+    """Whether somebody else computes there. Inside a container the driver gives the host's numbers, which tell nothing
+    here: while jobs of ours run, such a process may well be theirs."""
+    return pid not in ours and not (ours and not Path(f"/proc/{pid}").exists())

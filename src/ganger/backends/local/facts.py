@@ -1,0 +1,95 @@
+"""What launchers say, and what they left on disk, as events of the model.
+
+Called by the supervisor. Pure but for `ending`, which reads the exit records of a launcher that can no longer speak.
+"""
+
+from typing import Any, Final
+
+from ganger.backends.local.layout import TaskDirectory
+from ganger.backends.local.processes import signal_words
+from ganger.model.decision import Cause
+from ganger.model.event import Checkpointed, Cleared, Event, Failed, Finished, Started
+
+TAIL_LINES: Final = 20
+
+
+class BadMessage(ValueError):
+    """A message that is not of the protocol."""
+
+
+def event(message: dict[str, Any], gang: str, node: str) -> Event:
+    """The event that a launcher's message reports. BadMessage when it is not one that does."""
+    generation = whole(message, "generation")
+    match message.get("type"):
+        case "started":
+            return Started(gang=gang, generation=generation, nodes=(node,))
+        case "checkpointed":
+            return Checkpointed(gang=gang, generation=generation, step=whole(message, "step"))
+        case "exited":
+            return rank_failed(message, gang, generation, node)
+        case "start_failed":
+            return _start_failed(message, gang, generation, node)
+        case "finished":
+            return Finished(gang=gang, generation=generation, nodes=(node,))
+        case "cleared":
+            return Cleared(gang=gang, generation=generation, nodes=(node,))
+        case other:
+            raise BadMessage(f"a launcher does not send {other!r}")
+
+
+def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -> Failed:
+    """The failure that an `exited` message or an exit record tells of."""
+    rank = whole(record, "rank")
+    exit_code, number = record.get("exit_code"), record.get("signal")
+    how = f"was killed by {signal_words(number)}" if number else f"exited with code {exit_code}"
+    return Failed(
+        gang=gang,
+        generation=generation,
+        node=node,
+        cause=Cause.RANK_FAILED,
+        rank=rank,
+        exit_code=None if number else exit_code,
+        signal=number,
+        detail=f"rank {rank} on {node} {how}",
+        tail=_tail(record),
+    )
+
+
+def ending(task: TaskDirectory, gang: str, generation: int, node: str) -> Failed | Finished | None:
+    """How a generation ended on a node whose launcher is gone, by the exit records; None when they do not tell."""
+    records = task.exits(generation)
+    failures = [record for record in records if record.get("signal") or record.get("exit_code")]
+    if failures:
+        first = min(failures, key=lambda record: (record.get("at_ms", 0), record["rank"]))
+        if "pid" in first:
+            return rank_failed(first, gang, generation, node)
+        return _start_failed(first | {"detail": " ".join(_tail(first))}, gang, generation, node)
+    planned = task.planned_ranks(generation)
+    if planned and {record["rank"] for record in records} >= {*planned}:
+        return Finished(gang=gang, generation=generation, nodes=(node,))
+    return None
+
+
+def whole(message: dict[str, Any], name: str) -> int:
+    """A whole number of a message. BadMessage when it has none of that name."""
+    value = message.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadMessage(f"{message.get('type')}: {name} must be a whole number, not {value!r}")
+    return value
+
+
+def _start_failed(message: dict[str, Any], gang: str, generation: int, node: str) -> Failed:
+    return Failed(
+        gang=gang,
+        generation=generation,
+        node=node,
+        cause=Cause.START_FAILED,
+        exit_code=message.get("exit_code"),
+        detail=str(message.get("detail", "")),
+        tail=_tail(message),
+    )
+
+
+def _tail(record: dict[str, Any]) -> tuple[str, ...]:
+    lines = record.get("tail")
+    return tuple(str(line) for line in lines[-TAIL_LINES:]) if isinstance(lines, list) else ()

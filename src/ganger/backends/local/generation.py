@@ -1,0 +1,77 @@
+"""What the supervisor knows of a gang's newest generation: what is left of it, and how far it has come.
+
+Lives on the event loop and is lost with the server: what counts is in the log and in the task directories.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganger.model.decision import Cause, Start, Stop
+from ganger.model.job import Job
+
+KILL_AFTER_FAILURE_MS: Final = 500
+KILL_AFTER_MS: Final = 5_000
+_FAILURES: Final = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, Cause.NODE_LOST)
+
+
+@dataclass(slots=True)
+class Generation:
+    """The newest generation of a gang. left: nodes from which it has not been cleared yet, in rank order; failed: nodes
+    whose failure is told; sweeping: those without a launcher, where strays are killed; steps: each node's newest
+    milestone; slowest: the last one told; deadline: when its launchers are killed."""
+
+    start: Start
+    job: Job
+    left: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    sweeping: list[str] = field(default_factory=list)
+    steps: dict[str, int] = field(default_factory=dict)
+    slowest: int | None = None
+    stopping: Stop | None = None
+    deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def gang(self) -> str:
+        """Whose it is."""
+        return self.start.gang
+
+    @property
+    def number(self) -> int:
+        """Which it is."""
+        return self.start.generation
+
+    def clear(self, node: str) -> None:
+        """Nothing of it is left on this node."""
+        if node in self.left:
+            self.left.remove(node)
+        if not self.left:
+            self.forget_deadline()
+
+    def forget_deadline(self) -> None:
+        """Its launchers need no more watching over."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+    def progress(self, node: str, step: int) -> int | None:
+        """The step that all nodes have finished, when it is time to tell: as soon as every node has one, then with each
+        milestone of the first node, which comes at most every 10 s."""
+        self.steps[node] = step
+        nodes = self.start.shares
+        slowest = min(self.steps.values())
+        first = self.slowest is None
+        if len(self.steps) < len(nodes) or not (first or (node == nodes[0].node and slowest > (self.slowest or 0))):
+            return None
+        self.slowest = slowest
+        return slowest
+
+
+def begun(start: Start, job: Job, stopping: Stop | None = None) -> Generation:
+    """A generation of which everything is left."""
+    return Generation(start=start, job=job, left=[share.node for share in start.shares], stopping=stopping)
+
+
+def kill_after_ms(cause: Cause) -> int:
+    """How long ranks have between SIGTERM and SIGKILL: little after a failure, when they only hang in a collective."""
+    return KILL_AFTER_FAILURE_MS if cause in _FAILURES else KILL_AFTER_MS

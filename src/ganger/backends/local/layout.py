@@ -1,0 +1,163 @@
+"""Where the embedded engine keeps a job's files, and what it reads and writes there.
+
+Every name that becomes a path is checked here. Called by everything in this package. The files, and who writes which:
+docs/decisions/3-foundation.md.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ganger.engine.ports import LaunchPlan
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PRIVATE_FILE: Final = 0o600
+_PRIVATE_DIRECTORY: Final = 0o700
+
+
+class BadName(ValueError):
+    """A name that cannot be part of a path."""
+
+
+def checked(name: str) -> str:
+    """The name, when it is safe as one part of a path. BadName otherwise."""
+    if not _NAME.fullmatch(name):
+        raise BadName(
+            f"{name!r} is no name of a job or a node: letters, digits, '.', '_' and '-', a letter or digit first"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDirectory:
+    """The directory of one launcher: one gang on one node, all its generations."""
+
+    path: Path
+
+    @property
+    def launcher_log(self) -> Path:
+        """What the launcher itself had to say: empty unless it broke."""
+        return self.path / "launcher.log"
+
+    def make(self) -> None:
+        """Make the directory and its token, unless they are there."""
+        self.path.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        if self.token() is None:
+            _write(self.path / "token", secrets.token_hex(16))
+
+    def token(self) -> str | None:
+        """What the launcher shows to be let in; None when there is no such task."""
+        try:
+            return (self.path / "token").read_text() or None
+        except OSError:
+            return None
+
+    def write_plan(self, plan: LaunchPlan) -> None:
+        """Put the plan of a generation in place, whole or not at all. OSError when the disk will not have it."""
+        _write(self.path / f"plan-{plan.generation}.json", json.dumps(asdict(plan)))
+
+    def planned_ranks(self, generation: int) -> tuple[int, ...]:
+        """The ranks that a generation has here, by its plan; empty when there is no plan."""
+        plan = read_json(self.path / f"plan-{generation}.json")
+        return tuple(rank["rank"] for rank in plan["ranks"]) if plan else ()
+
+    def generation(self, generation: int) -> Path:
+        """Where a generation's launcher and ranks write. It exists as soon as the launcher has begun the generation."""
+        return self.path / str(generation)
+
+    def generations(self) -> list[int]:
+        """The generations that were begun here, oldest first."""
+        try:
+            return sorted(int(entry.name) for entry in os.scandir(self.path) if entry.name.isdecimal())
+        except OSError:
+            return []
+
+    def begun(self, generation: int) -> bool:
+        """Whether a launcher has begun this generation."""
+        return self.generation(generation).is_dir()
+
+    def cleared(self, generation: int) -> bool:
+        """Whether the launcher left a note that nothing of this generation is left."""
+        return (self.generation(generation) / "cleared").exists()
+
+    def exits(self, generation: int) -> list[dict[str, Any]]:
+        """The exit records of a generation: those of the ranks that had ended while their launcher lived."""
+        found = (read_json(path) for path in sorted(self.generation(generation).glob("rank-*.exit")))
+        return [record for record in found if record]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places a local backend works with: the state directory (absolute), the socket its launchers connect to, the
+    launcher's zipapp."""
+
+    home: Path
+    socket: Path
+    launcher: Path
+
+    @property
+    def jobs(self) -> Path:
+        """One directory a job."""
+        return self.home / "jobs"
+
+    def job(self, gang: str) -> Path:
+        """The directory of one job."""
+        return self.jobs / checked(gang)
+
+    def code(self, gang: str) -> Path:
+        """This job's copy of its code, with `code:`."""
+        return self.job(gang) / "code"
+
+    def task(self, gang: str, node: str) -> TaskDirectory:
+        """The task directory of one launcher."""
+        return TaskDirectory(self.job(gang) / "nodes" / checked(node))
+
+    def tasks(self, gang: str) -> Iterator[TaskDirectory]:
+        """Every task directory a job has, by node name."""
+        nodes = self.job(gang) / "nodes"
+        if nodes.is_dir():
+            yield from map(TaskDirectory, sorted(nodes.iterdir()))
+
+    def task_of(self, path: Path) -> tuple[str, str] | None:
+        """The (gang, node) whose task directory is `path`, or None: it is none of ours."""
+        match path.parts[len(self.jobs.parts) :]:
+            case (gang, "nodes", node) if (
+                path.is_relative_to(self.jobs) and _NAME.fullmatch(gang) and _NAME.fullmatch(node)
+            ):
+                return gang, node
+            case _:
+                return None
+
+    def remove(self, gang: str) -> None:
+        """Delete a job's directory with all in it; links are removed, never followed. OSError when that fails."""
+        job = self.job(gang)
+        if job.is_symlink():
+            job.unlink()
+        elif job.exists():
+            shutil.rmtree(job)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, or None when the file is not there or torn."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, text: str) -> None:
+    """A private file, whole or not at all. Synced, because some disks say only then that they are full."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.touch(_PRIVATE_FILE)
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,218 @@
+"""The nodes an embedded server shows: this machine as one node, or the virtual ones of a topology file.
+
+Called by `wiring` when a server starts. Virtual nodes let one machine stand for several: they may together have more
+CPUs than the machine, since nothing is pinned, and more GPUs, which are then only slots.
+"""
+
+import difflib
+import re
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from ganger.backends.local.devices import Machine
+from ganger.model.cluster import Node
+from ganger.model.units import parse_bytes, parse_cpu_milli
+
+GPU_SLOT: Final = "slot"
+"""The type of GPUs that are not there and that the file gives no type."""
+MAX_NODES: Final = 10_000
+
+_NODE_KEYS: Final = ("name", "rack", "gpu", "gpus", "gpu_type", "cpu", "memory", "count")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_NUMBER: Final = "{}"
+
+
+class TopologyError(Exception):
+    """A topology file that cannot be used. `detail` begins with file:line:column; `next` is what to do about it."""
+
+    def __init__(self, detail: str, next: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.next = next
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where we are in a file: what every error needs, and the numbers given to names with `{}` so far."""
+
+    path: Path
+    machine: Machine
+    numbers: Counter[str] = field(default_factory=Counter)
+
+    def error(self, mark: tuple[int, int], what: str, next: str) -> TopologyError:
+        return TopologyError(f"{self.path}:{mark[0] + 1}:{mark[1] + 1}: {what}", next)
+
+
+def whole_machine(machine: Machine) -> tuple[Node, ...]:
+    """This machine as a single node, called by its short host name."""
+    name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")[:63]
+    return (
+        Node(
+            name=name or "localhost",
+            gpus=len(machine.gpus),
+            gpu_type=machine.gpu_type if machine.gpus else "",
+            cpu_milli=machine.cpu_milli,
+            memory_bytes=machine.memory_bytes,
+            device_ids=machine.gpus,
+        ),
+    )
+
+
+def read_topology(path: Path, machine: Machine) -> tuple[Node, ...]:
+    """The virtual nodes that a file describes. TopologyError says where it is wrong and what is legal.
+
+    ```
+    nodes:
+      - {name: "n{}", count: 4, rack: r1, gpu: h100:8, cpu: 16, memory: 64Gi}
+    ```
+    `gpus: 8` with `gpu_type: h100` says the same as `gpu: h100:8`. Unset, a node has no GPUs, every CPU of the machine
+    and an equal part of its memory. `{}` in a name becomes 1, 2, 3 ... over all entries with that name.
+    Nodes get real GPUs, in order, when the machine has as many as all of them ask for and no other type is named.
+    """
+    reading = _Reading(path, machine)
+    entries = _entries(reading)
+    nodes: list[Node] = []
+    for index, entry in enumerate(entries):
+        mark = entries.lc.item(index)
+        if not isinstance(entry, CommentedMap):
+            raise reading.error(mark, f"a node is a mapping, not {entry!r}", "write: {name: n1, gpus: 4}")
+        for node in _nodes(reading, entry):
+            if any(node.name == other.name for other in nodes):
+                raise reading.error(mark, f"there are two nodes named {node.name}", 'rename one, or write name: "n{}"')
+            nodes.append(node)
+    if not 0 < len(nodes) <= MAX_NODES:
+        raise reading.error((0, 0), f"{len(nodes)} nodes; there must be 1 to {MAX_NODES}", "write: nodes: [{name: n1}]")
+    share_bytes = machine.memory_bytes // len(nodes)
+    return _with_devices([replace(node, memory_bytes=node.memory_bytes or share_bytes) for node in nodes], machine)
+
+
+def _entries(reading: _Reading) -> CommentedSeq:
+    """The list under `nodes:`."""
+    path = reading.path
+    try:
+        found = YAML(typ="rt", pure=True).load(path.read_text())
+    except OSError as error:
+        raise TopologyError(f"cannot read {path}: {error.strerror}", "name a readable file with --topology") from None
+    except UnicodeDecodeError:
+        raise TopologyError(f"{path} is not text in UTF-8", "name a YAML file with --topology") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        position = (mark.line, mark.column) if mark else (0, 0)
+        raise reading.error(position, f"not YAML: {error.problem or error.context}", "correct the line") from None
+    except YAMLError as error:
+        raise reading.error((0, 0), f"not YAML: {error}", "correct the file") from None
+    if not isinstance(found, CommentedMap):
+        raise reading.error((0, 0), "a topology is a mapping with the key nodes", "write: nodes: [{name: n1}]")
+    _refuse_unknown(reading, found, ("nodes",))
+    entries = found.get("nodes")
+    if not isinstance(entries, CommentedSeq):
+        mark = found.lc.value("nodes") if "nodes" in found else (0, 0)
+        raise reading.error(mark, "nodes must be a list of nodes", "write: nodes: [{name: n1}]")
+    return entries
+
+
+def _nodes(reading: _Reading, entry: CommentedMap) -> list[Node]:
+    """The nodes of one entry, without what they share with the others: memory when unset, real GPUs."""
+    _refuse_unknown(reading, entry, _NODE_KEYS)
+    if "name" not in entry:
+        raise reading.error((entry.lc.line, entry.lc.col), "the node has no name", "add name: n1")
+    gpus, gpu_type = _gpus(reading, entry)
+    node = Node(
+        name=str(entry["name"]),
+        rack=_text(reading, entry, "rack"),
+        gpus=gpus,
+        gpu_type=(gpu_type or GPU_SLOT) if gpus else "",
+        cpu_milli=_amount(reading, entry, "cpu", parse_cpu_milli) or reading.machine.cpu_milli,
+        memory_bytes=_amount(reading, entry, "memory", parse_bytes),
+    )
+    return [replace(node, name=name) for name in _names(reading, entry)]
+
+
+def _names(reading: _Reading, entry: CommentedMap) -> list[str]:
+    pattern, mark = str(entry["name"]), entry.lc.value("name")
+    count = _whole(reading, entry, "count", least=1) if "count" in entry else 1
+    if count > 1 and _NUMBER not in pattern:
+        raise reading.error(mark, f"{count} nodes cannot all be named {pattern}", f'write name: "{pattern}{_NUMBER}"')
+    if count > MAX_NODES:
+        raise reading.error(entry.lc.value("count"), f"{count} nodes are more than {MAX_NODES}", "ask for fewer")
+    first = reading.numbers[pattern] + 1
+    reading.numbers[pattern] += count
+    names = [pattern.replace(_NUMBER, str(number)) for number in range(first, first + count)]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise reading.error(
+                mark, f"{name!r} is no name of a node", "use up to 63 of a-z, 0-9, '-' and '.', like n1 or gpu-node-7"
+            )
+    return names
+
+
+def _gpus(reading: _Reading, entry: CommentedMap) -> tuple[int, str]:
+    """The count and the lower-case type of GPUs, in either form."""
+    if "gpu" not in entry:
+        count = _whole(reading, entry, "gpus") if "gpus" in entry else 0
+        return count, _text(reading, entry, "gpu_type").lower()
+    mark = entry.lc.value("gpu")
+    if "gpus" in entry or "gpu_type" in entry:
+        raise reading.error(mark, "gpu says the same as gpus and gpu_type", "keep one of the two forms")
+    name, _, count_text = str(entry["gpu"]).rpartition(":")
+    if not count_text.isdecimal():
+        raise reading.error(mark, f"{entry['gpu']!r} is no number of GPUs", "write gpu: 4, or gpu: h100:4")
+    return int(count_text), name.lower()
+
+
+def _text(reading: _Reading, entry: CommentedMap, key: str) -> str:
+    value = entry.get(key, "")
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise reading.error(entry.lc.value(key), f"{key} must be a name, not {value!r}", f"write {key}: r1")
+    return str(value)
+
+
+def _whole(reading: _Reading, entry: CommentedMap, key: str, least: int = 0) -> int:
+    value = entry[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        what = f"{key} must be a whole number, {least} or more, not {value!r}"
+        raise reading.error(entry.lc.value(key), what, f"write {key}: 4")
+    return int(value)
+
+
+def _amount(reading: _Reading, entry: CommentedMap, key: str, parse: Callable[[str], int]) -> int:
+    """An amount with a unit, as `model.units` reads it; 0 when unset."""
+    if key not in entry:
+        return 0
+    try:
+        amount = parse(str(entry[key]))
+    except ValueError as error:
+        raise reading.error(entry.lc.value(key), f"{key}: {error}", "correct the value") from None
+    if amount <= 0:
+        raise reading.error(entry.lc.value(key), f"{key} must be more than nothing", f"leave {key} out, or give more")
+    return amount
+
+
+def _refuse_unknown(reading: _Reading, mapping: CommentedMap, legal: tuple[str, ...]) -> None:
+    for key in mapping:
+        if key not in legal:
+            near = difflib.get_close_matches(str(key), legal, n=1)
+            next_step = f"did you mean {near[0]}? " if near else ""
+            mark: Any = mapping.lc.key(key)
+            raise reading.error(mark, f"unknown key {key}", f"{next_step}legal: {', '.join(legal)}")
+
+
+def _with_devices(nodes: list[Node], machine: Machine) -> tuple[Node, ...]:
+    """The nodes with real GPUs behind their slots, if there are enough of the right type."""
+    others = [node for node in nodes if node.gpus and node.gpu_type not in (GPU_SLOT, machine.gpu_type)]
+    if others or not 0 < sum(node.gpus for node in nodes) <= len(machine.gpus):
+        return tuple(nodes)
+    devices = iter(machine.gpus)
+    real = []
+    for node in nodes:
+        ids = tuple(next(devices) for _ in range(node.gpus))
+        real.append(replace(node, device_ids=ids, gpu_type=machine.gpu_type if ids else ""))
+    return tuple(real)
