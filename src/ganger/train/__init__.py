@@ -1,0 +1,57 @@
+"""What a training script may import: reports, notices, checkpoints that appear only when they are whole.
+
+    from ganger.train import checkpoint, latest, report, should_checkpoint
+
+    start = latest()
+    for step in range(start.step + 1 if start else 0, steps):
+        ...
+        report(step=step, loss=loss)
+        if should_checkpoint():                  # with several ranks: decide on rank 0 and broadcast
+            with checkpoint(step) as directory:  # on one rank
+                torch.save(state, directory / "model.pt")
+
+Standard library only, Python 3.8 or later. Outside ganger the same script runs alone: nothing is reported,
+`should_checkpoint()` is False, checkpoints lie in ./checkpoints. Importing costs nothing until a name is used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing is not imported at run time: it would be most of what the import costs
+if TYPE_CHECKING:
+    from ganger.train.checkpoints import checkpoint, latest
+    from ganger.train.notices import notice, should_checkpoint
+    from ganger.train.reporting import phase, report
+    from ganger.train.surroundings import world
+    from ganger.train.values import Checkpoint, World
+
+__all__ = [
+    "Checkpoint",
+    "World",
+    "checkpoint",
+    "latest",
+    "notice",
+    "phase",
+    "report",
+    "should_checkpoint",
+    "world",
+]
+
+_HOMES = {
+    "Checkpoint": "values",
+    "World": "values",
+    "checkpoint": "checkpoints",
+    "latest": "checkpoints",
+    "notice": "notices",
+    "phase": "reporting",
+    "report": "reporting",
+    "should_checkpoint": "notices",
+    "world": "surroundings",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
