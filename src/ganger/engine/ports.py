@@ -65,7 +65,8 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """Which lines: `ranks` None is rank 0 plus every rank's stderr; `generation` None is the newest; `tail` last n lines."""
+    """Which lines: `ranks` None is rank 0 plus every rank's stderr; `generation` None is the newest;
+    `tail` last n lines."""
 
     job: str
     ranks: tuple[int, ...] | None = None
@@ -91,7 +92,8 @@ class Backend(Protocol):
         """Begin a generation. Returns at once; `Started` or `Failed` follow. Never raises for a world that moved on."""
 
     def stop(self, stop: Stop, job: Job) -> None:
-        """Stop what is left of a generation. Returns at once; `Cleared` follows for every node it was on. Idempotent."""
+        """Stop what is left of a generation. Returns at once; `Cleared` follows for every node it was
+        on. Idempotent."""
 
     def forget(self, gang: str) -> None:
         """The gang ended for good: let its launchers go. Its logs stay."""

@@ -12,7 +12,7 @@ class Refused(Exception):
     (404 not found, 409 conflict with the present state, 422 bad request, 507 no room on the disk).
     """
 
-    def __init__(self, code: str, detail: str, next: str = "", status: int = 422) -> None:  # noqa: A002 - the word the faces use
+    def __init__(self, code: str, detail: str, next: str = "", status: int = 422) -> None:
         """Keep the four parts apart, so that no face has to parse a sentence."""
         super().__init__(detail)
         self.code = code

@@ -1,1 +1,3 @@
-"""The nouns: frozen values that every other room speaks in. Standard library only, no behaviour beyond their own arithmetic."""
+"""The nouns: frozen values that every other room speaks in.
+
+Standard library only, no behaviour beyond their own arithmetic."""

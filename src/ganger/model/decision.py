@@ -1,4 +1,6 @@
-"""What a round may decide. Made by `core.plan`, recorded by the loop before the world changes, carried out by a backend."""
+"""What a round may decide.
+
+Made by `core.plan`, recorded by the loop before the world changes, carried out by a backend."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -70,7 +72,8 @@ Decision = Start | Stop | Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One round. `as_of` is the seq of the last event it was computed from; the loop refuses it if another came since."""
+    """One round. `as_of` is the seq of the last event it was computed from; the loop
+    refuses it if another came since."""
 
     as_of: int
     decisions: tuple[Decision, ...] = ()

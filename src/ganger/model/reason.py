@@ -26,9 +26,11 @@ class Why(StrEnum):
 
 
 REMEDY: dict[Why, str] = {
-    Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start now",
+    Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start "
+    "now",
     Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
-    Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: `ganger queue set {queue} --{resource} N`",
+    Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: "
+    "`ganger queue set {queue} --{resource} N`",
     Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
     Why.USER_TIME: "submit with a shorter --time",
     Why.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",

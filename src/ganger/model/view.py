@@ -25,8 +25,8 @@ class Ledger:
     """Where a job's time went, in ms; the parts add up to `total_ms` (wall time since submission, until it ended).
 
     queued: before the first start was decided; starting: from there to the first step (or to running, where no steps
-    are reported); productive: steps that were kept; lost: work after the newest checkpoint, done again; recovery: from a
-    failure to the first step of the next attempt, waiting included.
+    are reported); productive: steps that were kept; lost: work after the newest checkpoint, done again; recovery: from
+    a failure to the first step of the next attempt, waiting included.
     """
 
     queued_ms: int = 0
@@ -135,7 +135,8 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """A queue with what it may use and what it uses. None is no limit; amounts are {"gpus", "cpu_milli", "memory_bytes"}."""
+    """A queue with what it may use and what it uses. None is no limit; amounts are
+    {"gpus", "cpu_milli", "memory_bytes"}."""
 
     name: str
     parent: str | None
