@@ -19,6 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ganger import settings
+from ganger.faces.client import Client
+
 EXAMPLES = Path(__file__).resolve().parent
 GANGER = str(Path(sys.executable).with_name("ganger"))
 STEPS, CHECKPOINT_STEPS = 400, 20
@@ -133,9 +136,7 @@ def submit(name: str, nodes: int, ranks: int, steps: int, limit: str) -> str:
 
 def loss_curve(name: str) -> dict[int, float]:
     """Loss by step; a step that was done again counts as it was done last."""
-    from ganger.faces import client
-
-    rows = client.connect().metrics(name)
+    rows = Client(settings.home(os.environ)).connect().metrics(name)
     return {row["step"]: row["metrics"]["loss"] for row in rows if "loss" in row.get("metrics", {})}
 
 

@@ -1,0 +1,57 @@
+"""A real server of a test's own, and its client."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ganger.faces.client import Client
+from ganger.settings import home
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGY = ROOT / "examples" / "two_nodes.yaml"
+LIVE = ("pending", "starting", "running", "requeueing", "failing", "stopping")
+DEADLINE_S = 180.0
+
+
+class Cluster:
+    """A server with two virtual nodes of four CPU slots, and what a test does with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "GANGER_HOME": str(folder / "home")}
+        self.client = Client(home(self.environment))
+
+    def start(self) -> None:
+        """Start the server with its topology, as a person would."""
+        command = [sys.executable, "-m", "ganger.faces.cli", "server", "start", "--topology", str(TOPOLOGY)]
+        subprocess.run(command, env=self.environment, check=True, capture_output=True)
+
+    def submit(self, name: str, *argv: str, **spec: Any) -> str:
+        """Submit a command in the test's folder; gives the job's id."""
+        request = {
+            "spec": {"name": name, "run": list(argv), **spec},
+            "directory": str(self.folder),
+            "environment": {"PATH": os.environ["PATH"]},
+            "request_id": f"{name}-{time.monotonic_ns()}",
+        }
+        return str(self.client.connect().submit(request)["row"]["id"])
+
+    def state(self, job: str) -> str:
+        """pending, running, succeeded ..."""
+        return str(self.client.job(job)["row"]["state"])
+
+    def ended(self, job: str) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state(job) not in LIVE
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; fail with its name if it does not come."""
+    until_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < until_s, f"{what} did not come within {DEADLINE_S:g} s"
+        time.sleep(0.05)

@@ -1,0 +1,29 @@
+"""A server for each test here, and the environment that has torch."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.cluster import LIVE, ROOT, Cluster, until
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A started server, stopped at the end with all that runs under it."""
+    mine = Cluster(tmp_path)
+    mine.start()
+    yield mine
+    client = mine.client.connect()
+    for row in client.jobs(states=LIVE):
+        client.stop(row["id"])
+    until(lambda: not client.jobs(states=LIVE), "the end of every job")
+    client.shutdown()
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> str:
+    """The interpreter that has torch; `make test` makes its environment."""
+    python = ROOT / ".venv-torch" / "bin" / "python"
+    assert python.exists(), "no environment with torch: type make setup-torch"
+    return str(python)

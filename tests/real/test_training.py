@@ -1,0 +1,74 @@
+"""The demo's job for real: four torch gloo ranks on two nodes lose a worker and come back from their checkpoint."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from tests.real.cluster import ROOT, Cluster, until
+
+STEPS = 120
+NOISE = 1e-4
+
+
+def pids(cluster: Cluster, job: str) -> dict[int, int]:
+    """Rank to process of the newest attempt, from the launchers' own records."""
+    found = (cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/started")
+    newest = sorted(found, key=lambda path: int(path.parent.name))
+    return {int(rank): pid for path in newest for rank, (pid, _) in json.loads(path.read_text())["pids"].items()}
+
+
+def losses(cluster: Cluster, job: str) -> dict[int, float]:
+    """Loss by step, as it was computed last."""
+    return {row["step"]: row["metrics"]["loss"] for row in cluster.client.metrics(job) if "loss" in row["metrics"]}
+
+
+def train(cluster: Cluster, python: str, name: str) -> str:
+    shutil.copy(ROOT / "examples" / "train.py", cluster.folder)
+    command = [python, "train.py", "--steps", str(STEPS), "--checkpoint-steps", "20"]
+    shape = {"framework": "torch", "nodes": 2, "nproc_per_node": 2, "checkpoint": {"dir": f"checkpoints-{name}"}}
+    return cluster.submit(name, *command, **shape)
+
+
+def test_a_killed_worker_costs_no_step_and_changes_no_loss(cluster: Cluster, torch_python: str) -> None:
+    job = train(cluster, torch_python, "killed")
+    until(lambda: (cluster.client.job(job)["checkpoint_step"] or 0) >= 39, "the second checkpoint")
+    os.kill(pids(cluster, job)[3], signal.SIGKILL)
+    until(lambda: cluster.ended(job), "the end of the job")
+
+    view = cluster.client.job(job)
+    assert (view["row"]["state"], view["row"]["generation"]) == ("succeeded", 2)
+    first, second = view["attempts"]
+    assert first["outcome"] == "failed"
+    assert "signal 9" in first["sentence"]
+    assert second["resumed_step"] >= 39
+    ledger = view["ledger"]
+    parts = sum(value for name, value in ledger.items() if name != "total_ms")
+    assert parts == ledger["total_ms"]
+    assert ledger["recovery_ms"] > 0
+
+    undisturbed = train(cluster, torch_python, "undisturbed")
+    until(lambda: cluster.ended(undisturbed), "the end of the undisturbed job")
+    survived, expected = losses(cluster, job), losses(cluster, undisturbed)
+    assert sorted(survived) == sorted(expected) == list(range(STEPS))
+    assert all(abs(survived[step] - expected[step]) <= NOISE * abs(expected[step]) for step in expected)
+    assert survived[STEPS - 1] < survived[0]
+
+
+def test_a_gang_that_does_not_fit_beside_another_waits_whole_and_is_told_for_whom(
+    cluster: Cluster, torch_python: str
+) -> None:
+    Path(cluster.folder, "hold.py").write_text("import time\ntime.sleep(600)\n")
+    holder = cluster.submit("holder", torch_python, "hold.py", nodes=2, nproc_per_node=2, limits={"time": "20m"})
+    until(lambda: cluster.state(holder) == "running", "the holder")
+    waiting = train(cluster, torch_python, "waiting")
+    cluster.client.stop(waiting)
+    until(lambda: cluster.ended(waiting), "the end of the one that fits")
+    larger = cluster.submit("larger", torch_python, "hold.py", nodes=2, nproc_per_node=3)
+    explained = cluster.client.explain(larger)
+    assert explained["state"] == "pending"
+    assert explained["reason"]["code"] == "no_capacity"
+    assert holder in explained["reason"]["holders"]
+    assert explained["earliest_ms"] is not None
+    assert not (cluster.folder / "home" / "jobs" / larger / "nodes").exists()
