@@ -1,0 +1,52 @@
+"""Fixtures of the embedded backend: a home of its own for each test, of which no process is left behind."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.local import processes
+from ganger.backends.local.layout import Layout
+from ganger.launcher.archive import build
+from ganger.model.cluster import Node
+from tests.local.world import Server, wait_until
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("launcher"))
+
+
+@pytest.fixture
+def layout(tmp_path: Path, launcher: Path) -> Layout:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    return Layout(home=home, socket=home / "l.sock", launcher=launcher)
+
+
+@pytest.fixture
+def serve(layout: Layout) -> Iterator[Callable[..., Server]]:
+    """Makes a server on this test's home, with nodes n1, n2 ... After the test nothing of it is left."""
+    servers: list[Server] = []
+
+    def make(nodes: int = 2) -> Server:
+        for server in servers:
+            server.close()
+        names = [Node(name=f"n{number}", cpu_milli=64_000, memory_bytes=2**34) for number in range(1, nodes + 1)]
+        servers.append(Server(layout, tuple(names)))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.close()
+    wait_until(lambda: not _killed(layout), "everything of the test is gone")
+
+
+def _killed(layout: Layout) -> list[int]:
+    mine = [process.pid for place, process in processes.launchers() if place.is_relative_to(layout.home)]
+    mine += [pid for place, pid in processes.marked() if place.is_relative_to(layout.home)]
+    for pid in mine:
+        os.kill(pid, signal.SIGKILL)
+    return mine

@@ -1,0 +1,143 @@
+"""A backend with real launchers and real ranks, a record of all it reports, and jobs to give it."""
+
+import asyncio
+import itertools
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from ganger.backends.local import processes
+from ganger.backends.local.backend import LocalBackend
+from ganger.backends.local.layout import Layout
+from ganger.engine.launch import launch_plans
+from ganger.engine.ports import Live
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause, NodeShare, Start, Stop
+from ganger.model.event import Event
+from ganger.model.job import Job, JobSpec, Origin
+
+DEADLINE_S = 30.0
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+class Server:
+    """A backend on an event loop of its own. `durable`: what becomes of a report, done at once unless a test says else."""
+
+    def __init__(self, layout: Layout, nodes: tuple[Node, ...]) -> None:
+        self.layout = layout
+        self.events: list[Event] = []
+        self.durable: Callable[[], Future[int]] = _done
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.backend = LocalBackend(layout, nodes, launch_plans, self.loop)
+        self._news = threading.Condition()
+
+    def open(self, *live: Live) -> "Server":
+        self.backend.open(self.report, live)
+        self.wait("nodes_listed")
+        return self
+
+    def report(self, event: Event) -> "Future[int]":
+        with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+        return self.durable()
+
+    def of(self, kind: str, **fields: object) -> list[Event]:
+        return [
+            event
+            for event in self.events
+            if event.kind == kind and all(getattr(event, name) == value for name, value in fields.items())
+        ]
+
+    def nodes_of(self, kind: str, **fields: object) -> list[str]:
+        """The nodes that events of a kind were about, in order."""
+        return [node for event in self.of(kind, **fields) for node in event.nodes]
+
+    def wait(self, kind: str, count: int = 1, **fields: object) -> Event:
+        """The first event of a kind, as soon as there are `count`; facts about several nodes count for each."""
+        with self._news:
+            came = self._news.wait_for(lambda: self._count(kind, fields) >= count, DEADLINE_S)
+        assert came, f"never {count} of {kind} {fields} in {self.events}"
+        return self.of(kind, **fields)[0]
+
+    def _count(self, kind: str, fields: dict[str, object]) -> int:
+        return sum(
+            len(getattr(event, "nodes", ("",))) if kind != "nodes_listed" else 1 for event in self.of(kind, **fields)
+        )
+
+    def turned(self) -> None:
+        """Everything asked so far has been done."""
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(DEADLINE_S)
+
+    def timers(self) -> list[asyncio.TimerHandle]:
+        """What would wake the event loop by itself."""
+        self.turned()
+        return [timer for timer in self.loop._scheduled if not timer.cancelled()]
+
+    def close(self) -> None:
+        if self.loop.is_closed():
+            return
+        self.backend.close()
+        self.turned()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+    def pids(self, place: Path) -> list[int]:
+        return [pid for found, pid in processes.marked() if found.is_relative_to(place)]
+
+    def launchers(self) -> dict[Path, list[int]]:
+        """Pids by task directory, the launcher before its guard."""
+        found: dict[Path, list[int]] = {}
+        for directory, process in processes.launchers():
+            if directory.is_relative_to(self.layout.home):
+                found.setdefault(directory, []).append(process.pid)
+        return found
+
+
+def _done() -> "Future[int]":
+    future: Future[int] = Future()
+    future.set_result(1)
+    return future
+
+
+_numbers = itertools.count(1)
+
+
+def make_job(directory: Path, run: str | tuple[str, ...], **spec: object) -> Job:
+    origin = Origin(directory=str(directory), environment={"PATH": os.environ["PATH"]})
+    return Job(id=f"job-{next(_numbers)}", user="me", spec=JobSpec(run=run, nproc_per_node=2, **spec), origin=origin)
+
+
+def make_start(job: Job, nodes: int = 2, generation: int = 1) -> Start:
+    each = job.spec.processes_per_node
+    shares = tuple(NodeShare(f"n{index + 1}", tuple(range(index * each, (index + 1) * each))) for index in range(nodes))
+    return Start(gang=job.id, generation=generation, shares=shares, host="127.0.0.1", port=free_port())
+
+
+def make_stop(start: Start, cause: Cause = Cause.USER, notice_ms: int = 0) -> Stop:
+    return Stop(gang=start.gang, generation=start.generation, cause=cause, notice_ms=notice_ms)
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", code)
