@@ -24,7 +24,7 @@ class Rules:
     layers: tuple[tuple[str, GitIgnoreSpec], ...] = ()
 
     def below(self, folder: Path) -> "Rules":
-        """These, and what the ignore files in `folder` add. OSError when one cannot be read; Refused: bad_ignore_file."""
+        """These, and what the ignore files in `folder` add. OSError: one cannot be read. Refused: bad_ignore_file."""
         lines = []
         for name in FILES:
             file = folder / name

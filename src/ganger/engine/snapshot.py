@@ -60,7 +60,7 @@ def snapshot(directory: Path, store: Path) -> str:
 
 
 def checkout(store: Path, digest: str, target: Path) -> None:
-    """Make `target` a copy of the snapshot `digest`; nothing when it is there already. Refused: no_snapshot, no_room."""
+    """Make `target` a copy of the snapshot `digest`, unless it is there already. Refused: no_snapshot, no_room."""
     source = store / digest
     if target.exists():
         return
@@ -81,7 +81,8 @@ def checkout(store: Path, digest: str, target: Path) -> None:
 
 def _listed(root: Path, rules: Rules | None) -> list[Entry]:
     """What is under `root` and not ignored, sorted by path. Sockets and devices are left out, as git does."""
-    entries, outside = [], []
+    entries: list[Entry] = []
+    outside: list[str] = []
     pending = [("", rules)]
     while pending and len(entries) <= MAX_ENTRIES:
         folder, rules = pending.pop()
@@ -125,14 +126,14 @@ def _entry(root: Path, path: str) -> Entry | None:
 
 def _target(root: Path, link: Path) -> str:
     """Where a link leads, so that it leads to the same place in a copy."""
-    target = os.readlink(link)
+    target = link.readlink()
     leads_to = Path(os.path.realpath(link))
     if not leads_to.is_relative_to(root):
         return str(leads_to)
     passes = Path(os.path.normpath(link.parent / target))
-    if Path(target).is_absolute() or not passes.is_relative_to(root):
+    if target.is_absolute() or not passes.is_relative_to(root):
         return os.path.relpath(leads_to, link.parent)
-    return target
+    return str(target)
 
 
 def _check_size(root: Path, entries: Sequence[Entry]) -> None:
