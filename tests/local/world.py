@@ -9,7 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from ganger.backends.local import processes
 from ganger.backends.local.backend import LocalBackend
@@ -101,12 +104,24 @@ class Server:
         return [pid for found, pid in processes.marked() if found.is_relative_to(place)]
 
     def launchers(self) -> dict[Path, list[int]]:
-        """Pids by task directory, the launcher before its guard."""
-        found: dict[Path, list[int]] = {}
-        for directory, process in processes.launchers():
-            if directory.is_relative_to(self.layout.home):
-                found.setdefault(directory, []).append(process.pid)
-        return found
+        """The launcher of each task directory: its pid, then those of its guard."""
+        return {
+            directory: [process.pid, *guards(process.pid)]
+            for directory, process in processes.launchers()
+            if directory.is_relative_to(self.layout.home)
+        }
+
+
+def guards(launcher: int) -> list[int]:
+    """Children of a launcher that clean up after it. It renames them, so that nobody takes them for launchers."""
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(launcher).children()
+        return [child.pid for child in children if "guard" in " ".join(child.cmdline())]
+    return []
+
+
+def is_dead(pid: int) -> bool:
+    return processes.identify(pid) is None
 
 
 def _done() -> "Future[int]":

@@ -49,7 +49,8 @@ class Launcher:
         """Begin that generation, then serve until there is nothing left to do."""
         self._run(generation)
         while not self._is_done():
-            ready = self._selector.select(max(0.0, self._due() - time.monotonic()))
+            due = self._due()
+            ready = self._selector.select(None if due == float("inf") else max(0.0, due - time.monotonic()))
             if self._current is not None or (self._link.is_up and not self._leaving):
                 self._quiet_since = time.monotonic()
             for key, _ in ready:

@@ -60,7 +60,7 @@ class Launchers:
                 self._adopt(self.task(*key), process)
 
     def find_another(self, task: Task) -> bool:
-        """Whether a second launcher, or the guard of the first, is still at it. If so it is watched over."""
+        """Whether another launcher has the task, and this one was a second. If so it is watched over."""
         return any(self._adopt(task, process) for path, process in processes.launchers() if path == task.directory.path)
 
     def spawn(self, task: Task, generation: int) -> None:
@@ -68,7 +68,7 @@ class Launchers:
         layout, directory = self._layout, task.directory
         arguments = [str(layout.launcher), str(directory.path), str(layout.socket), str(generation)]
         process, pidfd = processes.spawn(arguments, directory.launcher_log)
-        task.spawned_for, task.ending = generation, "ended"
+        task.spawned_for = generation
         self._watch(task, process, pidfd)
 
     def kill(self, task: Task) -> None:
@@ -110,7 +110,7 @@ class Launchers:
         if task.process == process:
             return True
         if task.process is not None and task.process == _recorded(task.directory):
-            return False  # a guard, or a second launcher that will find the lock taken
+            return False  # a second launcher, which will find the lock taken
         pidfd = processes.watch(process)
         if pidfd is None:
             return False
@@ -128,8 +128,7 @@ class Launchers:
         how = processes.ending(pidfd)
         os.close(pidfd)
         if task.process == process:
-            # A guard ends after its launcher, whose end it must not hide.
-            task.process, task.ending = None, how or task.ending
+            task.process, task.ending = None, how or "ended"
             if task.connection is None:
                 self._on_gone(task)  # else when the last it sent has been heard
 

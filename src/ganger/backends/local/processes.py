@@ -106,8 +106,7 @@ def spawn(arguments: list[str], log: Path) -> tuple[Process, int]:
 
 
 def launchers() -> Iterator[tuple[Path, Process]]:
-    """Every launcher of this user: its task directory and its process. A launcher's guard, which outlives it until its
-    ranks are gone, looks the same. Costs one look at every process."""
+    """Every launcher of this user: its task directory and its process. Costs one look at every process."""
     for pid in _own():
         arguments = _read(pid, "cmdline").split(b"\0")
         for program, task in pairwise(arguments):
