@@ -9,6 +9,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -27,21 +28,26 @@ SNAPSHOT_EVERY: Final = 2_000
 """Events between snapshots: folding that many again takes well under a second."""
 SNAPSHOTS_KEPT: Final = 4
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS event (
+_FORMAT: Final = 1
+_APPLICATION_ID: Final = 0x67616E67
+"""By which a log of ganger's is told from any other SQLite file."""
+_SCHEMA: Final = f"""
+BEGIN;
+CREATE TABLE event (
     seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, closes INTEGER NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS about (gang TEXT, seq INTEGER, PRIMARY KEY (gang, seq)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS job (
-    id TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, request_id TEXT,
-    row BLOB NOT NULL, ledger BLOB NOT NULL, checkpoint_step INTEGER, job BLOB NOT NULL) WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS job_number ON job (number);
-CREATE INDEX IF NOT EXISTS job_name ON job (name, number);
-CREATE INDEX IF NOT EXISTS job_state ON job (state, number);
-CREATE INDEX IF NOT EXISTS job_request ON job (request_id);
-CREATE TABLE IF NOT EXISTS snapshot (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
-PRAGMA user_version = 1;
+CREATE TABLE about (gang TEXT, seq INTEGER, PRIMARY KEY (gang, seq)) WITHOUT ROWID;
+CREATE TABLE job (
+    id TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, request_id TEXT NOT NULL,
+    row BLOB NOT NULL, figures BLOB NOT NULL, job BLOB NOT NULL) WITHOUT ROWID;
+CREATE UNIQUE INDEX job_number ON job (number);
+CREATE INDEX job_name ON job (name, number);
+CREATE INDEX job_state ON job (state, number);
+CREATE INDEX job_request ON job (request_id);
+CREATE TABLE snapshot (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_FORMAT};
+COMMIT;
 """
-_SCHEMA_VERSION: Final = 1
 
 
 class EventLog:
@@ -52,28 +58,51 @@ class EventLog:
         self._path = str(path)
         self._readers = threading.local()
         self._since_snapshot = 0
+        is_new = self._path == MEMORY or not self._looked()
         try:
             self._writer = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
-            version = self._writer.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _SCHEMA_VERSION):
-                raise _corrupt(self._path, f"it has format {version}, this ganger writes {_SCHEMA_VERSION}")
             self._writer.execute("PRAGMA journal_mode = WAL")
-            # A crash of the server loses nothing so; a power cut may lose the last moments, and then nothing runs any more.
+            # A crash of the server loses nothing so; a power cut may lose the last moments, and then nothing that
+            # ran runs any more.
             self._writer.execute("PRAGMA synchronous = NORMAL")
-            self._writer.executescript(_SCHEMA)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-                raise _unwritable(self._path, error) from error
-            raise _corrupt(self._path, str(error)) from error
+            if is_new:
+                self._writer.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
 
     def close(self) -> None:
-        """Let the file go."""
+        """Let the file go. Readers of other threads end with their threads."""
+        if hasattr(self._readers, "connection"):
+            self._readers.connection.close()
+            del self._readers.connection
         self._writer.close()
+
+    def _looked(self) -> bool:
+        """Whether there is a log already, seen without writing a byte. Refused if there is something else."""
+        path = Path(self._path)
+        if not path.exists() or (path.is_file() and not path.stat().st_size):
+            return False
+        try:
+            with closing(_connect_to_read(self._path)) as look:
+                application, version, damage = (
+                    look.execute(f"PRAGMA {what}").fetchone()[0]
+                    for what in ("application_id", "user_version", "quick_check(1)")
+                )
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        if application != _APPLICATION_ID:
+            raise _corrupt(self._path, "it is a database of some other program")
+        if version != _FORMAT:
+            raise _corrupt(self._path, f"it has format {version}, this ganger reads {_FORMAT}")
+        if damage != "ok":
+            raise _corrupt(self._path, str(damage))
+        return True
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, batch: Sequence[Stamped], projections: Iterable[Projection]) -> None:
-        """Write events and what they change in one transaction. Refused("no_room" or "log_failed"): nothing was written."""
+        """Write events and what they change in one transaction. Refused("no_room" or "log_failed") and any other error:
+        nothing was written."""
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for stamped in batch:
@@ -82,25 +111,25 @@ class EventLog:
                 self._project(projection)
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        finally:
             if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise _unwritable(self._path, error) from error
+                with suppress(sqlite3.Error):
+                    self._writer.execute("ROLLBACK")
         self._since_snapshot += len(batch)
 
     def snapshot(self, state: State) -> None:
-        """Keep an image of the state if the newest is old enough. A failure costs nothing but time at the next start."""
+        """Keep an image of the state if the newest is old enough. A failure costs only time at the next start."""
         if self._since_snapshot < SNAPSHOT_EVERY:
             return
         self._since_snapshot = 0
         image = codec.encode_image(state.image())
-        try:
+        with suppress(sqlite3.Error):
             self._writer.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", (state.seq, image))
             self._writer.execute(
                 "DELETE FROM snapshot WHERE seq NOT IN (SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
                 (SNAPSHOTS_KEPT,),
             )
-        except sqlite3.OperationalError:
-            return
 
     def _insert(self, stamped: Stamped) -> None:
         event = stamped.event
@@ -113,27 +142,17 @@ class EventLog:
             self._writer.execute("DELETE FROM job WHERE id = ?", (event.gang,))
 
     def _project(self, projection: Projection) -> None:
-        row = projection.row
-        figures = (row.state, _json(row), _json(projection.ledger), projection.checkpoint_step, row.id)
+        row, job = projection.row, projection.job
+        figures = {"ledger": asdict(projection.ledger), "checkpoint_step": projection.checkpoint_step}
+        changing = (row.state, _json(asdict(row)), _json(figures))
         changed = self._writer.execute(
-            "UPDATE job SET state = ?, row = ?, ledger = ?, checkpoint_step = ? WHERE id = ?", figures
+            "UPDATE job SET state = ?, row = ?, figures = ? WHERE id = ?", (*changing, row.id)
         )
         if changed.rowcount == 0:
-            state, listing, ledger, step, _ = figures
-            job = projection.job
             self._writer.execute(
-                "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    row.id,
-                    projection.number,
-                    row.name,
-                    state,
-                    job.request_id,
-                    listing,
-                    ledger,
-                    step,
-                    codec.encode_job(job),
-                ),
+                "INSERT INTO job (id, number, name, request_id, job, state, row, figures)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (row.id, projection.number, row.name, job.request_id, codec.encode_job(job), *changing),
             )
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -141,11 +160,24 @@ class EventLog:
     def restore(self, upto: int | None = None) -> State:
         """The state after event `upto` (the newest): the last snapshot before it, and every event since."""
         last = self.last_seq() if upto is None else upto
-        kept = self._read("SELECT image FROM snapshot WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (last,))
-        state = State(codec.decode_image(kept[0][0]) if kept else Image())
-        for stamped in self.each(state.seq, last):
-            state.apply(stamped)
+        state = State(self._image(last))
+        first = state.seq
+        for stamped in self.each(first, last):
+            try:
+                state.apply(stamped)
+            except (ValueError, LookupError) as error:
+                raise _corrupt(self._path, f"event {stamped.seq} does not follow from those before: {error}") from error
+        if upto is None:
+            self._since_snapshot = last - first
         return state
+
+    def _image(self, upto: int) -> Image:
+        """The newest snapshot up to event `upto` that this version can read; without one, the empty cluster."""
+        for (seq,) in self._read("SELECT seq FROM snapshot WHERE seq <= ? ORDER BY seq DESC", (upto,)):
+            for (image,) in self._read("SELECT image FROM snapshot WHERE seq = ?", (seq,)):
+                with suppress(ValueError):
+                    return codec.decode_image(image)
+        return Image()
 
     def each(self, after: int, upto: int) -> Iterator[Stamped]:
         """Events after `after` up to `upto`, in pages, so that a long log needs little memory."""
@@ -168,11 +200,22 @@ class EventLog:
                 " WHERE gang = ? AND seq > ? ORDER BY seq LIMIT ?",
                 (gang, after, limit),
             )
-        return [Stamped(seq, at_ms, codec.decode(data), bool(closes)) for seq, at_ms, closes, data in found]
+        return [self._stamped(*row) for row in found]
+
+    def _stamped(self, seq: int, at_ms: int, closes: int, data: bytes) -> Stamped:
+        try:
+            return Stamped(seq, at_ms, codec.decode(data), bool(closes))
+        except ValueError as error:
+            raise _corrupt(self._path, f"event {seq} cannot be read: {error}") from error
 
     def last_seq(self) -> int:
         """Number of the newest event; 0 in an empty log."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
+
+    def last_ms(self) -> int:
+        """Time of the newest event; 0 in an empty log. No clock may say less."""
+        newest = self._read("SELECT at_ms FROM event ORDER BY seq DESC LIMIT 1")
+        return int(newest[0][0]) if newest else 0
 
     def jobs(
         self, states: Sequence[str] | None = None, limit: int = 100, before: int | None = None
@@ -189,13 +232,15 @@ class EventLog:
 
     def job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
         """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none."""
-        found = self._read("SELECT row, ledger, checkpoint_step, job FROM job WHERE id = ?", (name,))
+        found = self._read("SELECT row, figures, job FROM job WHERE id = ?", (name,))
         if not found:
             return None
-        row, ledger, step, job = found[0]
-        listing = json.loads(row)
-        listing["nodes"] = tuple(listing["nodes"])
-        return JobRow(**listing), Ledger(**json.loads(ledger)), step, codec.decode_job(job)
+        try:
+            row, figures, job = json.loads(found[0][0]), json.loads(found[0][1]), codec.decode_job(found[0][2])
+        except ValueError as error:
+            raise _corrupt(self._path, f"job {name} cannot be read: {error}") from error
+        row["nodes"] = tuple(row["nodes"])
+        return JobRow(**row), Ledger(**figures["ledger"]), figures["checkpoint_step"], job
 
     def find(self, text: str) -> str | None:
         """The job with that id, else the newest job of that name."""
@@ -216,15 +261,14 @@ class EventLog:
     def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._reader().execute(sql, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise _corrupt(self._path, str(error)) from error
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
 
     def _reader(self) -> sqlite3.Connection:
         if self._path == MEMORY:
             return self._writer
         if not hasattr(self._readers, "connection"):
-            uri = Path(self._path).absolute().as_uri() + "?mode=ro"
-            self._readers.connection = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)
+            self._readers.connection = _connect_to_read(self._path)
         connection: sqlite3.Connection = self._readers.connection
         return connection
 
@@ -239,15 +283,22 @@ def about(event: Event) -> list[str]:
     return [gang] if gang else []
 
 
-def _json(row: JobRow | Ledger) -> bytes:
-    return json.dumps(asdict(row), separators=(",", ":")).encode()
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _unwritable(path: str, error: sqlite3.Error) -> Refused:
-    if getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR"):
+def _connect_to_read(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro", uri=True, timeout=5.0, isolation_level=None)
+
+
+def _refused(path: str, error: sqlite3.Error) -> Refused:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return _corrupt(path, str(error))
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
         detail = f"no room to write {path}: {error}; running jobs go on, nothing new is accepted until there is room"
         return Refused("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
-    return Refused("log_failed", f"cannot write {path}: {error}", "see `ganger doctor`", 500)
+    return Refused("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 
 
 def _corrupt(path: str, why: str) -> Refused:

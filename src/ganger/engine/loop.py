@@ -1,8 +1,9 @@
-"""The loop: events -> log -> state -> plan -> log -> backend. The same in every world; the only caller of `core.plan`.
+"""The loop: events -> state -> plan -> log -> backend. The same in every world; the only caller of `core.plan`.
 
-Built by `wiring` (and by the simulator's tests), fed by backends (`post`) and by `engine.service` (`ask`). `run` lives on
-the core's own thread; the simulator calls `turn` itself. A plan is in the log before the world changes, so a crash at
-any point is finished by `open` at the next start.
+Built by `wiring` (and by the simulator's tests), fed by backends (`post`) and by `engine.service` (`ask`). `run` lives
+on the core's own thread; the simulator calls `turn` itself. What happened and what was decided about it are in the log,
+in one transaction, before the world changes or anybody has an answer: a crash at any point is finished by `open` at
+the next start, and the log only ever holds whole rounds.
 """
 
 import copy
@@ -10,12 +11,13 @@ import queue
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
+from ganger.engine import codec
 from ganger.engine.log import EventLog
 from ganger.engine.ports import Backend, Clock, Live
 from ganger.engine.projection import project
@@ -23,14 +25,50 @@ from ganger.engine.refusal import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
 from ganger.model.job import GangState
+from ganger.model.units import format_duration
 
 RETRY_MS = 1_000
-"""Pause before facts that could not be written are tried again."""
+"""Pause after a write that failed: until then facts are only collected."""
 
 MAX_SLEEP_MS = 30_000
 """A machine that was suspended, or whose clock was set, notices a limit that passed after at most this long."""
 
+BEHIND_MS = 60_000
+"""From here on a wall clock that is behind the log is worth a word; less is an ordinary correction."""
+
+REQUESTS = ("submitted", "stop_requested", "deleted", "queue_set", "queue_deleted", "node_cordoned", "node_uncordoned")
+"""Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
+
+ENDING = (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING)
+
 Wish = tuple[Event, Future[int]]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn has gathered: rows for the log, the gangs they changed, what was decided, and who is told what."""
+
+    rows: list[Stamped] = field(default_factory=list)
+    touched: dict[str, Gang] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    decisions: tuple[Decision, ...] = ()
+    answers: list[tuple[Future[int], int | Refused]] = field(default_factory=list)
+
+    def take(self, row: Stamped, touched: Iterable[Gang]) -> None:
+        """A row and what it changed. A job that ended and was deleted in one turn leaves no row of its own behind."""
+        self.rows.append(row)
+        self.touched |= {gang.id: gang for gang in touched}
+        if isinstance(row.event, Deleted):
+            self.deleted.append(row.event.gang)
+            self.touched.pop(row.event.gang, None)
+
+    def answer(self) -> None:
+        """Everybody who waits has an answer."""
+        for done, answer in self.answers:
+            if isinstance(answer, Refused):
+                done.set_exception(answer)
+            else:
+                done.set_result(answer)
 
 
 class Loop:
@@ -42,19 +80,33 @@ class Loop:
         self._state = log.restore()
         self._inbox: queue.SimpleQueue[Wish | None] = queue.SimpleQueue()
         self._unwritten: list[Wish] = []
+        self._trouble: Refused | None = None
+        self._retry_ms = 0
+        self._door = threading.Lock()
+        self._closing = self._closed = False
         self._lock = threading.Lock()
         self._grown = threading.Condition()
         self._view = State()
         self._seq = self._state.seq
-        self._health = "ok"
         self.next_wake_ms: int | None = None
 
     # -- for backends and faces, from any thread ---------------------------------------------------------------------
 
     def post(self, event: Event) -> "Future[int]":
-        """Something happened. The future has its seq once it is in the log; 0 if it was stale and dropped."""
+        """Something happened, or is asked for. The future has its seq once it is in the log, 0 if it was stale and
+        dropped, and Refused if it was not taken."""
         done: Future[int] = Future()
-        self._inbox.put((event, done))
+        try:
+            codec.encode(event)
+        except ValueError as error:
+            # Here, and not in the middle of a batch: one text that is no text must not hold up everybody else.
+            done.set_exception(Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8"))
+            return done
+        with self._door:
+            if self._closed:
+                done.set_exception(_stopping())
+            else:
+                self._inbox.put((event, done))
         return done
 
     def ask(self, event: Event) -> int:
@@ -68,7 +120,7 @@ class Loop:
             return self._seq
 
     def view(self) -> State:
-        """A copy of the state to read and to try things in; callers share it, so a trial must be closed by its thread."""
+        """The state to read. Callers share it: who wants to try something takes a `copy_of` it."""
         with self._lock:
             if self._view.seq != self._state.seq:
                 self._view = copy_of(self._state)
@@ -76,7 +128,13 @@ class Loop:
 
     def health(self) -> str:
         """ok, or what is wrong."""
-        return self._health
+        if self._trouble is not None:
+            return self._trouble.detail
+        behind_ms = self._clock.behind_ms()
+        if behind_ms >= BEHIND_MS:
+            late = format_duration(behind_ms // 1000 * 1000)
+            return f"this machine's clock is {late} behind the newest event; time goes on from there: check `date`"
+        return "ok"
 
     @property
     def policy(self) -> Policy:
@@ -95,15 +153,19 @@ class Loop:
         self._backend.open(self.post, tuple(self._live()))
 
     def run(self) -> None:
-        """Turn until `close`. Blocks; the core's thread."""
-        while True:
-            batch = self._next_batch()
-            if batch is None:
-                return
-            self.turn(batch)
+        """Turn until `close`. Blocks; the core's thread. However it ends, nobody is left waiting for an answer."""
+        try:
+            while (batch := self._next_batch()) is not None:
+                self.turn(batch)
+        finally:
+            with self._door:
+                self._closed = True
+            for _, done in [*self._unwritten, *self.drain()]:
+                done.set_exception(_stopping())
 
     def close(self) -> None:
         """End `run` after the batch in hand."""
+        self._closing = True
         self._inbox.put(None)
 
     def drain(self) -> list[Wish]:
@@ -119,17 +181,17 @@ class Loop:
 
     def turn(self, batch: list[Wish]) -> None:
         """One cycle: what happened, what follows from it, and the world is told."""
-        with self._lock:
-            now_ms = max(self._clock.now_ms(), self._state.at_ms)
-            ended = self._accept(batch, now_ms)
-            decided = self._decide(now_ms)
-            ended += [decision.gang for decision in decided if decision.kind == "stop" and self._gone(decision.gang)]
+        now_ms = self.now_ms()
+        wishes, self._unwritten = [*self._unwritten, *batch], []
+        turn = self._round(wishes, now_ms) if now_ms >= self._retry_ms else None
+        if turn is None:
+            self._put_off(wishes)
+            return
         with self._grown:
             self._seq = self._state.seq
             self._grown.notify_all()
-        self._carry_out(decided)
-        for gang in ended:
-            self._backend.forget(gang)
+        turn.answer()
+        self._carry_out(turn)
         self._log.snapshot(self._state)
 
     # -- parts of a turn -----------------------------------------------------------------------------------------------
@@ -139,98 +201,94 @@ class Loop:
         timeout_s = None
         if self.next_wake_ms is not None:
             timeout_s = min(MAX_SLEEP_MS, max(0, self.next_wake_ms - self._clock.now_ms())) / 1000
-        if self._unwritten:
-            timeout_s = RETRY_MS / 1000
         try:
             first = self._inbox.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        return None if first is None else [first, *self.drain()]
+        if self._closing:
+            if first is not None:
+                first[1].set_exception(_stopping())
+            return None
+        return self.drain() if first is None else [first, *self.drain()]
 
-    def _accept(self, batch: list[Wish], now_ms: int) -> list[str]:
-        """Log and fold what is not refused; gives the gangs that ended."""
-        wishes, self._unwritten = [*self._unwritten, *batch], []
-        stamped: list[Stamped] = []
-        touched: dict[str, Gang] = {}
-        taken: list[tuple[Future[int], int]] = []
+    def _round(self, wishes: list[Wish], now_ms: int) -> _Turn | None:
+        """Fold, plan, write. None: it could not be written, and the state is as it was."""
+        with self._lock:
+            turn = self._accept(wishes, now_ms)
+            self._decide(turn, now_ms)
+            try:
+                if turn.rows:
+                    self._log.append(turn.rows, (project(gang, now_ms) for gang in turn.touched.values()))
+                    self._trouble = None
+            except Refused as refused:
+                self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
+                self._state = self._log.restore()
+                return None
+            return turn
+
+    def _accept(self, wishes: list[Wish], now_ms: int) -> _Turn:
+        """Fold what is not refused."""
+        turn = _Turn()
         for event, done in wishes:
             why = self._state.refusal(event)
             if why is None:
-                stamped.append(Stamped(self._state.seq + 1, now_ms, event, closes=False))
-                touched |= {gang.id: gang for gang in self._state.apply(stamped[-1])}
-                taken.append((done, stamped[-1].seq))
-            elif _is_request(event):
-                done.set_exception(Refused("conflict", why, "see `ganger ls` and `ganger events`", 409))
+                row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
+                turn.take(row, self._state.apply(row))
+                turn.answers.append((done, row.seq))
+            elif event.kind in REQUESTS:
+                turn.answers.append((done, Refused("conflict", why, "see `ganger ls` and `ganger events`", 409)))
             else:
-                done.set_result(0)
-        if stamped:
-            stamped[-1] = replace(stamped[-1], closes=True)
-            if not self._write(stamped, touched.values(), now_ms):
-                self._put_off(wishes)
-                return []
-        for done, seq in taken:
-            done.set_result(seq)
-        for row in stamped:
-            if isinstance(row.event, Deleted):
-                self._backend.delete(row.event.gang)
-        return [gang.id for gang in touched.values() if gang.ended]
+                turn.answers.append((done, 0))
+        if turn.rows:
+            turn.rows[-1] = replace(turn.rows[-1], closes=True)
+        return turn
 
-    def _decide(self, now_ms: int) -> tuple[Decision, ...]:
-        """Plan, and log what was decided before anything is done about it."""
+    def _decide(self, turn: _Turn, now_ms: int) -> None:
+        """Plan, and fold what was decided."""
         planned = plan(self._state, now_ms, self._policy)
         self.next_wake_ms = planned.next_wake_ms
-        if not planned.decisions:
-            return ()
-        event = Decided(
-            plan=Plan(as_of=planned.as_of, decisions=planned.decisions), policy=self._policy.NAME, version=self._version
-        )
-        stamped = Stamped(self._state.seq + 1, now_ms, event, closes=False)
-        touched = self._state.apply(stamped)
-        return planned.decisions if self._write([stamped], touched, now_ms) else ()
-
-    def _write(self, stamped: list[Stamped], touched: Iterable[Gang], now_ms: int) -> bool:
-        """Append; on failure the state is folded anew from the log, which has not changed."""
-        try:
-            self._log.append(stamped, [project(gang, now_ms) for gang in touched])
-        except Refused as refused:
-            self._health = refused.detail
-            self._state = self._log.restore()
-            self.next_wake_ms = now_ms + RETRY_MS
-            return False
-        self._health = "ok"
-        return True
+        if planned.decisions:
+            plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)
+            event = Decided(plan=plan_kept, policy=self._policy.NAME, version=self._version)
+            row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
+            turn.take(row, self._state.apply(row))
+            turn.decisions = planned.decisions
 
     def _put_off(self, wishes: list[Wish]) -> None:
-        """Requests are refused for want of room; facts are kept and tried again: what happened has happened."""
+        """Requests are refused while nothing can be written; facts are kept: what happened has happened."""
+        self.next_wake_ms = self._retry_ms
         for event, done in wishes:
-            if done.done():
-                continue
-            if _is_request(event):
-                done.set_exception(Refused("no_room", self._health, "free some space, then try again", 507))
+            if event.kind in REQUESTS and self._trouble is not None:
+                why = self._trouble
+                done.set_exception(Refused(why.code, why.detail, why.next, why.status))
             else:
                 self._unwritten.append((event, done))
 
-    def _carry_out(self, decisions: Iterable[Decision]) -> None:
-        for decision in decisions:
-            gang = self._state.gangs.get(getattr(decision, "gang", ""))
+    def _carry_out(self, turn: _Turn) -> None:
+        """Tell the world what was decided, who has ended for good, and whose files may go."""
+        for decision in turn.decisions:
+            gang = self._state.gangs.get(decision.gang) if isinstance(decision, Start | Stop) else None
             if gang is None:
-                continue
+                continue  # an answer, or the end of a gang that only waited
             if isinstance(decision, Start):
                 self._backend.start(decision, gang.job)
-            elif isinstance(decision, Stop) and decision.generation:
+            elif isinstance(decision, Stop):
                 self._backend.stop(decision, gang.job)
-
-    def _gone(self, gang: str) -> bool:
-        return gang not in self._state.gangs
+        for gang in turn.touched.values():
+            if gang.ended:
+                self._backend.forget(gang.id)
+        for name in turn.deleted:
+            self._backend.delete(name)
 
     def _live(self) -> list[Live]:
         """Generations that hold nodes by the log."""
         lives = []
-        for gang, _ in self._state.holding():
+        for gang in self._state.gangs.values():
+            if gang.start is None:
+                continue
             stopping = None
-            if gang.stop_sent and gang.state in (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING):
+            if gang.stop_sent and gang.state in ENDING:
                 stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent)
-            assert gang.start is not None, "a gang that holds nodes has a start"
             lives.append(Live(job=gang.job, start=gang.start, stopping=stopping))
         return lives
 
@@ -252,14 +310,5 @@ def _copy_of(gang: Gang) -> Gang:
     )
 
 
-def _is_request(event: Event) -> bool:
-    """Whether somebody asked for it and waits for an answer; everything else is a fact."""
-    return event.kind in (
-        "submitted",
-        "stop_requested",
-        "deleted",
-        "queue_set",
-        "queue_deleted",
-        "node_cordoned",
-        "node_uncordoned",
-    )
+def _stopping() -> Refused:
+    return Refused("server_stopping", "the server is stopping", "try again in a moment: `ganger server start`", 503)

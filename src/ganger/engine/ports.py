@@ -122,3 +122,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Unix milliseconds."""
+
+    def behind_ms(self) -> int:
+        """How far what the machine shows is behind that: more than a moment, and somebody set its clock back."""

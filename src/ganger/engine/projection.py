@@ -1,4 +1,4 @@
-"""A gang as a row of the listing. Called by `engine.loop` for every gang an event touched; the row is written with the event.
+"""A gang as a row of the listing. Called by `engine.loop` for every gang that events touched; written with them.
 
 The sentence of a waiting job is not in the row: it changes with its class's answer, and `engine.service` puts it in.
 """

@@ -1,13 +1,16 @@
 """Re-run a stretch of the log: fold the events, plan again wherever a round was planned, compare the decisions.
 
-Called by `wiring replay`, in a fresh process with another hash seed: a plan must not depend on either. A difference means
-that the code has changed its mind, or that something impure crept into the core.
+Called by `wiring replay`, in a fresh process with another hash seed: a plan must not depend on either. A difference
+means that the code has changed its mind, or that something impure crept into the core.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
+from ganger.core.state import State
 from ganger.engine.log import EventLog
 from ganger.model.decision import Decision
 from ganger.model.event import Decided, ServerStarted, Stamped
@@ -15,7 +18,8 @@ from ganger.model.event import Decided, ServerStarted, Stamped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first round that came out otherwise: after event `seq`, what the log has and what was planned now."""
+    """The first round that came out otherwise: what the log has and what is planned now. `seq` is the `Decided` of
+    that round or, where nothing was decided, the event that it was planned after."""
 
     seq: int
     logged: tuple[Decision, ...]
@@ -24,7 +28,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What was re-run: rounds planned again over events `first` to `last`, and the first difference if there was one."""
+    """What was re-run: rounds planned again over events `first` to `last`, and the first difference if there is one."""
 
     first: int
     last: int
@@ -33,31 +37,40 @@ class Replay:
 
 
 def replay(log: EventLog, policies: dict[str, Policy], first: int = 1, last: int | None = None) -> Replay:
-    """Re-run events `first` to `last` (the newest) on the state before them. KeyError for a policy that is not there."""
+    """Re-run events `first` to `last` (the newest) on the state before them. KeyError for an unknown policy."""
     end = log.last_seq() if last is None else min(last, log.last_seq())
-    state = log.restore(first - 1)
     rounds = 0
+    for difference in _rounds(log, policies, first, end):
+        rounds += 1
+        if difference is not None:
+            return Replay(first=first, last=end, rounds=rounds, difference=difference)
+    return Replay(first=first, last=end, rounds=rounds)
+
+
+def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) -> Iterator[Difference | None]:
+    """Each round of the stretch, planned again."""
+    if first > end:
+        return
+    state = log.restore(first - 1)
     policy: Policy | None = None
-    pending: Stamped | None = None
-    for row in log.each(state.seq, end):
+    for row, after in pairwise(chain(log.each(state.seq, end), log.rows(end, limit=1) or [None])):
+        if row is None:
+            return
         if isinstance(row.event, Decided):
             policy = policies[row.event.policy]
-            planned = plan(state, row.at_ms, policy).decisions
-            rounds += 1
-            if planned != row.event.plan.decisions:
-                difference = Difference(seq=row.seq, logged=row.event.plan.decisions, planned=planned)
-                return Replay(first=first, last=end, rounds=rounds, difference=difference)
-        elif pending is not None and policy is not None and not isinstance(row.event, ServerStarted):
-            # A round was planned after `pending` and decided nothing. (A server that died in between never planned it.)
-            planned = plan(state, pending.at_ms, policy).decisions
-            rounds += 1
-            if planned:
-                return Replay(
-                    first=first,
-                    last=end,
-                    rounds=rounds,
-                    difference=Difference(seq=pending.seq, logged=(), planned=planned),
-                )
+            yield _compared(state, row, row.event.plan.decisions, policy)
+        elif isinstance(row.event, ServerStarted):
+            policy = None  # the server that took over may have another
         state.apply(row)
-        pending = row if row.closes else None
-    return Replay(first=first, last=end, rounds=rounds)
+        if row.closes and policy is not None and not _decides(after, row):
+            yield _compared(state, row, (), policy)
+
+
+def _decides(after: Stamped | None, row: Stamped) -> bool:
+    """Whether the row after the last one of a batch is what was decided about that batch."""
+    return after is not None and isinstance(after.event, Decided) and after.at_ms == row.at_ms
+
+
+def _compared(state: State, row: Stamped, logged: tuple[Decision, ...], policy: Policy) -> Difference | None:
+    planned = plan(state, row.at_ms, policy).decisions
+    return None if planned == logged else Difference(seq=row.seq, logged=logged, planned=planned)
