@@ -16,6 +16,21 @@ SOCKET_PATH_BYTES: Final = 107
 _TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
 _TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
 
+_NETWORK: Final = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse.sshfs",
+    "lustre",
+    "beegfs",
+    "ceph",
+    "glusterfs",
+    "fuse.glusterfs",
+    "gpfs",
+    "9p",
+)
+"""Beginnings of the types of network file systems, as /proc/self/mounts has them."""
+
 
 class BadHome(Exception):
     """The state directory cannot be used as it is; the text says why and what to type."""
@@ -97,6 +112,24 @@ def make_private(directory: Path) -> None:
         raise BadHome(f"{directory} belongs to another user; set GANGER_HOME to a directory of yours")
     if mode & 0o077:
         raise BadHome(f"{directory} is open to other users; type: chmod 700 {directory}")
+
+
+def network_filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
+    """Type of the network file system that `path` is on, or None when it is on a disk of this machine. SQLite's log in
+    WAL mode needs memory shared between processes, which no network file system gives (sqlite.org/wal.html)."""
+    try:
+        rows = [line.split(" ") for line in mounts.read_text().splitlines()]
+    except OSError:
+        return None
+    real = path.resolve()
+    places = [(Path(row[1].encode().decode("unicode_escape")), row[2]) for row in rows if len(row) > 2]
+    # The longest mount point around it; of two on the same place the later one hides the other.
+    _, kind = max(
+        ((len(place.parts), kind) for place, kind in places if real.is_relative_to(place)),
+        key=lambda of: of[0],
+        default=(0, ""),
+    )
+    return kind if kind.startswith(_NETWORK) else None
 
 
 def travelling(environ: Mapping[str, str]) -> dict[str, str]:

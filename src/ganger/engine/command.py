@@ -1,0 +1,91 @@
+"""Whether a job's command can be found before it waits for nodes: a typo must not cost a place in the queue.
+
+Called by `engine.service`. Only what is certain is refused: a shell line may do anything, and `setup:` may bring what
+is missing.
+"""
+
+import os
+import re
+import shutil
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from ganger.engine.refusal import Refused
+from ganger.model.job import JobSpec
+
+_INTERPRETERS: Final = (
+    # program, options that take the next word, options after which no file is run
+    (re.compile(r"python(\d+(\.\d+)*)?"), ("-W", "-X", "--check-hash-based-pycs"), re.compile(r"-[A-Za-z]*[cm].*|-")),
+    (re.compile(r"bash|sh"), ("-o", "-O", "--rcfile", "--init-file"), re.compile(r"-[A-Za-z]*[cs]|-|--")),
+)
+_SHOWN_DIRECTORIES: Final = 6
+
+
+def check_directory(text: str, what: str) -> Path:
+    """The directory, absolute. Refused when a job could not run in it."""
+    path = Path(text)
+    if not path.is_absolute():
+        raise Refused("bad_directory", f"{what} {text!r} is not an absolute path", "send the directory's absolute path")
+    try:
+        with os.scandir(path):
+            pass
+    except FileNotFoundError:
+        raise Refused("no_directory", f"{what} {path} does not exist", f"check it: ls -d {path}") from None
+    except NotADirectoryError:
+        raise Refused("no_directory", f"{what} {path} is not a directory", f"check it: ls -ld {path}") from None
+    except OSError as error:
+        why = f"{what} {path} cannot be read: {error.strerror}"
+        raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {path}") from None
+    if not os.access(path, os.R_OK | os.X_OK):
+        why = f"{what} {path} cannot be entered: permission denied"
+        raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {path}")
+    return path
+
+
+def check_command(spec: JobSpec, directory: Path, environment: dict[str, str]) -> None:
+    """Refused when the program, or the script it is to run, is not there. `environment` is what travels."""
+    if isinstance(spec.run, str) or spec.setup:
+        return
+    program, *arguments = spec.run
+    _check_program(program, directory, spec.env.get("PATH") or environment.get("PATH") or os.defpath)
+    script = _script(program, arguments)
+    if script and not (directory / script).exists():
+        names = [entry.name for entry in directory.iterdir()]
+        close = get_close_matches(Path(script).name, sorted(names), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"see what is there: ls {directory}"
+        raise Refused("no_script", f"{program} is to run {script}, which does not exist in {directory}", hint)
+
+
+def _check_program(program: str, directory: Path, search: str) -> None:
+    if "/" in program:
+        path = directory / program
+        if not path.is_file():
+            raise Refused("no_program", f"{path} does not exist", f"see what is there: ls {path.parent}")
+        if not os.access(path, os.X_OK):
+            raise Refused("no_program", f"{path} is not executable", f"type: chmod +x {path}")
+        return
+    if shutil.which(program, path=search):
+        return
+    directories = search.split(os.pathsep)
+    shown = ", ".join(directories[:_SHOWN_DIRECTORIES])
+    more = f" and {len(directories) - _SHOWN_DIRECTORIES} more" if len(directories) > _SHOWN_DIRECTORIES else ""
+    beside = (directory / program).is_file()
+    remedy = f"type ./{program}: it is there" if beside else "activate the environment that has it, or give its path"
+    raise Refused("no_program", f"{program} was not found on the job's PATH: {shown}{more}", remedy)
+
+
+def _script(program: str, arguments: list[str]) -> str | None:
+    """The file that an interpreter is told to run, or None when it runs something else."""
+    for name, takes_a_value, runs_no_file in _INTERPRETERS:
+        if not name.fullmatch(Path(program).name):
+            continue
+        rest = iter(arguments)
+        for argument in rest:
+            if argument in takes_a_value:
+                next(rest, None)
+            elif runs_no_file.fullmatch(argument):
+                return None
+            elif not argument.startswith("-"):
+                return argument
+    return None

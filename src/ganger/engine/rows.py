@@ -1,0 +1,74 @@
+"""Queues, nodes and waiting jobs of a state, as faces show them. Called by `engine.service`; reads, never tries."""
+
+from collections import Counter
+from dataclasses import asdict
+
+from ganger.core.explain import reason_view
+from ganger.core.gang import Gang, class_text
+from ganger.core.queues import RESOURCES, UNLIMITED
+from ganger.core.state import State
+from ganger.model.job import GangState
+from ganger.model.reason import Reason, Why
+from ganger.model.view import NodeRow, QueueRow, ReasonView
+
+
+def queue_rows(state: State) -> list[QueueRow]:
+    """Every queue, parents first."""
+    tree = state.tree
+    pending = Counter(gang.queue for gang in state.gangs.values() if gang.state is GangState.PENDING)
+    live = Counter(gang.queue for gang in state.gangs.values())
+    return [
+        QueueRow(
+            name=queue.name,
+            parent=queue.parent,
+            nominal=asdict(queue.nominal),
+            borrowing=asdict(queue.borrowing),
+            lending=asdict(queue.lending),
+            used={name: tree.usage[r][at] for r, name in enumerate(RESOURCES)},
+            available={name: _room(tree.available(at, r)) for r, name in enumerate(RESOURCES)},
+            user_limits=asdict(queue.user_limits),
+            pending=pending[queue.name],
+            running=live[queue.name] - pending[queue.name],
+        )
+        for at, queue in enumerate(tree.queues)
+    ]
+
+
+def node_rows(state: State) -> list[NodeRow]:
+    """Every node, in topology order."""
+    table = state.nodes
+    holders: dict[str, list[str]] = {}
+    for gang, shares in state.holding():
+        for share in shares:
+            holders.setdefault(share.node, []).append(gang.id)
+    return [
+        NodeRow(
+            name=node.name,
+            rack=node.rack,
+            state=table.states[at],
+            gpu_type=node.gpu_type,
+            gpus=node.gpus,
+            gpus_free=int(table.free_gpus[at]),
+            cpu_milli=node.cpu_milli,
+            cpu_free_milli=int(table.free_cpu_milli[at]),
+            memory_bytes=node.memory_bytes,
+            memory_free_bytes=int(table.free_memory_bytes[at]),
+            gangs=tuple(holders.get(node.name, ())),
+        )
+        for at, node in enumerate(table.nodes)
+    ]
+
+
+def waiting_for(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
+    """The standing answer for a pending gang; None before the first round that saw it."""
+    if not state.ready:
+        reason: Reason | None = Reason(why=Why.NOT_LISTED)
+    elif gang.not_before_ms > now_ms:
+        reason = Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
+    else:
+        reason = state.waits.get(class_text(gang.class_key))
+    return reason_view(reason, gang.id, gang.queue) if reason else None
+
+
+def _room(amount: int) -> int | None:
+    return None if amount >= UNLIMITED // 2 else max(0, amount)

@@ -1,0 +1,132 @@
+"""What happened, in one sentence for each kind of event. Called by `engine.service` for the rows of the log."""
+
+import signal
+
+from ganger.model import event as e
+from ganger.model.decision import Cause, Decision, Start, Stop
+from ganger.model.reason import sentence as answer
+from ganger.model.units import format_duration
+
+SHOWN_NAMES = 4
+
+CAUSES: dict[Cause, str] = {
+    Cause.RANK_FAILED: "a process failed",
+    Cause.START_FAILED: "it could not be started",
+    Cause.PORT_BUSY: "the rendezvous port was taken",
+    Cause.LAUNCHER_LOST: "its launcher was lost",
+    Cause.NODE_LOST: "a node was lost",
+    Cause.USER: "it was asked to end",
+    Cause.TIME_LIMIT: "its time limit is over",
+    Cause.QUEUE_TIME: "it waited longer than its limit",
+    Cause.PREEMPTED: "it gives way to another job",
+}
+
+
+def sentence(event: e.Event) -> str:
+    """One sentence, without a time: the row has it."""
+    match event:
+        case e.Submitted(job=job):
+            return f"{job.user} submitted {job.id} to queue {job.spec.queue}: {job.spec.shape}"
+        case e.StopRequested(gang=gang, by=by):
+            return f"{by or 'somebody'} asked {gang} to end"
+        case e.Deleted(gang=gang, by=by):
+            return f"{by or 'somebody'} deleted {gang}"
+        case e.Decided(plan=plan):
+            return "; ".join(_decision(decision) for decision in plan.decisions) or "nothing to decide"
+        case e.Failed():
+            return _failed(event)
+        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Cleared():
+            return _fact(event)
+        case _:
+            return _of_cluster(event)
+
+
+def job_of(event: e.Event) -> str | None:
+    """The one job that the event is about, or None."""
+    match event:
+        case e.Submitted(job=job):
+            return job.id
+        case e.Decided(plan=plan):
+            gangs = {decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)}
+            return gangs.pop() if len(gangs) == 1 else None
+        case _:
+            gang: str | None = getattr(event, "gang", None)
+            return gang
+
+
+def ending(failed: e.Failed) -> str:
+    """How a rank or a node failed: `rank 3 on n2 exited with 1`, with the detail if there is one."""
+    who = f"{failed.node}" if failed.rank is None else f"rank {failed.rank} on {failed.node}"
+    if failed.signal is not None:
+        how = f"was ended by {_signal(failed.signal)}"
+    elif failed.exit_code is not None:
+        how = f"exited with {failed.exit_code}"
+    else:
+        how = f"failed: {CAUSES[failed.cause]}"
+    return f"{who} {how}" + (f": {failed.detail}" if failed.detail else "")
+
+
+def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Cleared) -> str:
+    attempt = f"{event.gang} (attempt {event.generation})"
+    match event:
+        case e.Started(nodes=nodes):
+            return f"{attempt} runs on {_names(nodes)}"
+        case e.Progressed(step=step):
+            return f"{attempt} has done step {step}"
+        case e.Checkpointed(step=step):
+            return f"{attempt} saved a checkpoint of step {step}"
+        case e.Finished(nodes=nodes):
+            return f"{attempt} finished on {_names(nodes)}"
+        case e.Cleared(nodes=nodes):
+            return f"nothing of {attempt} is left on {_names(nodes)}"
+
+
+def _failed(event: e.Failed) -> str:
+    return f"{event.gang} (attempt {event.generation}): {ending(event)}"
+
+
+def _of_cluster(event: e.Event) -> str:
+    match event:
+        case e.ServerStarted(version=version):
+            return f"a server took over (ganger {version})"
+        case e.NodesListed(nodes=nodes):
+            gpus = sum(node.gpus for node in nodes)
+            there = "there is 1 node" if len(nodes) == 1 else f"there are {len(nodes)} nodes"
+            return f"{there} with {gpus} GPU{'' if gpus == 1 else 's'}: {_names(tuple(node.name for node in nodes))}"
+        case e.NodeLost(node=node, detail=detail):
+            return f"node {node} was lost" + (f": {detail}" if detail else "")
+        case e.NodeReturned(node=node):
+            return f"node {node} came back"
+        case e.NodeCordoned(node=node, by=by, why=why):
+            return f"{by or 'somebody'} took node {node} out of service" + (f": {why}" if why else "")
+        case e.NodeUncordoned(node=node, by=by):
+            return f"{by or 'somebody'} put node {node} back into service"
+        case e.QueueSet(queue=queue, by=by):
+            return f"{by or 'somebody'} set queue {queue.name}"
+        case e.QueueDeleted(queue=queue, by=by):
+            return f"{by or 'somebody'} deleted queue {queue}"
+        case _:
+            return event.kind
+
+
+def _decision(decision: Decision) -> str:
+    match decision:
+        case Start(gang=gang, generation=generation, shares=shares):
+            return f"{gang} starts (attempt {generation}) on {_names(tuple(share.node for share in shares))}"
+        case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
+            notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
+            return f"{gang} is stopped{notice}: {CAUSES[cause]}"
+        case _:
+            return f"jobs like {decision.gang_class} wait: {answer(decision.reason)}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,389 @@
+"""What every face may ask: one method for each verb. REST calls nothing else; the answers are classes of `model.view`.
+
+Reads are made from the published view of the state and from the log, on the caller's thread: they wait for nobody.
+What changes something is an event that the loop takes or refuses.
+"""
+
+import json
+import os
+import pwd
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ganger import __version__
+from ganger.core.explain import explain
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.engine import codec
+from ganger.engine.admission import nearest, wrong_with
+from ganger.engine.history import attempts
+from ganger.engine.launch import launch_plans
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop, copy_of
+from ganger.engine.ports import Backend, LogLine, LogQuery
+from ganger.engine.refusal import Refused
+from ganger.engine.rows import node_rows, queue_rows, waiting_for
+from ganger.engine.sentences import job_of, sentence
+from ganger.engine.submission import Requests, Submission, check, keep_code, new_id, read_spec
+from ganger.model.cluster import NodeState
+from ganger.model.decision import Start
+from ganger.model.event import (
+    Deleted,
+    NodeCordoned,
+    NodeUncordoned,
+    QueueDeleted,
+    QueueSet,
+    Stamped,
+    StopRequested,
+    Submitted,
+)
+from ganger.model.job import ENDED, GangState, Job, Origin
+from ganger.model.queue import Queue
+from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow, ServerView
+from ganger.settings import Home
+
+__all__ = ["LogLine", "LogQuery", "Page", "Refused", "Service", "Submission"]
+
+LIVE: Final = tuple(state for state in GangState if state not in ENDED)
+CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
+LISTED_WITHIN_S: Final = 5.0
+"""How long a submission to a server that has just started waits for the nodes."""
+EVENTS_A_READ: Final = 1_000
+_LIST: Final = "ganger ls"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing; `next` is the cursor of the part that follows, None at the end."""
+
+    items: list[Any]
+    next: str | None
+
+
+class Service:
+    """Everything a person or a program may ask of one server. Safe from any thread."""
+
+    def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
+        """Over a loop that is open, and the log it writes. The user is the one the process belongs to."""
+        self._loop, self._log, self._backend, self._home = loop, log, backend, home
+        self._user = _user_name()
+        self._started_ms = loop.now_ms()
+        self._requests = Requests()
+
+    # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
+
+    def submit(self, submission: Submission) -> JobView:
+        """Accept a job, or give the one that the same request made before. Refused says what is wrong with it."""
+        with self._requests.alone(submission.request_id):
+            known = self._log.by_request(submission.request_id)
+            if known:
+                return self.job(known)
+            job = self._checked(submission)
+            try:
+                job = keep_code(job, submission, self._home)
+                self._loop.ask(Submitted(job=job))
+            except BaseException:
+                shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
+                raise
+        return self.job(job.id)
+
+    def dry_run(self, submission: Submission) -> DryRun:
+        """What the next round would do with the job: the same checks, and the round itself on a copy of the state."""
+        job = self._checked(submission)
+        state, now_ms = copy_of(self._loop.view()), self._loop.now_ms()
+        state.apply(Stamped(state.seq + 1, now_ms, Submitted(job=job)))
+        starts = [
+            decision
+            for decision in plan(state, now_ms, self._loop.policy).decisions
+            if isinstance(decision, Start) and decision.gang == job.id
+        ]
+        if starts:
+            return _would_start(job, starts[0], state)
+        told = explain(state, job.id, now_ms, self._loop.policy)
+        return DryRun(
+            spec=job.spec,
+            shape=str(job.spec.shape),
+            starts_now=False,
+            reason=told.reason,
+            earliest_ms=told.earliest_ms,
+            argv=("/bin/sh", "-c", run) if isinstance(run := job.spec.run, str) else run,
+        )
+
+    def jobs(self, *, state: str | None, everything: bool, limit: int, cursor: str | None) -> Page:
+        """A page of listing rows as JSON-ready dicts, newest first: of one state, of all jobs, or, with neither, what
+        lives and as many of the newest ended ones as fill the page."""
+        before = _number(cursor)
+        if state is not None and state not in {*GangState}:
+            raise Refused("invalid_request", f"there is no state {state}", f"states: {', '.join(GangState)}")
+        wanted = [state] if state else None if everything else LIVE
+        found = self._log.jobs(wanted, limit + 1, before)
+        more, found = found[limit:], found[:limit]
+        if wanted is LIVE and not more:
+            ended = [row for row in self._log.jobs(None, limit) if row[1] in ENDED]
+            found = sorted([*found, *ended[: limit - len(found)]], reverse=True)
+        return Page(self._told([json.loads(row) for _, _, row in found]), str(found[-1][0]) if more else None)
+
+    def find(self, text: str) -> str:
+        """The id of a job, by id, or of the newest of that name. Refused (no_such_job, 404)."""
+        found = self._log.find(text)
+        if found is None:
+            raise Refused("no_such_job", f"there is no job {text}", nearest(text, self._log.like(text)) or _LIST, 404)
+        return found
+
+    def job(self, text: str) -> JobView:
+        """A job in full, by id or name."""
+        name, now_ms = self.find(text), self._loop.now_ms()
+        row, ledger, step, job = self._known(name)
+        state, reason = self._loop.view(), None
+        gang = state.gangs.get(name)
+        if gang is not None and row.state not in ENDED:
+            ledger = gang.account.ledger(max(now_ms, state.at_ms))
+            reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
+            row = replace(row, sentence=reason.sentence) if reason else row
+        resumes = job.spec.checkpoint is None or job.spec.checkpoint.resume == "auto"
+        return JobView(
+            row=row,
+            spec=job.spec,
+            directory=job.origin.directory,
+            git_commit=job.origin.git_commit,
+            git_dirty=job.origin.git_dirty,
+            attempts=attempts(self._about(name), name, resumes=resumes, ended_ms=row.ended_ms),
+            ledger=ledger,
+            checkpoint_step=step,
+            progress=self._backend.progress(name) if row.state == GangState.RUNNING else None,
+            reason=reason,
+        )
+
+    def stop(self, text: str) -> JobView:
+        """Ask for a job to end. Refused (already_ended, 409)."""
+        name = self.find(text)
+        state = self._known(name)[0].state
+        if state in ENDED:
+            raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {name}", 409)
+        self._loop.ask(StopRequested(gang=name, by=self._user))
+        return self.job(name)
+
+    def delete(self, text: str) -> None:
+        """Take an ended job out of the listings, and its files off the disk. Refused (still_live, 409)."""
+        name = self.find(text)
+        state = self._known(name)[0].state
+        if state not in ENDED:
+            raise Refused(
+                "still_live", f"{name} is {state}: only an ended job can be deleted", f"ganger stop {name}", 409
+            )
+        self._loop.ask(Deleted(gang=name, by=self._user))
+
+    def explain(self, text: str) -> Explanation:
+        """Why a job waits, or one sentence about what it does instead."""
+        name = self.find(text)
+        state = copy_of(self._loop.view())
+        if name in state.gangs:
+            return explain(state, name, max(self._loop.now_ms(), state.at_ms), self._loop.policy)
+        row = self._known(name)[0]
+        return Explanation(job=name, state=row.state, sentence=f"{name} does not wait: it has {_past(row.state)}")
+
+    # -- what a job wrote ----------------------------------------------------------------------------------------------
+
+    def lines(self, query: LogQuery) -> Iterator[LogLine]:
+        """What ranks of a job have written so far. `query.job` is an id."""
+        return self._backend.lines(query)
+
+    def follow(self, query: LogQuery) -> Iterator[LogLine | None]:
+        """The same, then what comes, until the job has ended; None now and then while nothing comes."""
+        return self._backend.follow(query, self._ended(query.job))
+
+    def metrics(self, text: str) -> Iterator[dict[str, Any]]:
+        """Every report of rank 0, oldest first."""
+        return self._backend.metrics(self.find(text))
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def seq(self) -> int:
+        """The newest event's."""
+        return self._loop.wait(-1, 0)
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """The newest seq as soon as it is beyond `after`, or when the time is over. Blocks the caller's thread."""
+        return self._loop.wait(after, timeout_s)
+
+    def events(self, *, after: int, gang: str | None, limit: int) -> list[EventRow]:
+        """Rows of the log, oldest first; only those about one job, if an id is given."""
+        return [_event_row(stamped) for stamped in self._log.rows(after, gang, limit)]
+
+    def job_events(self, text: str) -> list[EventRow]:
+        """Every row about a job, by id or name."""
+        return [_event_row(stamped) for stamped in self._about(self.find(text))]
+
+    # -- queues and nodes ---------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[QueueRow]:
+        """Every queue, parents first."""
+        return queue_rows(self._loop.view())
+
+    def queue(self, name: str) -> QueueRow:
+        """One queue. Refused (no_such_queue, 404)."""
+        rows = {row.name: row for row in self.queues()}
+        if name not in rows:
+            raise Refused("no_such_queue", f"there is no queue {name}", nearest(name, rows) or "ganger queue", 404)
+        return rows[name]
+
+    def set_queue(self, queue: Queue) -> QueueRow:
+        """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle."""
+        why = wrong_with(queue) or self._loop.view().refusal(QueueSet(queue=queue))
+        if why:
+            raise Refused("bad_queue", why, "see the queues there are: ganger queue")
+        self._loop.ask(QueueSet(queue=queue, by=self._user))
+        return self.queue(queue.name)
+
+    def delete_queue(self, name: str) -> None:
+        """Take an empty queue away. Refused (queue_in_use, 409): jobs or queues are in it, or it is always there."""
+        self.queue(name)
+        why = self._loop.view().refusal(QueueDeleted(queue=name))
+        if why:
+            raise Refused("queue_in_use", why, "see what is in it: ganger queue; ganger ls", 409)
+        self._loop.ask(QueueDeleted(queue=name, by=self._user))
+
+    def nodes(self) -> list[NodeRow]:
+        """Every node, in topology order."""
+        return node_rows(self._loop.view())
+
+    def cordon(self, name: str, *, cordoned: bool, why: str = "") -> NodeRow:
+        """Take a node out of service, or put it back. Refused (no_such_node, 404)."""
+        rows = {row.name: row for row in self.nodes()}
+        if name not in rows:
+            raise Refused("no_such_node", f"there is no node {name}", nearest(name, rows) or "ganger node", 404)
+        if (rows[name].state in CORDONED) is not cordoned:
+            out = NodeCordoned(node=name, by=self._user, why=why)
+            self._loop.ask(out if cordoned else NodeUncordoned(node=name, by=self._user))
+        return next(row for row in self.nodes() if row.name == name)
+
+    # -- the server ---------------------------------------------------------------------------------------------------
+
+    def server(self) -> ServerView:
+        """The server itself."""
+        state = self._loop.view()
+        pending = sum(gang.state is GangState.PENDING for gang in state.gangs.values())
+        return ServerView(
+            version=__version__,
+            pid=os.getpid(),
+            home=str(self._home.path),
+            seq=self.seq(),
+            policy=self._loop.policy.NAME,
+            started_ms=self._started_ms,
+            health=self._loop.health(),
+            pending=pending,
+            running=len(state.gangs) - pending,
+            nodes=len(state.nodes.nodes),
+        )
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _checked(self, submission: Submission) -> Job:
+        """The job that a submission asks for, with an id; nothing is kept yet."""
+        spec = check(read_spec(submission), submission, self._listed(), self._user)
+        origin = Origin(directory=submission.directory, environment=submission.environment)
+        return Job(
+            id=new_id(spec.name, self._log.find),
+            user=self._user,
+            spec=spec,
+            origin=origin,
+            request_id=submission.request_id,
+        )
+
+    def _listed(self) -> State:
+        """The state once the backend has listed its nodes: a server that has just started knows none. After a while the
+        state as it is."""
+        deadline = time.monotonic() + LISTED_WITHIN_S
+        state = self._loop.view()
+        while not state.ready and (left_s := deadline - time.monotonic()) > 0:
+            self._loop.wait(state.seq, left_s)
+            state = self._loop.view()
+        return state
+
+    def _known(self, id: str) -> tuple[JobRow, Ledger, int | None, Job]:
+        """What the log keeps of a job that was there a moment ago."""
+        found = self._log.job(id)
+        if found is None:
+            raise Refused("no_such_job", f"{id} was deleted", _LIST, 404)
+        return found
+
+    def _about(self, id: str) -> Iterator[Stamped]:
+        after = 0
+        while rows := self._log.rows(after, id, EVENTS_A_READ):
+            yield from rows
+            after = rows[-1].seq
+
+    def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Listing rows with the sentences of those that wait: they change without the job."""
+        waiting = [row for row in rows if row["state"] == GangState.PENDING]
+        if waiting:
+            state, now_ms = self._loop.view(), self._loop.now_ms()
+            for row in waiting:
+                gang = state.gangs.get(row["id"])
+                reason = waiting_for(state, gang, now_ms) if gang else None
+                row["sentence"] = reason.sentence if reason else row["sentence"]
+        return rows
+
+    def _ended(self, id: str) -> Callable[[], bool]:
+        """Tells whether a job has ended, or is gone; looks only when something has happened since."""
+        looked, over = -1, False
+
+        def ended() -> bool:
+            nonlocal looked, over
+            if not over and (newest := self.seq()) != looked:
+                found = self._log.job(id)
+                looked, over = newest, found is None or found[0].state in ENDED
+            return over
+
+        return ended
+
+
+def _would_start(job: Job, start: Start, state: State) -> DryRun:
+    """A dry run of a job that would start now."""
+    nodes = {node.name: node for node in state.nodes.nodes}
+    first = launch_plans(start, job, nodes, job.origin.directory)[0]
+    given = job.origin.environment | job.spec.env
+    everything = first.environment | first.ranks[0].environment
+    return DryRun(
+        spec=job.spec,
+        shape=str(job.spec.shape),
+        starts_now=True,
+        nodes=tuple(share.node for share in start.shares),
+        argv=first.argv,
+        environment={name: value for name, value in everything.items() if given.get(name) != value},
+    )
+
+
+def _event_row(stamped: Stamped) -> EventRow:
+    event = stamped.event
+    return EventRow(
+        seq=stamped.seq,
+        at_ms=stamped.at_ms,
+        kind=event.kind,
+        job=job_of(event),
+        sentence=sentence(event),
+        data=json.loads(codec.encode(event)),
+    )
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isdecimal():
+        raise Refused("invalid_request", f"{cursor!r} is not a cursor", "send `next` of the page before")
+    return int(cursor)
+
+
+def _past(state: str) -> str:
+    """`it has ...`."""
+    return {"stopped": "been stopped"}.get(state, state)
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

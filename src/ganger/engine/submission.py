@@ -1,0 +1,132 @@
+"""From a request to a Job: read, checked, named, its code kept. Called by `engine.service`, for dry runs too.
+
+Everything that can be found wrong is found here, before the job has an id that anybody waits for.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from pydantic import ConfigDict
+
+from ganger.core.fit import Ask
+from ganger.core.state import State
+from ganger.engine import admission
+from ganger.engine.command import check_command, check_directory
+from ganger.engine.git import git_state
+from ganger.engine.refusal import Refused
+from ganger.engine.snapshot import checkout, snapshot
+from ganger.engine.spec import parse_spec, spec_from_dict
+from ganger.model.job import Job, JobSpec
+from ganger.settings import Home
+
+_SUFFIX_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_SUFFIX_LENGTH: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What a face sends. Either `spec`, a mapping as a user would write it, or `spec_text`, a file's text with its name
+    for errors; `overrides` is a mapping that goes over the text. `directory` is the caller's, absolute; `environment`
+    what travels of theirs. A repeat with the same `request_id` makes no second job."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    directory: str
+    spec: dict[str, Any] | None = None
+    spec_text: str | None = None
+    filename: str = "job.yaml"
+    overrides: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    request_id: str = ""
+
+
+def read_spec(submission: Submission) -> JobSpec:
+    """The spec as it was sent. Refused (bad_spec) with everything that is wrong with it."""
+    if (submission.spec is None) == (submission.spec_text is None):
+        raise Refused("bad_request", "send either spec or spec_text", "see GET /api/v1/openapi.json")
+    if submission.spec_text is None:
+        return spec_from_dict(submission.spec or {}, "the job")
+    return parse_spec(submission.spec_text, submission.filename, submission.overrides)
+
+
+def place_of(spec: JobSpec, submission: Submission) -> Path:
+    """The directory the job's command will find its files in: the caller's, or what `code:` names, which is copied."""
+    directory = check_directory(submission.directory, "the directory")
+    if spec.code is None:
+        return directory
+    return check_directory(str(directory / Path(spec.code).expanduser()), "code:")
+
+
+def check(spec: JobSpec, submission: Submission, state: State, user: str) -> JobSpec:
+    """The spec with what its queue adds to it. Refused when it could never run: no room, no program, no script."""
+    spec = admission.limited(state, spec)
+    wanted = Ask(
+        queue=spec.queue,
+        user=user,
+        shape=spec.shape,
+        ranks_per_node=spec.processes_per_node,
+        time_ms=spec.limits.time_ms,
+    )
+    admission.check(state, wanted)
+    check_command(spec, place_of(spec, submission), submission.environment)
+    return spec
+
+
+def new_id(name: str, taken: Callable[[str], object]) -> str:
+    """The name and a suffix that nobody has."""
+    while True:
+        suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+        if not taken(f"{name}-{suffix}"):
+            return f"{name}-{suffix}"
+
+
+def keep_code(job: Job, submission: Submission, home: Home) -> Job:
+    """The job with a record of what it will run: its own copy of the code, with `code:`; else the commit and what
+    differs from it. Refused when there is no room for it."""
+    place, origin = place_of(job.spec, submission), job.origin
+    directory = home.jobs / job.id
+    try:
+        directory.mkdir(mode=0o700, parents=True)
+        if job.spec.code is None:
+            found = git_state(place)
+            origin = replace(origin, git_commit=found.commit, git_dirty=found.dirty)
+            if found.diff:
+                (directory / "git.diff").write_bytes(found.diff)
+        else:
+            digest = snapshot(place, home.code)
+            checkout(home.code, digest, directory / "code")
+            origin = replace(origin, code_hash=digest)
+    except OSError as error:
+        why = f"cannot write {directory}: {error.strerror}"
+        raise Refused("no_room", why, f"free some space on that disk: df -h {home.path}", 507) from None
+    return replace(job, origin=origin)
+
+
+class Requests:
+    """Lets requests with the same id through one at a time, so that a repeat finds what the first has made."""
+
+    def __init__(self) -> None:
+        """None is under way."""
+        self._under_way: set[str] = set()
+        self._over = threading.Condition()
+
+    @contextmanager
+    def alone(self, request_id: str) -> Iterator[None]:
+        """Inside it no other request has this id; one without an id is alone anyway."""
+        if not request_id:
+            yield
+            return
+        with self._over:
+            self._over.wait_for(lambda: request_id not in self._under_way)
+            self._under_way.add(request_id)
+        try:
+            yield
+        finally:
+            with self._over:
+                self._under_way.remove(request_id)
+                self._over.notify_all()

@@ -1,0 +1,37 @@
+"""Puts the REST interface together. Called by `wiring`, which serves it on the unix socket."""
+
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+
+from ganger import __version__
+from ganger.engine.service import Service
+from ganger.faces.rest import cluster, events, jobs, problems, server
+from ganger.faces.rest.answers import describe
+from ganger.faces.rest.feed import Feed
+
+PREFIX: Final = "/api/v1"
+
+
+def make_app(service: Service, leave: server.Leave) -> FastAPI:
+    """The application over `service`; `leave` ends the server that serves it."""
+    app = FastAPI(
+        title="ganger",
+        version=__version__,
+        description="Runs distributed training. Times are Unix ms, durations ms, sizes bytes.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        # The pages of documentation would load scripts from another host.
+        docs_url=None,
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,
+    )
+    app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
+    api = APIRouter(prefix=PREFIX)
+    for router in (server.router, jobs.router, cluster.queues, cluster.nodes, events.router):
+        api.include_router(router)
+    app.include_router(api)
+    problems.install(app)
+    app.openapi = describe(app, problems.SCHEMA)  # type: ignore[method-assign]
+    return app

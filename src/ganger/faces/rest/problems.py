@@ -1,0 +1,118 @@
+"""Errors as problem+json (RFC 9457): {type, title, status, code, detail, next}. `code` is stable, `next` what to type.
+
+Installed by `app`. What was not foreseen is in the server's log under a number, and the client gets the number.
+"""
+
+import logging
+import secrets
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ganger.engine.service import Refused
+
+MAX_BODY_BYTES: Final = 2 << 20
+
+SCHEMA: Final[dict[str, Any]] = {
+    "Problem": {
+        "type": "object",
+        "description": "What was refused, why, and what to do about it (RFC 9457)",
+        "required": ["type", "title", "status", "code", "detail", "next"],
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "code": {"type": "string", "description": "Stable, for programs"},
+            "detail": {"type": "string", "description": "What and why, for people"},
+            "next": {"type": "string", "description": "What to type next; may be empty"},
+        },
+    }
+}
+
+_CODES: Final = {404: "no_such_route", 405: "no_such_method", 413: "body_too_large"}
+_log = logging.getLogger("ganger.rest")
+
+
+def install(app: FastAPI) -> None:
+    """Every error of `app` is a problem."""
+    # Starlette types every handler as one of Exception.
+    app.add_exception_handler(Refused, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]
+    app.add_middleware(_Guard)
+
+
+def problem(status: int, code: str, detail: str, next: str = "") -> Response:
+    """One problem as a response."""
+    title = HTTPStatus(status).phrase
+    body = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail, "next": next}
+    return Response(to_json(body), status, media_type="application/problem+json")
+
+
+async def _refused(_: Request, error: Refused) -> Response:
+    return problem(error.status, error.code, error.detail, error.next)
+
+
+async def _invalid(_: Request, error: RequestValidationError) -> Response:
+    return problem(422, "invalid_request", "; ".join(_sentence(found) for found in error.errors()))
+
+
+def _sentence(found: Any) -> str:
+    """One fault of a request: `body.directory: field required`."""
+    where = ".".join(str(part) for part in found["loc"])
+    return f"{where}: {found['msg'][:1].lower()}{found['msg'][1:]}"
+
+
+async def _http(request: Request, error: HTTPException) -> Response:
+    detail = f"{request.method} {request.url.path}: {str(error.detail).lower()}"
+    remedy = "GET /api/v1/openapi.json lists what there is" if error.status_code in {404, 405} else ""
+    answer = problem(error.status_code, _CODES.get(error.status_code, "bad_request"), detail, remedy)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+class _Guard:
+    """Refuses bodies that are too large, and turns what nobody foresaw into an incident."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, _bounded(receive), watched)
+        except Exception:  # noqa: BLE001 - whatever it is, the client gets a number and the log the rest
+            incident = secrets.token_hex(4)
+            _log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])
+            if not begun:
+                detail = f"the server made a mistake; its log has it as incident {incident}"
+                await problem(500, "internal_error", detail, "ganger doctor")(scope, receive, send)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """`receive` that counts the body's bytes and stops at the limit."""
+    total = 0
+
+    async def counted() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > MAX_BODY_BYTES:
+            raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        return message
+
+    return counted

@@ -1,0 +1,98 @@
+"""The program behind the server: `python -m ganger.wiring serve|replay|doctor`. Started by the client and the CLI.
+
+serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise. doctor
+prints JSON and ends with 1 when something is wrong.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ganger import settings
+
+OK, DIFFERS, CANNOT = 0, 1, 5
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one errand and give its exit code."""
+    arguments = _parser().parse_args(argv)
+    home = settings.Home(arguments.home.absolute()) if arguments.home else settings.home(os.environ)
+    match arguments.errand:
+        case "serve":
+            return _serve(home, arguments.lock_fd)
+        case "replay":
+            return _replay(home, arguments.first, arguments.last)
+        case _:
+            return _doctor(home)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ganger.wiring", description=__doc__)
+    errands = parser.add_subparsers(dest="errand", required=True)
+    serve = errands.add_parser("serve", help="run the server of a state directory until it is told to end")
+    serve.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
+    replay = errands.add_parser("replay", help="decide a stretch of the log again and compare")
+    replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
+    replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
+    doctor = errands.add_parser("doctor", help="check this machine, the state directory and the server")
+    for errand in (serve, replay, doctor):
+        errand.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
+    return parser
+
+
+def _serve(home: settings.Home, lock_fd: int | None) -> int:
+    from ganger.wiring.place import CannotServe
+    from ganger.wiring.serve import serve
+
+    try:
+        serve(home, lock_fd)
+    except CannotServe as error:
+        _say(error.detail, f"next: {error.next}")
+        return CANNOT
+    return OK
+
+
+def _replay(home: settings.Home, first: int, last: int | None) -> int:
+    from ganger.engine.log import EventLog
+    from ganger.engine.refusal import Refused
+    from ganger.engine.registry import policies
+    from ganger.engine.replay import replay
+
+    if not home.database.exists():
+        _say(f"there is no event log at {home.database}")
+        return CANNOT
+    try:
+        found = replay(EventLog(home.database), policies(), first, last)  # type: ignore[arg-type]
+    except Refused as refused:
+        _say(refused.detail, f"next: {refused.next}")
+        return CANNOT
+    except KeyError as error:
+        _say(f"the log was written under policy {error}, which is not installed")
+        return CANNOT
+    if found.difference is None:
+        sys.stdout.write(f"events {found.first} to {found.last}: {found.rounds} rounds decided again, all the same\n")
+        return OK
+    sys.stdout.write(f"the round after event {found.difference.seq} comes out otherwise\n")
+    sys.stdout.writelines(f"  in the log: {decision}\n" for decision in found.difference.logged or ("nothing",))
+    sys.stdout.writelines(f"  decided now: {decision}\n" for decision in found.difference.planned or ("nothing",))
+    return DIFFERS
+
+
+def _doctor(home: settings.Home) -> int:
+    from ganger.wiring.doctor import examine
+
+    checks = list(examine(home))
+    sys.stdout.write(json.dumps([asdict(check) for check in checks], indent=2) + "\n")
+    return OK if all(check.ok for check in checks) else DIFFERS
+
+
+def _say(*lines: str) -> None:
+    sys.stderr.writelines(f"ganger: {line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

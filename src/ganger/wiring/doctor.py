@@ -1,0 +1,135 @@
+"""What is right and wrong with this machine, the state directory and its server. Called by `wiring doctor`.
+
+Looks and changes nothing: a server that does not run stays so, and a broken log stays as it is.
+"""
+
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from ganger import __version__
+from ganger.engine import registry
+from ganger.faces.client import Client, ClientError
+from ganger.model.units import GIB_BYTES, format_bytes, format_duration
+from ganger.settings import Home, network_filesystem
+
+ENOUGH_BYTES: Final = GIB_BYTES
+OLDEST_PYTHON: Final = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `next` is what to type when it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+    next: str = ""
+
+
+def examine(home: Home) -> Iterator[Check]:
+    """Every check, in the order in which one would want to repair them."""
+    yield _python()
+    yield from _home(home)
+    yield _database(home)
+    yield _clock(home)
+    yield _server(home)
+    yield _gpus(home)
+    yield _git()
+    yield from (Check("plug-in", False, why, "correct or remove it") for why in registry.broken().values())
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    ok = sys.version_info >= OLDEST_PYTHON
+    return Check("python", ok, f"ganger {__version__} on Python {version}", "" if ok else "use Python 3.11 or later")
+
+
+def _home(home: Home) -> Iterator[Check]:
+    path = home.path
+    if not path.exists():
+        yield Check("home", True, f"{path} is not there yet: the first server makes it")
+        return
+    status = path.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        yield Check("home", False, f"{path} is open to other users, or another's", f"type: chmod 700 {path}")
+    elif kind := network_filesystem(path):
+        elsewhere = "set GANGER_HOME to a directory on a disk of this machine"
+        yield Check("home", False, f"{path} is on a network file system ({kind})", elsewhere)
+    else:
+        yield Check("home", True, f"{path} is private and on a disk of this machine")
+    free = shutil.disk_usage(path).free
+    said = f"{format_bytes(free)} free for {path}"
+    yield Check(
+        "room", free >= ENOUGH_BYTES, said, "" if free >= ENOUGH_BYTES else f"see what is there: du -sh {path}/*"
+    )
+    socket = home.socket("server")
+    yield Check(
+        "socket", True, f"{socket}" if socket.parent == path else f"{socket}, because {path} is too long for one"
+    )
+
+
+def _database(home: Home) -> Check:
+    if not home.database.exists():
+        return Check("log", True, f"{home.database} is not there yet")
+    try:
+        with closing(_reading(home)) as database:
+            verdict = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
+            events = database.execute("SELECT count(*) FROM event").fetchone()[0]
+    except sqlite3.Error as error:
+        verdict, events = str(error), 0
+    if verdict == "ok":
+        return Check("log", True, f"{home.database} is sound: {events} events")
+    anew = f"to begin anew, keeping the file: mv {home.database} {home.database}.broken"
+    return Check("log", False, f"{home.database} is corrupt: {verdict}", anew)
+
+
+def _clock(home: Home) -> Check:
+    try:
+        with closing(_reading(home)) as database:
+            newest_ms = database.execute("SELECT coalesce(max(at_ms), 0) FROM event").fetchone()[0]
+    except sqlite3.Error:
+        newest_ms = 0
+    behind_ms = newest_ms - time.time_ns() // 1_000_000
+    if behind_ms <= 0:
+        return Check("clock", True, "the clock is not behind the log")
+    said = f"the clock is {format_duration(behind_ms)} behind the newest event: it was put back"
+    return Check("clock", False, said, "set the clock; until then time goes on from the newest event")
+
+
+def _reading(home: Home) -> sqlite3.Connection:
+    return sqlite3.connect(home.database.absolute().as_uri() + "?mode=ro", uri=True)
+
+
+def _server(home: Home) -> Check:
+    try:
+        server = Client(home).connect(start=False).server()
+    except ClientError as error:
+        if error.next == "ganger server start":
+            return Check("server", True, f"{error.detail}: it starts with the first command")
+        return Check("server", False, error.detail, error.next)
+    said = f"ganger {server['version']} serves with pid {server['pid']}: {server['health']}"
+    ok = server["health"] == "ok"
+    return Check("server", ok, said, "" if ok else f"see {home.server_log}")
+
+
+def _gpus(home: Home) -> Check:
+    from ganger.backends.local.devices import machine
+
+    found = machine(home.jobs)
+    cpus = f"{found.cpu_milli // 1000} CPUs"
+    gpus = f"{len(found.gpus)} {found.gpu_type} GPUs" if found.gpus else "no GPU"
+    others = "".join(f"; GPU {index} {why}" for index, why in found.unavailable.items())
+    return Check("devices", True, f"{cpus}, {gpus} on offer{others}")
+
+
+def _git() -> Check:
+    path = shutil.which("git")
+    said = f"{path} tells what was run" if path else "git is not on PATH: jobs run without a record of their commit"
+    return Check("git", path is not None, said, "" if path else "install git")

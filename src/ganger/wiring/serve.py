@@ -1,0 +1,183 @@
+"""The server of one state directory: joins log, loop, backend and REST, and serves until told to end.
+
+Called by `python -m ganger.wiring serve`. Two threads matter: the core's, where the loop decides, and the main one,
+where the event loop serves REST and talks to launchers; a pool answers what may block. Jobs outlive all of them.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, NoReturn
+
+import uvicorn
+
+from ganger import __version__
+from ganger.backends.local.backend import LocalBackend
+from ganger.backends.local.devices import machine
+from ganger.backends.local.layout import Layout
+from ganger.backends.local.topology import TopologyError, read_topology, whole_machine
+from ganger.engine.clock import WallClock
+from ganger.engine.launch import launch_plans
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.refusal import Refused
+from ganger.engine.registry import policies
+from ganger.engine.service import Service
+from ganger.faces.rest.app import make_app
+from ganger.launcher.archive import build
+from ganger.model.cluster import Node
+from ganger.settings import Home
+from ganger.wiring.place import CannotServe, announced, check_home, clear_way, listening, locked
+
+POLICY: Final = "priority"
+"""The queue order of a server that nobody configured."""
+END_S: Final = 2
+"""How long answers under way, and the core's batch in hand, may take once the server is to end."""
+
+_log = logging.getLogger("ganger")
+
+
+def serve(home: Home, lock_fd: int | None) -> None:
+    """Serve until told to end; a restart replaces the process and does not return. CannotServe says why not."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("ganger").setLevel(logging.INFO)
+    check_home(home)
+    with locked(home, lock_fd) as lock:
+        try:
+            python = asyncio.run(_Server(home).serve())
+        except Refused as refused:
+            raise CannotServe(refused.detail, refused.next) from None
+        except TopologyError as error:
+            raise CannotServe(error.detail, error.next) from None
+        except OSError as error:
+            raise CannotServe(f"{error.filename or home.path}: {error.strerror or error}") from error
+        if python:
+            _run_anew(python, home, lock)
+
+
+class _Server:
+    """One life of the server. Made and run on the main thread, inside a running event loop."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._end = asyncio.Event()
+        self._python: str | None = None
+        self._core_broke = False
+
+    async def serve(self) -> str | None:
+        """Serve to the end; gives the interpreter to run anew with, if somebody asked for that."""
+        log = EventLog(self._home.database)
+        try:
+            async with self._world(log) as (loop, backend):
+                await self._rest(Service(loop, log, backend, self._home))
+        finally:
+            log.close()
+        if self._core_broke:
+            raise CannotServe("the core stopped working: its log says why. Jobs run on", "ganger server start")
+        return self._python
+
+    @asynccontextmanager
+    async def _world(self, log: EventLog) -> AsyncIterator[tuple[Loop, LocalBackend]]:
+        """Loop and backend, at work."""
+        event_loop = asyncio.get_running_loop()
+        socket = clear_way(self._home.socket("launcher"))
+        layout = Layout(home=self._home.path, socket=socket, launcher=build(self._home.path))
+        backend = LocalBackend(layout, _nodes(self._home), launch_plans, event_loop)
+        last = log.rows(after=log.last_seq() - 1)
+        loop = Loop(log, backend, policies()[POLICY], WallClock(last[0].at_ms if last else 0), __version__)
+        loop.open()
+        core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
+        core.start()
+        try:
+            yield loop, backend
+        finally:
+            backend.close()
+            loop.close()
+            await asyncio.to_thread(core.join, END_S)
+
+    async def _rest(self, service: Service) -> None:
+        """Listen and answer until the end."""
+        event_loop = asyncio.get_running_loop()
+
+        def leave(python: str | None) -> None:
+            event_loop.call_soon_threadsafe(self._leave, python)
+
+        app = make_app(service, leave)
+        path = clear_way(self._home.socket("server"))
+        with listening(path) as listener, announced(self._home, path):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                event_loop.add_signal_handler(number, self._leave, None)
+            _log.info("ganger %s serves %s (pid %d)", __version__, self._home.path, os.getpid())
+            gc.collect()
+            gc.freeze()  # what start-up made stays: later collections need not look at it
+            await _Rest(app, self._end, app.state.feed.close).serve([listener])
+            _log.info("the server ends; jobs run on")
+
+    def _leave(self, python: str | None) -> None:
+        """End; with an interpreter, to run anew under it."""
+        self._python = python
+        self._end.set()
+
+    def _run_core(self, loop: Loop, event_loop: asyncio.AbstractEventLoop) -> None:
+        """The core's thread. A server without it would only look alive, so it ends with it."""
+        try:
+            loop.run()
+        except Exception:  # noqa: BLE001 - whatever it was, the server must not go on without its core
+            _log.exception("the core stopped working")
+            self._core_broke = True
+            event_loop.call_soon_threadsafe(self._leave, None)
+
+
+class _Rest(uvicorn.Server):
+    """uvicorn without its signals and without its clock: it sleeps until there is a request, or the end."""
+
+    def __init__(self, app: Callable[..., object], end: asyncio.Event, let_go: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=END_S,
+        )
+        super().__init__(config)
+        self._end = end
+        self._let_go = let_go
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the server's, not uvicorn's."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Until the end; then whoever follows is let go, so that the answers under way can end."""
+        await self._end.wait()
+        self._let_go()
+
+
+def _nodes(home: Home) -> tuple[Node, ...]:
+    """The nodes to show: those of the topology file, else this machine."""
+    this = machine(home.jobs)
+    return read_topology(home.topology, this) if home.topology.exists() else whole_machine(this)
+
+
+def _run_anew(python: str, home: Home, lock: int) -> NoReturn:
+    """Become the next server: the same process, the same lock, another interpreter or version."""
+    os.set_inheritable(lock, True)
+    argv = [python, "-P", "-m", "ganger.wiring", "serve", "--home", str(home.path), "--lock-fd", str(lock)]
+    sys.stderr.flush()
+    try:
+        os.execv(python, argv)  # noqa: S606 - there is nothing for a shell to do
+    except OSError as error:
+        raise CannotServe(f"cannot run {python}: {error.strerror}", "ganger server start") from None
