@@ -22,11 +22,16 @@ from ganger.model.units import format_bytes, format_cpu, format_duration
 _SEE_NODES: Final = "`ganger node` shows what there is"
 _QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _SAY: Final[dict[str, Callable[[int], str]]] = {
-    "gpus": lambda amount: f"{amount} GPU{'' if amount == 1 else 's'}",
-    "cpu_milli": lambda amount: f"{format_cpu(amount)} CPUs",
+    "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",
+    "cpu_milli": lambda amount: f"{format_cpu(amount)} CPU" if amount == 1000 else f"{format_cpu(amount)} CPUs",
     "memory_bytes": lambda amount: f"{format_bytes(amount)} memory",
 }
-_FLAGS: Final = {"gpus": "--gpu", "cpu_milli": "--cpu", "memory_bytes": "--memory"}
+_AT_MOST: Final[dict[str, Callable[[int], str]]] = {
+    "gpus": lambda amount: f"--gpu {amount}",
+    "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
+    # Rounded down: what is suggested must fit.
+    "memory_bytes": lambda amount: f"--memory {amount >> 20}Mi" if amount < 8 << 30 else f"--memory {amount >> 30}Gi",
+}
 
 
 def limited(state: State, spec: JobSpec) -> JobSpec:
@@ -77,7 +82,7 @@ def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
         each = _each(shape)
         raise Refused(
             "too_few_nodes",
-            f"it needs {shape.nodes} nodes with {each} each, and {able} of {len(nodes.nodes)} nodes have that",
+            f"it needs {shape.nodes} nodes with {each} each, and there {'is' if able == 1 else 'are'} {able}",
             f"submit with --nodes {able} or fewer; {_SEE_NODES}",
         )
     typed = nodes.of_type(shape.gpu_type)
@@ -89,7 +94,7 @@ def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
         most = int(has.max())
         if asked > most:
             detail = f"it asks for {say(asked)} per node, and the most that a node has is {say(most)}"
-            remedy = f"submit with {_FLAGS[resource]} {say(most).split()[0]} or less; {_SEE_NODES}"
+            remedy = f"submit with {_AT_MOST[resource](most)} or less; {_SEE_NODES}"
             raise Refused("node_too_small", detail, remedy if most else _SEE_NODES)
     raise Refused("node_too_small", f"no node has {_each(shape)} together", _SEE_NODES)
 

@@ -55,15 +55,17 @@ def job_of(event: e.Event) -> str | None:
 
 
 def ending(failed: e.Failed) -> str:
-    """How a rank or a node failed: `rank 3 on n2 exited with 1`, with the detail if there is one."""
-    who = f"{failed.node}" if failed.rank is None else f"rank {failed.rank} on {failed.node}"
+    """How a rank or a node failed: in the words of whoever saw it, else `rank 3 on n2 exited with code 1`."""
+    if failed.detail:
+        return failed.detail
+    who = failed.node if failed.rank is None else f"rank {failed.rank} on {failed.node}"
     if failed.signal is not None:
         how = f"was ended by {_signal(failed.signal)}"
     elif failed.exit_code is not None:
-        how = f"exited with {failed.exit_code}"
+        how = f"exited with code {failed.exit_code}"
     else:
         how = f"failed: {CAUSES[failed.cause]}"
-    return f"{who} {how}" + (f": {failed.detail}" if failed.detail else "")
+    return f"{who} {how}"
 
 
 def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Cleared) -> str:

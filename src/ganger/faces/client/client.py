@@ -61,18 +61,17 @@ class Client:
 
     def restart(self) -> Record:
         """Let the server run itself anew with this interpreter; jobs run on. Gives the new one's `server()`."""
-        before = self.server()["started_ms"]
+        before, said_before = self.server()["started_ms"], spawn.log_length(self.home)
         self._ask("POST", "/server/restart", {"python": sys.executable})
         deadline = time.monotonic() + GONE_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and spawn.lives(self.home):
             try:
                 if (now := self._reach().server())["started_ms"] != before:
                     return now
             except ClientError:
                 pass
             time.sleep(0.02)
-        said = spawn.last_words(self.home)
-        raise unreachable(f"the server did not come back within {GONE_S:g} s; its last words:\n{said}", "ganger doctor")
+        raise spawn.did_not_start(self.home, said_before, "did not come back")
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 

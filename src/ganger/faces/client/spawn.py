@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import IO, Final
 
 from ganger import __version__
-from ganger.faces.client.wire import listens, unreachable
+from ganger.faces.client.wire import ClientError, listens, unreachable
 from ganger.settings import BadHome, Home, make_private
 
 START_S: Final = 20.0
 """How long a server may take until it answers."""
 POLL_S: Final = 0.01
 LAST_WORDS: Final = 8
-"""Lines of the server's log that are shown when it did not start."""
+"""Lines of the server's log that are shown when it did not start and gave no reason."""
+_SAYS, _NEXT = "ganger: ", "next: "
+"""How the server's log has the reason for not starting, and what to type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ def start(home: Home) -> Serving:
         raise unreachable(str(error), "ganger doctor") from None
     deadline = time.monotonic() + START_S
     with _log(home) as log, _log(home) as turn:
+        said_before = log.tell()
         child: int | None = None
         while time.monotonic() < deadline:
             if found := serving(home):
@@ -73,10 +76,10 @@ def start(home: Home) -> Serving:
                 child = _spawn(home, log)
             elif child is not None and (code := _exit_code(child)) is not None:
                 if not lives(home):
-                    raise _did_not_start(home, f"it exited with {code}")
+                    raise did_not_start(home, said_before, f"exited with {code}")
                 child = None
             time.sleep(POLL_S)
-    raise _did_not_start(home, f"it did not answer within {START_S:g} s")
+    raise did_not_start(home, said_before, f"did not answer within {START_S:g} s")
 
 
 def await_gone(home: Home) -> None:
@@ -88,15 +91,28 @@ def await_gone(home: Home) -> None:
         time.sleep(POLL_S)
 
 
-def last_words(home: Home) -> str:
-    """The last lines of the server's log."""
+def log_length(home: Home) -> int:
+    """How much the server has said so far, in bytes."""
+    try:
+        return home.server_log.stat().st_size
+    except OSError:
+        return 0
+
+
+def did_not_start(home: Home, said_before: int, how: str) -> ClientError:
+    """The error of a server that did not come up: its own words, from what it has said since `said_before`."""
     try:
         with home.server_log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+            log.seek(said_before)
             said = log.read().decode(errors="replace").splitlines()
-    except OSError as error:
-        return f"(no log at {home.server_log}: {error.strerror})"
-    return "\n".join(f"  {line}" for line in said[-LAST_WORDS:])
+    except OSError:
+        said = []
+    reasons = [line.removeprefix(_SAYS) for line in said if line.startswith(_SAYS)]
+    remedies = [line.removeprefix(_NEXT) for line in reasons if line.startswith(_NEXT)]
+    detail = "\n".join(line for line in reasons if not line.startswith(_NEXT))
+    if not detail:
+        detail = "\n".join([f"the server {how}; the end of {home.server_log}:", *said[-LAST_WORDS:]])
+    return unreachable(detail, remedies[-1] if remedies else "ganger doctor")
 
 
 @contextmanager
@@ -134,8 +150,3 @@ def _exit_code(child: int) -> int | None:
     """How the child ended, or None while it runs."""
     pid, status = os.waitpid(child, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if pid else None
-
-
-def _did_not_start(home: Home, how: str) -> Exception:
-    said = last_words(home)
-    return unreachable(f"the server of {home.path} did not start: {how}. Its log ends with\n{said}", "ganger doctor")
