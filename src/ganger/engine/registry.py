@@ -48,7 +48,7 @@ def _found(group: str) -> tuple[dict[str, ModuleType], dict[str, str]]:
         try:
             module = load()
             _check(module, group, found)
-        except Exception as error:  # noqa: BLE001 - whatever a plug-in raises while it loads, the others must not suffer
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plug-in does, the others must not suffer
             failed[name] = f"{name} does not load: {type(error).__name__}: {error}"
             _log.warning("%s", failed[name])
         else:

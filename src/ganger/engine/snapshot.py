@@ -61,7 +61,7 @@ def snapshot(directory: Path, store: Path) -> str:
 
 def checkout(store: Path, digest: str, target: Path) -> None:
     """Make `target` a copy of the snapshot `digest`, unless it is there already. Refused: no_snapshot, no_room."""
-    source = store / digest
+    source = Path(os.path.realpath(store)) / digest
     if target.exists():
         return
     if not re.fullmatch(r"[0-9a-f]{64}", digest) or not source.is_dir():
@@ -130,8 +130,8 @@ def _target(root: Path, link: Path) -> str:
     leads_to = Path(os.path.realpath(link))
     if not leads_to.is_relative_to(root):
         return str(leads_to)
-    passes = Path(os.path.normpath(link.parent / target))
-    if target.is_absolute() or not passes.is_relative_to(root):
+    passes = os.path.normpath(link.parent.relative_to(root) / target)
+    if target.is_absolute() or passes.startswith(".."):
         return os.path.relpath(leads_to, link.parent)
     return str(target)
 

@@ -1,0 +1,132 @@
+"""What each launcher is told to run: whose variable wins, what is executed, and where checkpoints go."""
+
+from dataclasses import replace
+
+import pytest
+
+from ganger.engine.launch import launch_plans
+from ganger.engine.ports import LaunchPlan
+from ganger.engine.refusal import Refused
+from ganger.model.cluster import Node
+from ganger.model.decision import NodeShare, Start
+from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Resources, Retry
+
+NODES = {
+    "n1": Node(name="n1", address="10.0.0.1", gpus=2, gpu_type="h100", device_ids=(5, 7)),
+    "n2": Node(name="n2", address="10.0.0.2", gpus=4),
+}
+START = Start(
+    gang="bert-7f3a",
+    generation=2,
+    shares=(NodeShare("n1", (0, 1), (0, 1)), NodeShare("n2", (2, 3), (0, 3))),
+    host="10.0.0.1",
+    port=29511,
+)
+SPEC = JobSpec(
+    name="bert",
+    framework="torch",
+    nodes=2,
+    nproc_per_node=2,
+    resources=Resources(cpu_milli=8000),
+    setup="pip list",
+    run="python train.py",
+    env={"BS": "80", "PATH": "/mine"},
+    checkpoint=Checkpoint(dir="ckpt", signal="SIGUSR1"),
+    retry=Retry(max=7),
+)
+ORIGIN = Origin(directory="/here", environment={"PATH": "/usr/bin", "HOME": "/home/a"})
+
+
+def plans(spec: JobSpec = SPEC, origin: Origin = ORIGIN) -> tuple[LaunchPlan, ...]:
+    return launch_plans(START, Job(id="bert-7f3a", user="a", spec=spec, origin=origin), NODES, "/run/in")
+
+
+def environment(plan: LaunchPlan, index: int) -> dict[str, str]:
+    return plan.environment | plan.ranks[index].environment
+
+
+def test_one_plan_for_each_node_in_rank_order() -> None:
+    made = plans()
+    assert [(plan.gang, plan.node, plan.generation) for plan in made] == [
+        ("bert-7f3a", "n1", 2),
+        ("bert-7f3a", "n2", 2),
+    ]
+    assert [[rank.rank for rank in plan.ranks] for plan in made] == [[0, 1], [2, 3]]
+    assert {(plan.directory, plan.setup, plan.signal) for plan in made} == {("/run/in", "pip list", "SIGUSR1")}
+
+
+def test_each_rank_knows_its_place() -> None:
+    got = [environment(plan, index) for plan in plans() for index in range(2)]
+    assert [each["RANK"] for each in got] == ["0", "1", "2", "3"]
+    assert [each["LOCAL_RANK"] for each in got] == ["0", "1", "0", "1"]
+    assert {each["TORCHELASTIC_MAX_RESTARTS"] for each in got} == {"7"}
+    assert {each["OMP_NUM_THREADS"] for each in got} == {"4"}
+
+
+def test_devices_are_slots_and_real_gpus_are_numbers_of_the_driver() -> None:
+    real, virtual = plans()
+    assert real.environment["GANGER_DEVICES"] == "0,1"
+    assert real.environment["CUDA_VISIBLE_DEVICES"] == "5,7"
+    assert virtual.environment["GANGER_DEVICES"] == "0,3"
+    assert "CUDA_VISIBLE_DEVICES" not in environment(virtual, 0)
+
+
+def test_nothing_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_SERVER", "x")
+    assert "SECRET_OF_THE_SERVER" not in environment(plans()[0], 0)
+    assert environment(plans()[0], 0)["HOME"] == "/home/a"
+
+
+def test_the_jobs_variable_goes_over_the_travelled_one() -> None:
+    assert environment(plans()[0], 0)["PATH"] == "/mine"
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "PYTHONUNBUFFERED", "TORCH_NCCL_ASYNC_ERROR_HANDLING"])
+def test_a_default_gives_way_to_the_user(name: str) -> None:
+    assert environment(plans(replace(SPEC, env={name: "mine"}))[0], 0)[name] == "mine"
+    assert environment(plans(origin=replace(ORIGIN, environment={name: "mine"}))[0], 0)[name] == "mine"
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "GANGER_RANK", "GANGER_NODE_RANK", "CUDA_VISIBLE_DEVICES"])
+def test_what_says_who_is_who_gives_way_to_nobody(name: str) -> None:
+    assert environment(plans(replace(SPEC, env={name: "mine"}))[0], 0)[name] != "mine"
+    assert environment(plans(origin=replace(ORIGIN, environment={name: "mine"}))[0], 0)[name] != "mine"
+
+
+def test_setup_knows_the_node_but_no_rank() -> None:
+    node = plans()[1].environment
+    assert node["GANGER_NODE_RANK"] == "1"
+    assert not {"RANK", "GANGER_RANK", "LOCAL_RANK"} & node.keys()
+
+
+@pytest.mark.parametrize(
+    ("run", "argv"),
+    [
+        ("python train.py | tee log", ("/bin/sh", "-c", "python train.py | tee log")),
+        (("python", "train.py", "$HOME"), ("python", "train.py", "$HOME")),
+    ],
+)
+def test_a_shell_line_has_a_shell_and_words_have_none(run: str | tuple[str, ...], argv: tuple[str, ...]) -> None:
+    assert plans(replace(SPEC, run=run))[0].argv == argv
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "directory"),
+    [(Checkpoint(dir="ckpt"), "/run/in/ckpt"), (Checkpoint(dir="/data/ckpt"), "/data/ckpt"), (None, None)],
+)
+def test_checkpoints_are_relative_to_where_the_job_runs(checkpoint: Checkpoint | None, directory: str | None) -> None:
+    plan = plans(replace(SPEC, checkpoint=checkpoint))[0]
+    assert plan.checkpoint_directory == directory
+    assert plan.environment.get("GANGER_CHECKPOINT_DIR") == directory
+
+
+def test_a_framework_that_went_away_is_named() -> None:
+    with pytest.raises(Refused, match="framework gone is not installed") as refused:
+        plans(replace(SPEC, framework="gone"))
+    assert "plain, torch" in refused.value.next
+
+
+def test_a_node_that_went_away_is_a_key_error() -> None:
+    job = Job(id="bert-7f3a", user="a", spec=SPEC, origin=ORIGIN)
+    with pytest.raises(KeyError, match="n2"):
+        launch_plans(START, job, {"n1": NODES["n1"]}, "/run/in")

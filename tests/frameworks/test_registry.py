@@ -1,0 +1,100 @@
+"""Plug-ins are found where they lie, and a broken one hides nobody. In fresh processes: nothing is found twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ASK = """
+import json
+from ganger.engine import registry
+print(json.dumps([sorted(registry.frameworks()), sorted(registry.policies()), registry.broken()]))
+"""
+GOOD = 'NAME = "mine"\nDOC = "d"\nRESERVED = ()\ndef rank_environment(placed, rank): return {"MINE": str(rank)}\n'
+POLICY = 'NAME = "mine"\nPROMISES = ()\nORDERS_RUNNING = False\nSTARVES_AFTER_MS = None\nkey = turn_ms = print\n'
+
+
+def installed(folder: Path, modules: dict[str, str], points: str) -> Path:
+    """A package as an installer leaves it: modules, and metadata that names entry points."""
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    metadata = folder / "mine-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(points)
+    return folder
+
+
+def python(code: str, path: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_own_plugins_are_found_without_a_list(tmp_path: Path) -> None:
+    frameworks, policies, broken = json.loads(python(ASK, tmp_path))
+    assert {"plain", "torch"} <= set(frameworks)
+    assert policies
+    assert broken == {}
+
+
+def test_a_file_beside_the_own_ones_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(GOOD)
+    frameworks, _, _ = json.loads(
+        python(f"import ganger.frameworks as f; f.__path__.append({str(tmp_path)!r})\n{ASK}", tmp_path)
+    )
+    assert "mine" in frameworks
+
+
+def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
+    installed(
+        tmp_path,
+        {"my_framework": GOOD, "my_policy": POLICY},
+        "[ganger.frameworks]\nmine = my_framework\n[ganger.policies]\nmine = my_policy\n",
+    )
+    frameworks, policies, broken = json.loads(python(ASK, tmp_path))
+    assert "mine" in frameworks
+    assert "mine" in policies
+    assert broken == {}
+    named = (
+        "from ganger.engine.spec import spec_from_dict as s; print(s({'run': 'x', 'framework': 'mine'}, 'w').framework)"
+    )
+    assert python(named, tmp_path).strip() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("raise SystemError('no')", "SystemError: no"),
+        ("syntax error", "SyntaxError"),
+        ("exit('bye')", "SystemExit: bye"),
+        ("NAME = 'mine'", "it has no DOC, RESERVED, rank_environment"),
+        (GOOD.replace('"mine"', "5"), "its NAME is 5, not text"),
+        (GOOD.replace('"mine"', '"torch"'), "its NAME 'torch' is taken by ganger.frameworks.torch"),
+    ],
+)
+def test_a_broken_plugin_is_named_and_hides_nobody(tmp_path: Path, text: str, why: str) -> None:
+    installed(
+        tmp_path,
+        {"a_broken_one": text, "my_framework": GOOD.replace("mine", "other")},
+        "[ganger.frameworks]\nbad = a_broken_one\nmine = my_framework\n",
+    )
+    frameworks, _, broken = json.loads(python(ASK, tmp_path))
+    assert {"plain", "torch", "other"} == set(frameworks)
+    (name,) = broken
+    assert name == "ganger.frameworks:bad (a_broken_one)"
+    assert why in broken[name]
+
+
+def test_nothing_is_imported_before_somebody_asks(tmp_path: Path) -> None:
+    code = "import sys, ganger.engine.registry; print([n for n in sys.modules if 'ganger.frameworks' in n])"
+    assert python(code, tmp_path).strip() == "[]"

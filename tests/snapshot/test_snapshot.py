@@ -1,0 +1,348 @@
+"""Copies of code: what goes in, what stays out, what is refused, and that a copy is whole or not there."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.engine import snapshot as module
+from ganger.engine.refusal import Refused
+from ganger.engine.snapshot import checkout, snapshot
+
+NOBODY = 65534
+
+
+def grow(root: Path, files: dict[str, str]) -> Path:
+    """Make files; a name that ends in / is a folder, a text that begins with -> a link."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir(exist_ok=True)
+        elif text.startswith("->"):
+            path.symlink_to(text.removeprefix("->"))
+        else:
+            path.write_text(text)
+    return root
+
+
+def copied(tmp_path: Path, files: dict[str, str], code: str = ".") -> list[str]:
+    """What a copy of the files has, folders with a / at the end."""
+    root = grow(tmp_path / "code", files) / code
+    target = tmp_path / "target"
+    checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), target)
+    return sorted(
+        f"{path.relative_to(target)}{'/' * (path.is_dir() and not path.is_symlink())}" for path in target.rglob("*")
+    )
+
+
+IGNORES = {
+    "everything": ({"a.py": "", "b/c.py": "", "empty/": ""}, "a.py b/ b/c.py empty/"),
+    "always skipped": ({".git/x": "", "b/__pycache__/x": "", ".venv/x": "", "a": ""}, "a b/"),
+    "a worktree's .git file": ({".git": "gitdir: x", "a": ""}, "a"),
+    "a pattern": ({".gitignore": "*.pt\n", "a.py": "", "x.pt": "", "b/y.pt": ""}, ".gitignore a.py b/"),
+    "only at the top": ({".gitignore": "/x\n", "x": "", "b/x": ""}, ".gitignore b/ b/x"),
+    "a folder": ({".gitignore": "out/\n", "out/x": "", "b/out/y": "", "c/out": ""}, ".gitignore b/ c/ c/out"),
+    "taken back": ({".gitignore": "*.pt\n!keep.pt\n", "x.pt": "", "keep.pt": ""}, ".gitignore keep.pt"),
+    "deeper decides": ({".gitignore": "x\n", "b/.gitignore": "!x\n", "b/x": ""}, ".gitignore b/ b/.gitignore b/x"),
+    "in an ignored folder nothing comes back": ({".gitignore": "b/\n", "b/.gitignore": "!*", "b/x": ""}, ".gitignore"),
+    "gangerignore": ({".gangerignore": "data\n", "data/x": "", "a": ""}, ".gangerignore a"),
+    "gangerignore is right": ({".gitignore": "x\n", ".gangerignore": "!x\n", "x": ""}, ".gangerignore .gitignore x"),
+    "a comment and a blank line": ({".gitignore": "# a\n\n", "a": ""}, ".gitignore a"),
+    "a name that is no text": ({"a\udcff": ""}, "a\udcff"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "want"), IGNORES.values(), ids=IGNORES)
+def test_what_goes_in(tmp_path: Path, files: dict[str, str], want: str) -> None:
+    assert copied(tmp_path, files) == want.split()
+
+
+ABOVE = {
+    "the repository's rules hold below": ({".git/": "", ".gitignore": "*.pt\n", "sub/x.pt": "", "sub/a": ""}, "a"),
+    "anchored ones too": ({".git/": "", ".gitignore": "/sub/x\n", "sub/x": "", "sub/a": ""}, "a"),
+    "an ignored directory that was named was meant": ({".git/": "", ".gitignore": "sub/\n", "sub/a": ""}, "a"),
+    "above the repository nobody is asked": ({".gitignore": "a\n", "sub/.git/": "", "sub/a": ""}, "a"),
+    "without a repository neither": ({".gitignore": "a\n", "sub/a": ""}, "a"),
+}
+
+
+@pytest.mark.parametrize(("files", "want"), ABOVE.values(), ids=ABOVE)
+def test_rules_of_the_repository_above(tmp_path: Path, files: dict[str, str], want: str) -> None:
+    assert copied(tmp_path, files, "sub") == want.split()
+
+
+def test_ignored_is_what_git_ignores(tmp_path: Path) -> None:
+    """What git lists is the oracle."""
+    patterns = ["*.o", "!b.o", "/top", "dir/", "a/**/z", "**/q", "x/*", "!x/keep", "sp ace", "[ab].txt", "\\#h", "w?"]
+    names = [
+        "a.o",
+        "b.o",
+        "top",
+        "s/top",
+        "dir/f",
+        "s/dir/f",
+        "s/u/dir",
+        "a/z",
+        "a/b/z",
+        "a/b/c/z",
+        "q",
+        "m/q/f",
+        "x/1",
+    ]
+    names += ["x/keep", "s/x/1", "sp ace", "a.txt", "c.txt", "#h", "w1", "w12", "s/b.o", "plain"]
+    root = grow(tmp_path / "code", dict.fromkeys(names, "text") | {".gitignore": "\n".join(patterns)})
+    subprocess.run(["git", "init", "-q", root], check=True)
+    listed = subprocess.run(
+        ["git", "-C", root, "ls-files", "-z", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    target = tmp_path / "target"
+    checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), target)
+    got = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    assert got == set(listed.stdout.split("\0")) - {""}
+
+
+def test_content_and_modes_come_back(tmp_path: Path) -> None:
+    root = grow(tmp_path / "code", {"run.sh": "#!/bin/sh\n", "big": "x" * 3_000_000, "b/c": "text"})
+    (root / "run.sh").chmod(0o755)
+    (root / "b/c").chmod(0o640)
+    checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "jobs" / "target")
+    target = tmp_path / "jobs" / "target"
+    assert (target / "big").read_text() == "x" * 3_000_000
+    assert [stat.S_IMODE((target / name).stat().st_mode) for name in ("run.sh", "b/c")] == [0o755, 0o640]
+
+
+def test_the_same_content_has_one_copy(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    first = snapshot(grow(tmp_path / "one", {"a": "x", "b/c": "y"}), store)
+    assert snapshot(grow(tmp_path / "two", {"b/c": "y", "a": "x"}), store) == first
+    assert [path.name for path in store.iterdir()] == [first]
+
+
+@pytest.mark.parametrize("change", ["content", "name", "mode", "link", "folder"])
+def test_any_change_has_another_name(tmp_path: Path, change: str) -> None:
+    root = grow(tmp_path / "code", {"a": "x", "l": "->a"})
+    before = snapshot(root, tmp_path / "store")
+    match change:
+        case "content":
+            (root / "a").write_text("y")
+        case "name":
+            (root / "a").rename(root / "b")
+        case "mode":
+            (root / "a").chmod(0o755)
+        case "link":
+            (root / "l").unlink()
+            (root / "l").symlink_to("b")
+        case _:
+            (root / "empty").mkdir()
+    assert snapshot(root, tmp_path / "store") != before
+
+
+def test_a_job_cannot_change_the_copy_of_another(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
+    checkout(store, name, tmp_path / "one")
+    (tmp_path / "one" / "a").write_text("changed")
+    checkout(store, name, tmp_path / "two")
+    assert (tmp_path / "two" / "a").read_text() == "x"
+
+
+def test_a_copy_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
+    checkout(store, name, tmp_path / "one")
+    (tmp_path / "one" / "checkpoint").write_text("kept")
+    checkout(store, name, tmp_path / "one")
+    assert (tmp_path / "one" / "checkpoint").read_text() == "kept"
+
+
+def test_sockets_and_pipes_are_left_out(tmp_path: Path) -> None:
+    root = grow(tmp_path / "code", {"a": "x"})
+    os.mkfifo(root / "pipe")
+    checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "target")
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["a"]
+
+
+LINKS = {
+    "to a file beside it": ("->a", "a"),
+    "to a folder": ("->b", "b"),
+    "to nothing yet": ("->later", "later"),
+    "absolute, but inside": ("->{root}/a", "a"),
+    "out and in again": ("->../code/a", "a"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), LINKS.values(), ids=LINKS)
+def test_a_link_that_stays_inside_leads_to_the_copy(tmp_path: Path, text: str, want: str) -> None:
+    root = tmp_path / "code"
+    grow(root, {"a": "x", "b/c": "y", "link": text.format(root=root)})
+    checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "target")
+    assert str((tmp_path / "target" / "link").readlink()) == want
+
+
+@pytest.mark.parametrize("text", ["->/etc/passwd", "->../other", "->b/../../other"])
+def test_a_link_that_leads_out_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    root = grow(tmp_path / "code", {"a": "x", "b/c": "", "my link": text})
+    with pytest.raises(Refused) as refused:
+        snapshot(root, tmp_path / "store")
+    assert (refused.value.code, "my link" in refused.value.detail) == ("code_link_outside", True)
+    assert not list((tmp_path).glob("store/*"))
+
+
+def test_a_store_behind_a_link_is_a_store(tmp_path: Path) -> None:
+    root = grow(tmp_path, {"code/a": "x", "code/link": "->a", "real/": "", "store": "->real"}) / "code"
+    checkout(tmp_path / "store", snapshot(root, tmp_path / "store"), tmp_path / "target")
+    assert (tmp_path / "target" / "link").read_text() == "x"
+
+
+def test_what_to_type_about_a_link_works(tmp_path: Path) -> None:
+    root = grow(tmp_path / "code", {"a": "x", "it's a link": "->/etc/passwd"})
+    with pytest.raises(Refused) as refused:
+        snapshot(root, tmp_path / "store")
+    typed = refused.value.next.partition("type: ")[2].rpartition(", and write")[0]
+    subprocess.run(["/bin/sh", "-c", typed], check=True)
+    assert snapshot(root, tmp_path / "store")
+
+
+def sparse(path: Path, size_bytes: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size_bytes)
+
+
+def test_too_much_is_refused_before_a_byte_is_copied(tmp_path: Path) -> None:
+    root = grow(tmp_path / "code", {"train.py": "x"})
+    sparse(root / "data" / "train" / "part-0", 900 << 20)
+    sparse(root / "data" / "train" / "part-1", 800 << 20)
+    sparse(root / "model.pt", 200 << 20)
+    with pytest.raises(Refused) as refused:
+        snapshot(root, tmp_path / "store")
+    assert refused.value.code == "code_too_large"
+    assert "1.9Gi" in refused.value.detail
+    assert "data/train (1.7Gi), model.pt (200Mi)" in refused.value.detail
+    assert not (tmp_path / "store").exists()
+    typed = refused.value.next.partition("type: ")[2]
+    subprocess.run(["/bin/sh", "-c", typed], check=True)
+    assert snapshot(root, tmp_path / "store")
+
+
+def test_what_is_ignored_does_not_count(tmp_path: Path) -> None:
+    root = grow(tmp_path / "code", {".gangerignore": "data/\n"})
+    sparse(root / "data" / "x", 2 << 30)
+    assert snapshot(root, tmp_path / "store")
+
+
+def test_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ENTRIES", 20)
+    root = grow(tmp_path / "code", {f"cache/{n}": "" for n in range(30)} | {"a": ""})
+    with pytest.raises(Refused, match=r"more than 20 files.*most are in cache") as refused:
+        snapshot(root, tmp_path / "store")
+    assert refused.value.code == "code_too_large"
+
+
+def test_a_directory_with_the_state_in_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused) as refused:
+        snapshot(tmp_path, tmp_path / "state" / "code")
+    assert refused.value.code == "code_holds_state"
+
+
+@pytest.fixture
+def nobodys_folder() -> Iterator[Path]:
+    """A folder that belongs to whom the test runs as: never root, whom no mode stops."""
+    with tempfile.TemporaryDirectory() as name:
+        if os.geteuid() == 0:
+            os.chown(name, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+            try:
+                yield Path(name)
+            finally:
+                os.seteuid(0)
+        else:
+            yield Path(name)
+
+
+@pytest.mark.parametrize("name", ["secret", "folder/", ".gitignore"])
+def test_what_cannot_be_read_is_named(nobodys_folder: Path, name: str) -> None:
+    root = grow(nobodys_folder / "code", {"a": "x", name: "x"})
+    (root / name).chmod(0)
+    try:
+        with pytest.raises(Refused, match=r"cannot read .*: Permission denied") as refused:
+            snapshot(root, nobodys_folder / "store")
+    finally:
+        (root / name).chmod(0o700)
+    assert refused.value.code == "code_unreadable"
+    assert not list(nobodys_folder.glob("store/*"))
+
+
+def test_a_store_that_cannot_be_written_is_named(nobodys_folder: Path) -> None:
+    root = grow(nobodys_folder / "code", {"a": "x"})
+    (nobodys_folder / "store").mkdir(mode=0o500)
+    with pytest.raises(Refused, match="Permission denied") as refused:
+        snapshot(root, nobodys_folder / "store")
+    assert refused.value.code == "store_failed"
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The size limit of a process stands in for the size of a disk: the kernel refuses the write."""
+    root = grow(tmp_path / "code", {"a": "x", "big": "x" * 3_000_000})
+    code = f"""
+import resource, signal, errno
+from pathlib import Path
+from ganger.engine import snapshot as m
+from ganger.engine.refusal import Refused
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+m._NO_ROOM = (*m._NO_ROOM, errno.EFBIG)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000000, 1000000))
+try: m.snapshot(Path({str(root)!r}), Path({str(tmp_path / "store")!r}))
+except Refused as refused: print(refused.code, refused.status, refused.detail)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("no_room 507 cannot write the copy")
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"cannot read .*absent: No such file"):
+        snapshot(tmp_path / "absent", tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["0" * 64, "../code", "", "."])
+def test_a_copy_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
+    grow(tmp_path / "code", {"a": "x"})
+    (tmp_path / "store").mkdir()
+    with pytest.raises(Refused, match="there is no copy"):
+        checkout(tmp_path / "store", name, tmp_path / "target")
+
+
+def test_a_damaged_copy_is_refused_and_not_handed_out(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
+    (store / name / "a").write_text("y")
+    with pytest.raises(Refused, match="damaged") as refused:
+        checkout(store, name, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+    subprocess.run(["/bin/sh", "-c", refused.value.next.removeprefix("type: ").partition(",")[0]], check=True)
+    assert snapshot(tmp_path / "code", store) == name
+    checkout(store, name, tmp_path / "target")
+
+
+def test_the_store_is_private(tmp_path: Path) -> None:
+    name = snapshot(grow(tmp_path / "code", {"a": "x"}), tmp_path / "store")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store", tmp_path / "store" / name)] == [
+        0o700
+    ] * 2
+
+
+def test_a_bad_pattern_is_named(tmp_path: Path) -> None:
+    root = grow(tmp_path / "code", {".gangerignore": "ok\n!\n"})
+    with pytest.raises(Refused, match="bad pattern") as refused:
+        snapshot(root, tmp_path / "store")
+    assert refused.value.code == "bad_ignore_file"
