@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
@@ -42,7 +42,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Server": {
         "server": ("server", "Start, stop and look at the server; it also starts by itself."),
         "doctor": ("doctor", "Check this machine and the server; each fault comes with its repair."),
-        "replay": ("replay", "Decide a stretch of the log again, and compare."),
+        "replay": ("doctor", "Decide a stretch of the log again, and compare."),
     },
 }
 """Section -> command -> (module of this package, first sentence of its help)."""
@@ -54,6 +54,10 @@ _FIRST_STEPS: Final = (
     ("ganger explain NAME", "why it waits, and what would start it now"),
     ("ganger stop NAME", "end it"),
 )
+
+
+class _ReaderLeftError(Exception):
+    """Whoever read the output is gone, as in `ganger logs ID | head`."""
 
 
 class LazyGroup(click.Group):
@@ -76,6 +80,15 @@ class LazyGroup(click.Group):
         if args[0].startswith("-") or self.get_command(ctx, args[0]) is not None:
             return super().resolve_command(ctx, args)
         raise click.exceptions.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            # click would exit with 1, which is a failed job's.
+            raise _ReaderLeftError from error
+        return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in COMMANDS.items():
@@ -113,9 +126,8 @@ def call(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code. Errors are on stderr by then; nothing is raised but defects."""
     try:
         code = ganger.main(list(arguments), prog_name="ganger", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _silence(sys.stdout)
+    except _ReaderLeftError:
+        _silence(sys.stdout, sys.stderr)
         return PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
@@ -130,6 +142,8 @@ def call(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else OK
 
 
-def _silence(stream: TextIO) -> None:
-    """Give the stream somewhere to go, so that the interpreter does not complain when it flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def _silence(*streams: TextIO) -> None:
+    """Give the streams somewhere to go, so that the interpreter does not complain when it flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())

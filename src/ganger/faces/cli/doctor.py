@@ -1,42 +1,21 @@
-"""`ganger doctor`: one screen about this machine and the server; what is wrong comes with its repair."""
+"""`ganger doctor` and `ganger replay`: errands that need the whole of ganger, each run in a process of its own."""
 
+import json
 import os
-import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import subprocess
+import sys
 from typing import Any, Final
 
 import click
 
-from ganger import __version__, settings
+from ganger import settings
 from ganger.faces.cli.options import output_option
-from ganger.faces.cli.render import show, show_json_array
-from ganger.faces.client import Client, ClientError
-from ganger.model.units import GIB_BYTES, MIB_BYTES, format_bytes
-from ganger.settings import BadHome, Home
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import show, show_json
 
-OK: Final = "ok"
-WARNING: Final = "warning"
-FAULT: Final = "fault"
-_COLOURS: Final = {OK: "green", WARNING: "yellow", FAULT: "red"}
-
-UNREACHABLE: Final = 5
-LITTLE_BYTES: Final = GIB_BYTES
-"""Less free space than this is worth a word: checkpoints and logs are about to need it."""
-TOO_LITTLE_BYTES: Final = 100 * MIB_BYTES
-"""With less than this the event log may not be written."""
-NVIDIA_DRIVER: Final = Path("/proc/driver/nvidia/version")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `state` is ok, warning or fault; `next` is what to type."""
-
-    check: str
-    state: str
-    detail: str
-    next: str = ""
+CANNOT: Final = 5
+_SEEDS: Final = ("1", "2")
+"""Any two do: what matters is that replay looks with another one than whoever decided first may have had."""
 
 
 @click.command("doctor")
@@ -44,91 +23,48 @@ class Finding:
 def doctor_command(output: str) -> int:
     """Check this machine and the server; each fault comes with its repair.
 
-    Starts the server if none runs. Exits with 5 when there is a fault. Needs no network.
+    Looks and changes nothing, and needs no network. Exits with 1 when something is wrong.
     """
-    findings = list(examine(settings.home(os.environ)))
+    run = subprocess.run(_errand("doctor"), stdout=subprocess.PIPE, check=False)
+    try:
+        checks: list[dict[str, Any]] = json.loads(run.stdout)
+    except ValueError:
+        raise Problem("the check itself broke down: its words are above", "ganger server logs", CANNOT) from None
     if output == "json":
-        show_json_array(asdict(finding) for finding in findings)
+        show_json(checks)
     else:
-        for finding in findings:
-            mark = click.style(f"{finding.state:7}", fg=_COLOURS[finding.state])
-            what, *more = finding.detail.splitlines()
-            show(f"{mark}  {finding.check:9}  {what}")
-            for line in more:
-                show(f"{'':20}{line}")
-            if finding.next:
-                show(f"{'':20}next: {finding.next}")
-    return UNREACHABLE if any(finding.state == FAULT for finding in findings) else 0
+        for check in checks:
+            _show(check)
+    return run.returncode
 
 
-def examine(home: Home) -> Iterator[Finding]:
-    """Look at everything; what depends on a server only when there is one."""
-    yield _python()
-    directory = _directory(home)
-    yield directory
-    if directory.state == FAULT:
-        return
-    yield _disk(home)
-    try:
-        client = Client(home).connect()
-        server, nodes = client.server(), client.nodes()
-    except ClientError as error:
-        yield Finding("server", FAULT, error.detail, error.next if error.next != "ganger doctor" else "")
-        return
-    yield _server(server)
-    yield _nodes(nodes)
-    yield _gpus(nodes)
+@click.command("replay")
+@click.option("--from", "first", type=click.IntRange(min=1), metavar="SEQ", help="First event; without: the first.")
+@click.option("--to", "last", type=click.IntRange(min=1), metavar="SEQ", help="Last event; without: the newest.")
+def replay_command(first: int | None, last: int | None) -> int:
+    """Decide a stretch of the log again, and compare.
+
+    Runs in a fresh process under another hash seed and prints the first round that comes out otherwise; exits with 1
+    then. Nothing is changed, and no server is needed.
+    """
+    stretch = ["--from", str(first)] if first is not None else []
+    stretch += ["--to", str(last)] if last is not None else []
+    seed = next(seed for seed in _SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
+    environment = os.environ | {"PYTHONHASHSEED": seed}
+    return subprocess.run([*_errand("replay"), *stretch], env=environment, check=False).returncode
 
 
-def _python() -> Finding:
-    found = shutil.which("python") or shutil.which("python3")
-    if found is None:
-        return Finding("python", WARNING, "no python on PATH: jobs that call it fail", "put one on PATH")
-    return Finding("python", OK, f"jobs run {found}; ganger {__version__}")
+def _errand(name: str) -> list[str]:
+    """The command. -P: it imports nothing from where it happens to start."""
+    home = settings.home(os.environ)
+    return [sys.executable, "-P", "-m", "ganger.wiring", name, "--home", str(home.path)]
 
 
-def _directory(home: Home) -> Finding:
-    try:
-        settings.make_private(home.path)
-    except BadHome as error:
-        return Finding("state", FAULT, str(error))
-    if not os.access(home.path, os.W_OK | os.X_OK):
-        return Finding("state", FAULT, f"{home.path} cannot be written", f"chmod 700 {home.path}")
-    return Finding("state", OK, str(home.path))
-
-
-def _disk(home: Home) -> Finding:
-    free_bytes = shutil.disk_usage(home.path).free
-    said = f"{format_bytes(free_bytes)} free for {home.path}"
-    if free_bytes >= LITTLE_BYTES:
-        return Finding("disk", OK, said)
-    state = WARNING if free_bytes >= TOO_LITTLE_BYTES else FAULT
-    return Finding("disk", state, said, "ganger ls --all, then ganger delete what is not needed any more")
-
-
-def _server(server: dict[str, Any]) -> Finding:
-    said = f"version {server['version']}, pid {server['pid']}, {server['seq']} events"
-    if server["health"] != "ok":
-        return Finding("server", FAULT, f"{said}\n{server['health']}", "ganger server logs")
-    if server["version"] != __version__:
-        return Finding("server", WARNING, f"{said}; this program is {__version__}", "ganger server restart")
-    return Finding("server", OK, said)
-
-
-def _nodes(nodes: list[dict[str, Any]]) -> Finding:
-    out = [f"{node['name']} is {node['state']}" for node in nodes if node["state"] != "ready"]
-    said = f"{len(nodes)} nodes" if len(nodes) != 1 else "1 node"
-    if not nodes:
-        return Finding("nodes", FAULT, "the server has no node to run anything on", "ganger server logs")
-    if out:
-        return Finding("nodes", WARNING, f"{said}; {', '.join(out)}", "ganger node uncordon NODE")
-    return Finding("nodes", OK, f"{said}, all ready")
-
-
-def _gpus(nodes: list[dict[str, Any]]) -> Finding:
-    count = sum(node["gpus"] for node in nodes)
-    if count:
-        return Finding("gpus", OK, f"{count} GPUs: {', '.join(sorted({n['gpu_type'] for n in nodes if n['gpus']}))}")
-    if NVIDIA_DRIVER.exists():
-        return Finding("gpus", WARNING, "there is an NVIDIA driver, but the server lists no GPU", "ganger server logs")
-    return Finding("gpus", OK, "none: jobs run on CPUs")
+def _show(check: dict[str, Any]) -> None:
+    mark = click.style("ok   ", fg="green") if check["ok"] else click.style("FAULT", fg="red", bold=True)
+    what, *more = check["detail"].splitlines() or [""]
+    show(f"{mark}  {check['name']:8}  {what}")
+    for line in more:
+        show(f"{'':17}{line}")
+    if check["next"]:
+        show(f"{'':17}next: {check['next']}")

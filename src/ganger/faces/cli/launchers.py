@@ -23,7 +23,7 @@ def refuse_launchers(words: Sequence[str]) -> None:
     program = PurePath(words[0]).name if words else ""
     if program == "torchrun":
         raise _torchrun(words[1:])
-    if re.fullmatch(r"python[\d.]*", program) and words[1:2] == ["-m"] and words[2:3] and words[2] in _TORCH_MODULES:
+    if re.fullmatch(r"python[\d.]*", program) and len(words) > 2 and words[1] == "-m" and words[2] in _TORCH_MODULES:
         raise _torchrun(words[3:])
     if program in _NOT_YET:
         raise Problem(

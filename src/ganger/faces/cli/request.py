@@ -15,6 +15,7 @@ from typing import Any, Final
 from ganger import settings
 from ganger.faces.cli.launchers import refuse_launchers
 from ganger.faces.cli.problem import Problem
+from ganger.model.job import PRIORITIES
 
 _EXAMPLE: Final = "ganger run -- python train.py"
 _NAME_LENGTH: Final = 40
@@ -45,7 +46,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     spec = {
         "name": flags["name"],
         "queue": flags["queue"],
-        "priority": flags["priority"],
+        "priority": _priority(flags["priority"]),
         "framework": flags["framework"],
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
@@ -101,6 +102,10 @@ def _grid(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:
         )
     nodes, nproc_per_node = flags["grid"]
     return nodes, nproc_per_node
+
+
+def _priority(text: str | None) -> str | int | None:
+    return text if text is None or text in PRIORITIES else int(text)
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -44,6 +44,10 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
     except KeyboardInterrupt:
         _say_detached(job["row"]["id"])
         return INTERRUPTED
+    except ClientError as error:
+        if error.code == "unreachable":
+            say(f"{job['row']['id']} runs on without the server: ganger logs {quoted(job['row']['id'])} -f")
+        raise
     for line in summary(ended):
         say(line)
     return exit_code_of(ended["row"], own_exit_code)
