@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -65,5 +65,3 @@ def world(shell: Shell) -> Iterator[World]:
         made.changed.notify_all()
     server.shutdown()
     server.server_close()
-
-

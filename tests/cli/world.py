@@ -18,8 +18,19 @@ from urllib.parse import parse_qs, urlsplit
 from ganger import __version__
 from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import Amount, UserLimits
-from ganger.model.view import AttemptView, DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow
-from ganger.model.view import Change, ReasonView, ServerView
+from ganger.model.view import (
+    Change,
+    DryRun,
+    EventRow,
+    Explanation,
+    JobRow,
+    JobView,
+    Ledger,
+    NodeRow,
+    QueueRow,
+    ReasonView,
+    ServerView,
+)
 from ganger.settings import Home
 
 T0 = 1_790_000_000_000
@@ -133,7 +144,8 @@ class World:
         at = start
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: len(items()) > at or done() or self.closing, timeout=60)
+                while not (len(items()) > at or done() or self.closing):
+                    self.changed.wait(60)
                 new = items()[at:]
                 over = done() or self.closing
             yield from new
@@ -222,8 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
             world.hang_ups[key] -= 1
             return
         if key in world.refusals:
-            status, code, detail, next = world.refusals[key]
-            self._send(status, {"status": status, "code": code, "detail": detail, "next": next})
+            status, *said = world.refusals[key]
+            self._send(status, {"status": status, **dict(zip(("code", "detail", "next"), said, strict=True))})
             return
         self._answer(target, query, body)
 
@@ -293,12 +305,12 @@ def _jobs(world: World, match: re.Match[str], query: dict[str, str], body: Any) 
 
 
 def _logs(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Iterator[bytes]:
-    id = _job(world, match, query, body).row.id
+    found = _job(world, match, query, body).row.id
 
     def lines() -> list[dict[str, Any]]:
-        return world.lines.get(id, [])
+        return world.lines.get(found, [])
 
-    done = (lambda: world.is_over(id)) if "follow" in query else (lambda: True)
+    done = (lambda: world.is_over(found)) if "follow" in query else (lambda: True)
     return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, done))
 
 

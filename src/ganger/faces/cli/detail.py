@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import Column, aligned, coloured_state, quoted, when
-from ganger.faces.cli.story import ENDED, Progress, ledger_line, size
+from ganger.faces.cli.story import ENDED, Progress, count, ledger_line, size
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
@@ -42,7 +42,7 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     spec = job["spec"]
     run = spec["run"]
     yield "command", run if isinstance(run, str) else " ".join(quoted(word) for word in run)
-    yield "size", f"{size(spec)}; {processes_of(spec)} processes, framework {spec['framework']}"
+    yield "size", f"{size(spec)}; {count(processes_of(spec), 'process')}, framework {spec['framework']}"
     yield "queue", f"{spec['queue']}, priority {spec['priority']}"
     yield "directory", job["directory"]
     if job["git_commit"]:

@@ -15,7 +15,6 @@ from typing import Any, Final
 from ganger import settings
 from ganger.faces.cli.launchers import refuse_launchers
 from ganger.faces.cli.problem import Problem
-from ganger.model.job import PRIORITIES
 
 _EXAMPLE: Final = "ganger run -- python train.py"
 _NAME_LENGTH: Final = 40
@@ -46,11 +45,11 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     spec = {
         "name": flags["name"],
         "queue": flags["queue"],
-        "priority": _priority(flags["priority"]),
+        "priority": _number(flags["priority"]),
         "framework": flags["framework"],
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
-        "resources": _given({key: flags[key] for key in ("gpu", "cpu", "memory")}),
+        "resources": _given({"gpu": _number(flags["gpu"]), "cpu": flags["cpu"], "memory": flags["memory"]}),
         "code": flags["code"],
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]),
@@ -104,8 +103,9 @@ def _grid(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return nodes, nproc_per_node
 
 
-def _priority(text: str | None) -> str | int | None:
-    return text if text is None or text in PRIORITIES else int(text)
+def _number(text: str | None) -> str | int | None:
+    """A number where the spec tells numbers from text."""
+    return int(text) if text and re.fullmatch(r"-?\d+", text) else text
 
 
 def _variable(text: str) -> tuple[str, str]:

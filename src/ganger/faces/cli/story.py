@@ -23,7 +23,7 @@ def size(spec: Record) -> str:
     """`2 nodes x 8 H100`, with CPU and memory where they were asked for."""
     asked = spec["resources"]
     gpu = asked["gpu"]
-    parts = [f"{spec['nodes']} node" + ("s" if spec["nodes"] != 1 else "")]
+    parts = [count(spec["nodes"], "node")]
     if gpu["count"]:
         parts[0] += f" x {gpu['count']} {gpu['type'] or ('GPUs' if gpu['count'] != 1 else 'GPU')}"
     if asked["cpu_milli"] is not None:
@@ -33,12 +33,16 @@ def size(spec: Record) -> str:
     return ", ".join(parts)
 
 
+def count(number: int, noun: str) -> str:
+    """`1 node`, `2 processes`."""
+    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")
+
+
 def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     """The plan block: what is asked for, and when it starts."""
     processes = processes_of(spec)
-    count = f"{processes} process" + ("es" if processes != 1 else "")
     lines = [
-        f"Plan   {name}  queue {spec['queue']}  {size(spec)}  {count}, {spec['framework']}",
+        f"Plan   {name}  queue {spec['queue']}  {size(spec)}  {count(processes, 'process')}, {spec['framework']}",
         f"       start: {start}",
     ]
     if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
@@ -81,7 +85,7 @@ def summary(job: Record) -> list[str]:
     """How it ended, where the time went, what to type next."""
     row, ledger = job["row"], job["ledger"]
     name, attempts = quoted(row["id"]), len(job["attempts"])
-    count = f" in {attempts} attempts" if attempts > 1 else ""
+    tries = f" in {attempts} attempts" if attempts > 1 else ""
     how = f": {row['sentence']}" if row["sentence"] and row["state"] != "succeeded" else ""
     mark = "✓" if row["state"] == "succeeded" else "✗"
     following = {
@@ -90,7 +94,7 @@ def summary(job: Record) -> list[str]:
         "stopped": f"ganger get {name}",
     }
     return [
-        f"{mark} {row['id']} {row['state']} after {format_duration(ledger['total_ms'])}{count}{how}",
+        f"{mark} {row['id']} {row['state']} after {format_duration(ledger['total_ms'])}{tries}{how}",
         f"  {ledger_line(ledger)}",
         f"  next: {following[row['state']]}",
     ]

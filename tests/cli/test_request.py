@@ -1,0 +1,165 @@
+"""What `run` and `submit` send, and what they refuse to send."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.cli.world import World
+
+
+def sent(world: World) -> Any:
+    bodies = [body for method, target, body in world.asked if method == "POST" and target.startswith("/jobs")]
+    return bodies[-1]
+
+
+def test_every_flag_is_a_part_of_the_spec(shell: Shell, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "from my shell")
+    flags = (
+        "--name n --queue q --priority high --framework torch -j 2x8 --gpu H100:8 --cpu 96 --memory 1Ti --env A=b=c "
+        "--env TOKEN --code . --setup true --checkpoint ckpt --checkpoint-every 30m --retry 2 "
+        "--time 24h --queue-time 2h"
+    )
+    said = shell("submit", *flags.split(), "--", "python", "train.py", "--lr", "3")
+    assert said.code == 0, said.err
+    assert sent(world)["spec"] == {
+        "name": "n",
+        "queue": "q",
+        "priority": "high",
+        "framework": "torch",
+        "nodes": 2,
+        "nproc_per_node": 8,
+        "resources": {"gpu": "H100:8", "cpu": "96", "memory": "1Ti"},
+        "code": ".",
+        "setup": "true",
+        "env": {"A": "b=c", "TOKEN": "from my shell"},
+        "checkpoint": {"dir": "ckpt", "every": "30m"},
+        "retry": {"max": 2},
+        "limits": {"time": "24h", "queue_time": "2h"},
+        "run": ["python", "train.py", "--lr", "3"],
+    }
+
+
+def test_nothing_is_sent_that_was_not_said(shell: Shell, world: World) -> None:
+    shell("submit", "true")
+    assert sent(world)["spec"] == {"name": "true", "run": ["true"]}
+
+
+def test_numbers_are_numbers(shell: Shell, world: World) -> None:
+    shell("submit", "--priority", "-5", "--gpu", "2", "true")
+    spec = sent(world)["spec"]
+    assert (spec["priority"], spec["resources"]) == (-5, {"gpu": 2})
+
+
+@pytest.mark.parametrize(
+    ("words", "run", "name"),
+    [
+        (["python", "-m", "pkg.train"], ["python", "-m", "pkg.train"], "python"),
+        (["train.py", "-f", "x"], ["python", "train.py", "-f", "x"], "train"),
+        (["src/My_Model.py"], ["python", "src/My_Model.py"], "my-model"),
+        (["python train.py && echo $HOME"], "python train.py && echo $HOME", "train"),
+        (["echo it's"], "echo it's", "echo"),
+        (["/usr/bin/env", "python"], ["/usr/bin/env", "python"], "env"),
+        (["./___"], ["./___"], "job"),
+    ],
+)
+def test_commands(shell: Shell, world: World, words: list[str], run: object, name: str) -> None:
+    assert shell("submit", "--", *words).code == 0
+    assert (sent(world)["spec"]["run"], sent(world)["spec"]["name"]) == (run, name)
+
+
+def test_a_file_travels_as_it_is_and_flags_go_over_it(shell: Shell, world: World) -> None:
+    Path("job.yaml").write_text("run: python train.py  # as it is\n")
+    shell("submit", "-f", "job.yaml", "--nodes", "2")
+    body = sent(world)
+    assert body["spec_text"] == "run: python train.py  # as it is\n"
+    assert (body["filename"], body["overrides"]) == ("job.yaml", {"nodes": 2})
+    shell("submit", "-f", "job.yaml", "echo", "hi")
+    assert sent(world)["overrides"] == {"run": ["echo", "hi"]}
+
+
+def test_what_travels(shell: Shell, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_MINE", "x")
+    monkeypatch.setenv("VIRTUAL_ENV", "/venv")
+    shell("submit", "true")
+    body = sent(world)
+    assert body["directory"] == str(Path.cwd())
+    assert body["environment"]["VIRTUAL_ENV"] == "/venv"
+    assert "SECRET_OF_MINE" not in body["environment"]
+
+
+def test_a_lost_connection_is_tried_again_with_the_same_id(shell: Shell, world: World) -> None:
+    world.hang_ups["POST /jobs"] = 1
+    assert shell("submit", "true").code == 0
+    ids = [body["request_id"] for method, target, body in world.asked if (method, target) == ("POST", "/jobs")]
+    assert len(ids) == 2
+    assert ids[0] == ids[1] != ""
+
+
+def test_submit_prints_the_id_alone(shell: Shell, world: World) -> None:
+    said = shell("submit", "true")
+    assert said.out == "bert-7f3\n"
+    assert "ganger stop bert-7f3" in said.err
+
+
+def test_a_dry_run_submits_nothing(shell: Shell, world: World) -> None:
+    said = shell("run", "--dry-run", "-j", "2x2", "train.py")
+    assert world.jobs == {}
+    assert "start: waiting for 2 nodes with 2 GPUs: 1 node free now; held by cv-11; at the latest" in said.out
+    assert "runs: python train.py" in said.out
+    assert "NOTE='two words'" in said.out
+    assert '"starts_now": false' in shell("submit", "--dry-run", "-o", "json", "train.py").out
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "next"),
+    [
+        ([], "nothing to run", "ganger run -- python train.py"),
+        (["-f", "none.yaml"], "cannot read none.yaml: No such file", "ganger init"),
+        (["-j", "2*8", "true"], "write 2x8", "ganger run --help"),
+        (["-j", "2x8", "--nodes", "2", "true"], "-j says nodes", "ganger run -j 2x8"),
+        (["--gpu", "H100", "true"], "write 8, or H100:8", "ganger run --help"),
+        (["--memory", "lots", "true"], "is not a size", "ganger run --help"),
+        (["--time", "soon", "true"], "is not a duration", "ganger run --help"),
+        (["--priority", "urgent", "true"], "is not a priority", "ganger run --help"),
+        (["--env", "UNSET_HERE", "true"], "UNSET_HERE is not set", "export UNSET_HERE"),
+        (["--nodse", "2", "true"], "Did you mean", "ganger run --help"),
+        (["-o", "json", "true"], "-o json goes with --dry-run", "ganger submit -o json"),
+    ],
+)
+def test_bad_usage(shell: Shell, world: World, words: list[str], what: str, next: str) -> None:
+    said = shell("run", *words)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert what in said.err
+    assert f"next: {next}" in said.err
+    assert not any(method == "POST" for method, _, _ in world.asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "next"),
+    [
+        (
+            "torchrun --nnodes 2 --nproc_per_node=4 --rdzv-backend c10d train.py --lr 3",
+            "ganger run --framework torch -j 2x4 -- python train.py --lr 3",
+        ),
+        (
+            "torchrun --standalone --nproc-per-node gpu train.py",
+            "ganger run --framework torch -j 1xM -- python train.py",
+        ),
+        ("/venv/bin/torchrun -m pkg.train", "ganger run --framework torch -j 1x1 -- python -m pkg.train"),
+        (
+            "python3.11 -m torch.distributed.run --nproc-per-node 2 train.py",
+            "ganger run --framework torch -j 1x2 -- python train.py",
+        ),
+        ("mpirun -n 4 ./solver", "ganger run --framework torch -j NxM"),
+        ("deepspeed train.py", "ganger run --framework torch -j NxM"),
+    ],
+)  # fmt: skip
+def test_other_launchers_are_known_for_what_they_are(shell: Shell, world: World, words: str, next: str) -> None:
+    for said in (shell("run", "--", *words.split()), shell("run", words)):
+        assert said.code == 2
+        assert "not yet supported" in said.err
+        assert next in said.err

@@ -1,0 +1,229 @@
+"""Following a job: what is printed where, how it ends, and what a person is told when they leave."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
+
+LATER = replace(REASON, sentence="waiting for 2 nodes with 2 GPUs: none free now", until_ms=None)
+
+
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Do `act` beside the command, and let the test see what it raised."""
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            act()
+        except (AssertionError, OSError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield
+    thread.join()
+    assert failures == []
+
+
+def test_a_job_that_succeeds(shell: Shell, world: World) -> None:
+    world.submitted = ended(job())
+    world.say("bert-7f3", line("step 1"), line("careful", stream="e"), line("step 2"))
+    said = shell("run", "train.py")
+    assert said.code == 0
+    assert said.out == "step 1\nstep 2\n"
+    first, *_, last = said.err.splitlines()
+    assert first == "Plan   bert-7f3  queue default  1 node  1 process, plain"
+    assert "careful" in said.err.splitlines()
+    assert "✓ bert-7f3 succeeded after 1m 01s" in said.err
+    assert "queued 1.0s · starting 2.0s · productive 50.0s · lost 3.0s · recovery 5.0s" in said.err
+    assert last == "  next: ganger get bert-7f3"
+    assert "\x1b" not in said.err
+    assert "\r" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "flags", "code"),
+    [
+        ("succeeded", 0, ["--exit-code"], 0),
+        ("failed", 3, [], 1),
+        ("failed", 3, ["--exit-code"], 3),
+        ("failed", 137, ["--exit-code"], 137),
+        ("failed", None, ["--exit-code"], 1),
+        ("stopped", None, [], 1),
+        ("stopped", None, ["--exit-code"], 1),
+    ],
+)
+def test_exit_codes(
+    shell: Shell, world: World, *, state: str, exit_code: int | None, flags: list[str], code: int
+) -> None:
+    world.submitted = ended(job(), state, exit_code, "attempt 1: rank 1 on n2 exited with 3")
+    said = shell("run", *flags, "train.py")
+    assert said.code == code
+    assert f"bert-7f3 {state}" in said.err
+    assert shell("wait", *flags, "bert").code == code
+
+
+def test_lines_of_many_ranks_are_told_apart_and_said_once(shell: Shell, world: World) -> None:
+    world.submitted = ended(job(spec=WIDE))
+    world.say("bert-7f3", *(line("ready", rank=r) for r in range(4)), line("oops", rank=3, stream="e"))
+    said = shell("run", "-j", "2x2", "train.py")
+    assert said.out == "r0 | ready  (x4)\n"
+    assert "r3 | oops" in said.err
+
+
+def test_a_lost_worker_is_told_in_one_line(shell: Shell, world: World) -> None:
+    world.submitted = job(spec=WIDE)
+
+    def story() -> None:
+        world.await_asked("GET", "/stream")
+        world.await_asked("GET", "/logs")
+        world.say("bert-7f3", line("step 41"))
+        lost = replace(world.submitted.row, state="requeueing")
+        world.add(replace(world.submitted, row=lost, checkpoint_step=40))
+        told = "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL"
+        world.happen("failed", "bert-7f3", told, generation=1, rank=2, node="n2")
+        world.happen("failed", "bert-7f3", "bert-7f3 (attempt 1): rank 0 on n1 was ended by SIGTERM", generation=1)
+        world.happen("started", "bert-7f3", "bert-7f3 (attempt 2) runs on n1, n2", generation=2)
+        world.happen("started", "other-1", "other-1 (attempt 9) runs on n1", generation=9)
+        world.await_asked("GET", "/jobs/bert-7f3$")
+        world.add(ended(world.jobs["bert-7f3"]))
+
+    with meanwhile(story):
+        said = shell("run", "-j", "2x2", "train.py")
+    assert "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL; restarting from step 40\n" in said.err
+    assert "SIGTERM" not in said.err
+    assert "other-1" not in said.err
+    assert said.code == 0
+
+
+def test_a_failure_before_any_checkpoint_starts_from_the_beginning(shell: Shell, world: World) -> None:
+    world.submitted = job()
+
+    def story() -> None:
+        world.await_asked("GET", "/stream")
+        world.happen("failed", "bert-7f3", "rank 0 on n1 exited with 1", generation=1)
+        world.await_asked("GET", "/jobs/bert-7f3$")
+        world.add(ended(world.jobs["bert-7f3"]))
+
+    with meanwhile(story):
+        assert "exited with 1; restarting from the beginning" in shell("run", "train.py").err
+
+
+def test_a_waiting_job_says_why_and_says_it_again_only_when_it_changes(shell: Shell, world: World) -> None:
+    waits = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
+    world.submitted = waits
+
+    def story() -> None:
+        world.await_asked("GET", "/stream")
+        world.happen("submitted", "other-1", "somebody submitted other-1")
+        world.add(replace(waits, reason=LATER))
+        world.happen("decided", None, "jobs like x wait")
+        world.await_asked("GET", "/jobs/bert-7f3$")
+        world.add(ended(world.jobs["bert-7f3"]))
+
+    with meanwhile(story):
+        said = shell("run", "train.py")
+    assert said.err.count(REASON.sentence) == 1
+    assert said.err.count(f"waiting: {LATER.sentence}\n") == 1
+
+
+def test_the_stream_is_open_from_before_the_submission(shell: Shell, world: World) -> None:
+    world.happen("server_started", None, "a server took over")
+    world.submitted = job()
+
+    def story() -> None:
+        world.await_asked("GET", "/stream")
+        world.add(ended(world.jobs["bert-7f3"]))
+
+    with meanwhile(story):
+        shell("run", "train.py")
+    asked = [target for _, target, _ in world.asked]
+    assert asked.index("/server") < asked.index("/jobs")
+    assert "/stream?after=1" in asked
+
+
+def interrupted(shell: Shell, world: World, *words: str) -> tuple[int, str]:
+    """Type a command, wait until it follows, press Ctrl-C."""
+    process = shell.start(*words)
+    world.await_asked("GET", r"/logs\?follow")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err.decode()
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(shell: Shell, world: World) -> None:
+    world.submitted = job("my job-7f3")
+    code, err = interrupted(shell, world, "run", "train.py")
+    assert code == 130
+    assert "detached: my job-7f3 runs on" in err
+    assert "ganger logs 'my job-7f3' -f" in err
+    assert "ganger stop 'my job-7f3'" in err
+    assert "ganger explain 'my job-7f3'" in err
+    assert "Traceback" not in err
+    assert not any("/stop" in target for _, target, _ in world.asked)
+
+
+def test_ctrl_c_is_quiet_in_logs(shell: Shell, world: World) -> None:
+    world.add(job())
+    code, err = interrupted(shell, world, "logs", "bert", "-f")
+    assert (code, err.strip()) == (130, "")
+
+
+def test_a_server_that_goes_away_ends_the_following_and_says_so(shell: Shell, world: World) -> None:
+    world.submitted = job()
+
+    def story() -> None:
+        world.await_asked("GET", "/logs")
+        for name in ("server.json", "server.sock"):
+            (Path(os.environ["GANGER_HOME"]) / name).unlink()
+        with world.changed:
+            world.closing = True
+            world.changed.notify_all()
+
+    with meanwhile(story):
+        said = shell("run", "train.py")
+    assert said.code == 5
+    assert "error: " in said.err
+
+
+def test_wait_has_an_end_of_its_own(shell: Shell, world: World) -> None:
+    world.add(job())
+    said = shell("wait", "bert", "--timeout", "50ms")
+    assert said.code == 124
+    assert "has not ended within 50ms" in said.err
+
+
+def test_wait_prints_the_job(shell: Shell, world: World) -> None:
+    world.add(ended(job()))
+    assert '"state": "succeeded"' in shell("wait", "bert", "-o", "json").out
+    assert "✓ bert-7f3 succeeded" in shell("wait", "bert").out
+
+
+def test_a_reader_that_leaves_is_no_error(shell: Shell, world: World) -> None:
+    world.add(job())
+    process = shell.start("logs", "bert", "-f")
+    world.await_asked("GET", r"/logs\?follow")
+    assert process.stdout is not None
+    world.say("bert-7f3", line("first"))
+    assert process.stdout.readline() == b"first\n"
+    process.stdout.close()
+    while process.poll() is None:
+        world.say("bert-7f3", *(line("more", t=T0 + i) for i in range(1000)))
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.returncode == 141
+    process.stderr.close()
