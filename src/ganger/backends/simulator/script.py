@@ -1,0 +1,124 @@
+"""How jobs behave in virtual time, written down by whoever scripts a `World`; `course` makes facts of it."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+
+from ganger.model import event as e
+from ganger.model.decision import Cause, NodeShare, Start
+
+MILESTONE_MS = 10_000
+"""Progress is told no more often than that, after the first step."""
+
+BEFORE_IT_RUNS = (Cause.START_FAILED, Cause.PORT_BUSY)
+GONE_AT_ONCE = (Cause.LAUNCHER_LOST, None)
+
+Fact = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Failed | e.Cleared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """How one generation dies, on the `node`-th of its nodes. `after_ms` counts from when all its ranks run; with
+    START_FAILED and PORT_BUSY from the start itself. Without a cause it is gone and nothing says how."""
+
+    generation: int
+    cause: Cause | None = Cause.RANK_FAILED
+    after_ms: int = 0
+    node: int = 0
+    exit_code: int | None = 1
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """How one job behaves in every generation.
+
+    begin_ms: from the decision to its first node running; apart_ms: from each node to the next, whatever they do;
+    steps: how many it makes, None for ever; checkpoint_every: steps, 0 never, and a new generation goes on from the
+    newest; save_ms: time it needs for a checkpoint when it is given notice; stop_ms: from a stop to its end, None if it
+    never obeys and only the loss of its nodes ends it.
+    """
+
+    begin_ms: int = 500
+    apart_ms: int = 10
+    step_ms: int = 1_000
+    steps: int | None = 10
+    checkpoint_every: int = 0
+    save_ms: int = 1_000
+    stop_ms: int | None = 200
+    deaths: tuple[Death, ...] = ()
+
+    def runs_after_ms(self, start: Start) -> int:
+        """From a start to all its ranks running."""
+        return self.begin_ms + (len(start.shares) - 1) * self.apart_ms
+
+    def step_after(self, ran_ms: int, first: int) -> int:
+        """The step that a generation which began at `first` has done after running for `ran_ms`."""
+        done = first + max(0, ran_ms) // self.step_ms
+        return done if self.steps is None else min(done, self.steps)
+
+
+def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
+    """What a generation that begins at step `first` does if nobody stops it: (ms since its start, facts), in order."""
+    death = next((death for death in act.deaths if death.generation == start.generation), None)
+    if death and death.cause in BEFORE_IT_RUNS:
+        yield death.after_ms, _last_words(start, death)
+        return
+    for position, share in enumerate(start.shares):
+        started = e.Started(gang=start.gang, generation=start.generation, nodes=(share.node,))
+        yield act.begin_ms + position * act.apart_ms, (started,)
+    runs_ms = act.runs_after_ms(start)
+    for after_ms, facts in _life(start, act, first):
+        if death and after_ms >= death.after_ms:
+            break
+        yield runs_ms + after_ms, facts
+    if death:
+        yield runs_ms + death.after_ms, _last_words(start, death)
+
+
+def _life(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
+    """Steps, checkpoints and a good end, by ms since all ranks run."""
+    end_ms = None if act.steps is None else max(0, act.steps - first) * act.step_ms
+    for after_ms, fact in heapq.merge(_progress(start, act, first), _checkpoints(start, act, first), key=_after_ms):
+        if end_ms is not None and after_ms >= end_ms:
+            break
+        yield after_ms, (fact,)
+    if end_ms is not None:
+        for position, share in enumerate(start.shares):
+            finished = e.Finished(gang=start.gang, generation=start.generation, nodes=(share.node,))
+            yield end_ms + position * act.apart_ms, (finished, _cleared(start, share))
+
+
+def _progress(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, Fact]]:
+    for ran_ms in count(act.step_ms, max(MILESTONE_MS, act.step_ms)):
+        step = act.step_after(ran_ms, first)
+        yield ran_ms, e.Progressed(gang=start.gang, generation=start.generation, step=step)
+
+
+def _checkpoints(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, Fact]]:
+    every = act.checkpoint_every
+    if every:
+        for step in count((first // every + 1) * every, every):
+            fact = e.Checkpointed(gang=start.gang, generation=start.generation, step=step)
+            yield (step - first) * act.step_ms, fact
+
+
+def _last_words(start: Start, death: Death) -> tuple[Fact, ...]:
+    share = start.shares[death.node % len(start.shares)]
+    gone = (_cleared(start, share),) if death.cause in GONE_AT_ONCE else ()
+    if death.cause is None:
+        return gone
+    failed = e.Failed(gang=start.gang, generation=start.generation, node=share.node, cause=death.cause)
+    if death.cause is Cause.RANK_FAILED:
+        code = death.exit_code if death.signal is None else None
+        failed = replace(failed, rank=share.ranks[0], exit_code=code, signal=death.signal)
+    return (failed, *gone)
+
+
+def _cleared(start: Start, share: NodeShare) -> e.Cleared:
+    return e.Cleared(gang=start.gang, generation=start.generation, nodes=(share.node,))
+
+
+def _after_ms(item: tuple[int, Fact]) -> int:
+    return item[0]

@@ -1,0 +1,297 @@
+"""A world in virtual time: a heap of what is going to happen, and processes that are only figures.
+
+Scripted by tests (and, later, by traces); driven by `run`, which turns the one loop at every moment at which something
+happens. Deterministic: what is due at the same time happens in the order in which it was planned. The world outlives
+its server: a new loop on the same log is opened, and hears again what it may have missed. It is also a witness: it
+raises `Impossible` when it is told to do what no real cluster could.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+from ganger.backends.simulator.script import Behaviour, Fact, course
+from ganger.engine.ports import Live, LogLine, LogQuery, Report
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Start, Stop
+from ganger.model.job import Job
+
+BEGIN_MS = 1_767_225_600_000
+"""When every world begins: 2026-01-01 00:00 UTC."""
+
+
+class Impossible(AssertionError):
+    """The world was told to do what cannot be done: use a device twice, run two generations of a gang at once."""
+
+
+class Turning(Protocol):
+    """What the world needs of the loop."""
+
+    next_wake_ms: int | None
+
+    def drain(self) -> list[tuple[e.Event, "Future[int]"]]:
+        """What has been posted since the last turn."""
+
+    def turn(self, batch: list[tuple[e.Event, "Future[int]"]]) -> None:
+        """One cycle."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One generation. left: nodes where processes of it are; said: its facts so far, which a new server hears again;
+    first: the step where it began; hangs: some of its ranks are gone, and the others do not get on any more."""
+
+    start: Start
+    job: Job
+    act: Behaviour
+    began_ms: int
+    first: int
+    course: Iterator[tuple[int, tuple[Fact, ...]]]
+    left: list[str]
+    said: list[Fact] = field(default_factory=list)
+    hangs: bool = False
+    stopping: bool = False
+
+    def step(self, now_ms: int) -> int:
+        """The step it has done."""
+        return self.act.step_after(now_ms - self.began_ms - self.act.runs_after_ms(self.start), self.first)
+
+
+class World:
+    """Nodes, and jobs that behave as scripted (by id; the others as `Behaviour()` says). A backend and its clock."""
+
+    def __init__(self, nodes: list[Node], acts: dict[str, Behaviour] | None = None) -> None:
+        """All nodes are up and nothing runs. Times given to `at`, `lose`, `restore` and `run` are ms from now on."""
+        self.asked: list[tuple[e.Event, Future[int]]] = []
+        """What people asked for, with the answers; one that is never done was lost with its server."""
+        self._nodes, self._acts = {node.name: node for node in nodes}, acts or {}
+        self._down: dict[str, None] = {}
+        self._now_ms = BEGIN_MS
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._runs: dict[str, _Run] = {}
+        self._saved: dict[str, int] = {}
+        self._report: Report = _nobody_hears
+
+    # -- scripting and driving -----------------------------------------------------------------------------------------
+
+    def at(self, at_ms: int, event: e.Event) -> None:
+        """Somebody asks for something then."""
+        self._plan(BEGIN_MS + at_ms, lambda: self.asked.append((event, self._report(event))))
+
+    def lose(self, at_ms: int, node: str) -> None:
+        """The node stops then, with everything on it."""
+        self._plan(BEGIN_MS + at_ms, lambda: self._lose(node))
+
+    def restore(self, at_ms: int, node: str) -> None:
+        """The node is back then, empty."""
+        self._plan(BEGIN_MS + at_ms, lambda: self._restore(node))
+
+    def run(self, loop: Turning | None, until_ms: int) -> None:
+        """Let time pass, turning the loop whenever something has happened or it wants to be woken. None: there is no
+        server, and nobody hears of anything."""
+        if loop is None:
+            self._report = _nobody_hears
+        elif batch := loop.drain():
+            loop.turn(batch)
+        while (moment_ms := self._next_ms(loop)) is not None and moment_ms <= BEGIN_MS + until_ms:
+            self._now_ms = max(self._now_ms, moment_ms)
+            while self._due and self._due[0][0] <= self._now_ms:
+                heapq.heappop(self._due)[2]()
+            if loop is not None:
+                loop.turn(loop.drain())
+        self._now_ms = max(self._now_ms, BEGIN_MS + until_ms)
+
+    def passed_ms(self) -> int:
+        """Time since the world began."""
+        return self._now_ms - BEGIN_MS
+
+    def processes(self) -> dict[str, list[str]]:
+        """Gangs that have processes, and on which nodes."""
+        return {gang: list(run.left) for gang, run in self._runs.items() if run.left}
+
+    # -- clock and backend ---------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Virtual Unix ms."""
+        return self._now_ms
+
+    def behind_ms(self) -> int:
+        """Nobody sets this clock."""
+        return 0
+
+    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+        """A new server: it hears what it may have missed; what was decided but not done is done now."""
+        self._report = report
+        known = {one.job.id: one.start.generation for one in live}
+        for gang, run in self._runs.items():
+            if run.left and known.get(gang) != run.start.generation:
+                raise Impossible(f"generation {run.start.generation} of {gang} runs and the log does not know")
+        for one in live:
+            run_before = self._runs.get(one.job.id)
+            if run_before is not None and run_before.start.generation == one.start.generation:
+                self._resume(run_before, one)
+            elif one.stopping is None:
+                self.start(one.start, one.job)
+            else:
+                nodes = tuple(share.node for share in one.start.shares)
+                report(e.Cleared(gang=one.job.id, generation=one.start.generation, nodes=nodes))
+        report(e.NodesListed(nodes=self._up()))
+
+    def start(self, start: Start, job: Job) -> None:
+        """Begin a generation on those of its nodes that are up."""
+        before = self._runs.get(job.id)
+        if before is not None and (before.left or before.start.generation >= start.generation):
+            raise Impossible(
+                f"generation {before.start.generation} of {job.id} is on {before.left}: no time for {start}"
+            )
+        act, first = self._acts.get(job.id, Behaviour()), self._saved.get(job.id, 0)
+        left = [share.node for share in start.shares if share.node not in self._down]
+        self._runs[job.id] = run = _Run(
+            start=start,
+            job=job,
+            act=act,
+            began_ms=self._now_ms,
+            first=first,
+            course=course(start, act, first),
+            left=left,
+            hangs=len(left) < len(start.shares),
+        )
+        self._check_nodes()
+        self._go_on(run)
+
+    def stop(self, stop: Stop, job: Job) -> None:
+        """Stop what is left of a generation; with notice, it saves its work first."""
+        run = self._runs.get(stop.gang)
+        if run is None or run.start.generation != stop.generation or run.stopping or run.act.stop_ms is None:
+            return
+        run.stopping = True
+        ends_ms = self._now_ms + run.act.stop_ms
+        if stop.notice_ms and run.act.checkpoint_every and not run.hangs and run.step(self._now_ms) > run.first:
+            ends_ms += min(stop.notice_ms, run.act.save_ms)
+            if run.act.save_ms <= stop.notice_ms:
+                saved = e.Checkpointed(gang=stop.gang, generation=stop.generation, step=run.step(self._now_ms))
+                self._plan(self._now_ms + run.act.save_ms, partial(self._say, run, saved))
+        for position, node in enumerate(run.left):
+            gone = e.Cleared(gang=stop.gang, generation=stop.generation, nodes=(node,))
+            self._plan(ends_ms + position * run.act.apart_ms, partial(self._say, run, gone))
+
+    def forget(self, gang: str) -> None:
+        """The gang has ended."""
+        run = self._runs.pop(gang, None)
+        if run is not None and run.left:
+            raise Impossible(f"{gang} has ended and is still on {run.left}")
+
+    def delete(self, gang: str) -> None:
+        """Nothing is on any disk but the newest checkpoint."""
+        self._saved.pop(gang, None)
+
+    def lines(self, query: LogQuery) -> Iterator[LogLine]:
+        """Nothing writes here."""
+        return iter(())
+
+    def follow(self, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
+        """Nothing writes here."""
+        return iter(())
+
+    def metrics(self, job: str) -> Iterator[dict[str, Any]]:
+        """Nothing reports figures here."""
+        return iter(())
+
+    def progress(self, job: str) -> dict[str, Any] | None:
+        """The step that was reached."""
+        run = self._runs.get(job)
+        return {"step": run.step(self._now_ms), "metrics": {}, "t": self._now_ms, "phase": ""} if run else None
+
+    def close(self) -> None:
+        """The server goes; the world does not."""
+        self._report = _nobody_hears
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def _go_on(self, run: _Run) -> None:
+        """Wait for the next fact of a generation's course."""
+        coming = next(run.course, None)
+        if coming is not None:
+            self._plan(run.began_ms + coming[0], partial(self._happen, run, coming[1]))
+
+    def _happen(self, run: _Run, facts: tuple[Fact, ...]) -> None:
+        if run.left and not run.hangs:
+            for fact in facts:
+                self._say(run, fact)
+            self._go_on(run)
+
+    def _say(self, run: _Run, fact: Fact) -> None:
+        """A fact, unless nothing of the generation is there any more."""
+        where = fact.nodes if isinstance(fact, e.Started | e.Finished | e.Cleared) else run.left
+        if not run.left or where[0] not in run.left:
+            return
+        if isinstance(fact, e.Cleared):
+            run.left.remove(fact.nodes[0])
+        elif isinstance(fact, e.Checkpointed):
+            self._saved[run.job.id] = max(fact.step, self._saved.get(run.job.id, 0))
+        run.hangs = run.hangs or isinstance(fact, e.Failed)
+        run.said.append(fact)
+        self._report(fact)
+
+    def _lose(self, node: str) -> None:
+        self._down[node] = None
+        for run in self._runs.values():
+            if node in run.left:
+                run.left.remove(node)
+                run.hangs = True
+        self._report(e.NodeLost(node=node, detail="it was made to fail"))
+
+    def _restore(self, node: str) -> None:
+        """Who was told of the loss hears of the return; a server that never knew the node hears of all."""
+        del self._down[node]
+        self._report(e.NodeReturned(node=node))
+        self._report(e.NodesListed(nodes=self._up()))
+
+    def _resume(self, run: _Run, live: Live) -> None:
+        """Say again what was said, and what nobody was there to say."""
+        for fact in run.said:
+            self._report(fact)
+        gone = [share.node for share in run.start.shares if share.node not in (*run.left, *self._down)]
+        if gone:
+            self._report(e.Cleared(gang=run.job.id, generation=run.start.generation, nodes=tuple(gone)))
+        if live.stopping is not None:
+            self.stop(live.stopping, live.job)
+
+    def _check_nodes(self) -> None:
+        """No device has two users, and no node more work than it has CPUs and memory, by what really runs."""
+        for name, node in self._nodes.items():
+            here = [run for run in self._runs.values() if name in run.left]
+            devices = [
+                device for run in here for share in run.start.shares if share.node == name for device in share.devices
+            ]
+            shapes = [run.job.spec.shape for run in here]
+            if len({*devices}) < len(devices) or not {*devices} <= {*range(node.gpus)}:
+                raise Impossible(f"devices of {name} are used twice, or are not there: {devices}")
+            if sum(shape.cpu_milli for shape in shapes) > node.cpu_milli:
+                raise Impossible(f"{name} has too few CPUs for {shapes}")
+            if sum(shape.memory_bytes for shape in shapes) > node.memory_bytes:
+                raise Impossible(f"{name} has too little memory for {shapes}")
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _up(self) -> tuple[Node, ...]:
+        return tuple(node for name, node in self._nodes.items() if name not in self._down)
+
+    def _plan(self, at_ms: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (at_ms, next(self._order), action))
+
+    def _next_ms(self, loop: Turning | None) -> int | None:
+        moments = [self._due[0][0]] if self._due else []
+        if loop is not None and loop.next_wake_ms is not None:
+            moments.append(loop.next_wake_ms)
+        return min(moments, default=None)
+
+
+def _nobody_hears(event: e.Event) -> "Future[int]":  # noqa: ARG001 - there is no server: nobody will ever answer
+    return Future()
