@@ -65,9 +65,10 @@ def _check_program(program: str, directory: Path, search: str) -> None:
         if not os.access(path, os.X_OK):
             raise Refused("no_program", f"{path} is not executable", f"type: chmod +x {path}")
         return
-    if shutil.which(program, path=search):
+    # As the job will see them: an entry that is relative, or empty, is so to the directory the job runs in.
+    directories = [str(directory / entry) for entry in search.split(os.pathsep)]
+    if shutil.which(program, path=os.pathsep.join(directories)):
         return
-    directories = search.split(os.pathsep)
     shown = ", ".join(directories[:_SHOWN_DIRECTORIES])
     more = f" and {len(directories) - _SHOWN_DIRECTORIES} more" if len(directories) > _SHOWN_DIRECTORIES else ""
     beside = (directory / program).is_file()

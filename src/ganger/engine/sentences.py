@@ -119,7 +119,8 @@ def _decision(decision: Decision) -> str:
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
         case _:
-            return f"jobs like {decision.gang_class} wait: {answer(decision.reason)}"
+            queue, user, *_ = decision.gang_class.split("/")
+            return f"jobs of {user} in queue {queue} wait: {answer(decision.reason)}"
 
 
 def _signal(number: int) -> str:

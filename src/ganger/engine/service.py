@@ -130,7 +130,9 @@ class Service:
         """The id of a job, by id, or of the newest of that name. Refused (no_such_job, 404)."""
         found = self._log.find(text)
         if found is None:
-            raise Refused("no_such_job", f"there is no job {text}", nearest(text, self._log.like(text)) or _LIST, 404)
+            recent = self._log.like(text)
+            names = [name.rpartition("-")[0] for name in recent]
+            raise Refused("no_such_job", f"there is no job {text}", nearest(text, [*recent, *names]) or _LIST, 404)
         return found
 
     def job(self, text: str) -> JobView:

@@ -1,0 +1,183 @@
+"""What one may ask about jobs: listings, one job, why it waits, what it wrote, and making it end."""
+
+from dataclasses import asdict
+from itertools import chain, pairwise
+from typing import Any
+
+import pytest
+
+from ganger.engine.ports import LogQuery
+from ganger.engine.refusal import Refused
+from tests.service.world import Embedded, python, wait_until
+
+
+def listed(world: Embedded, **query: Any) -> list[str]:
+    asked = {"state": None, "everything": False, "limit": 50, "cursor": None} | query
+    return [row["id"] for row in world.service.jobs(**asked).items]
+
+
+def pages(world: Embedded, **query: Any) -> list[list[str]]:
+    """Every page, following the cursors."""
+    found, cursor = [], None
+    while True:
+        page = world.service.jobs(cursor=cursor, **({"state": None, "everything": False} | query))
+        found.append([row["id"] for row in page.items])
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+def waiting_world(world: Embedded) -> Embedded:
+    for node in world.service.nodes():
+        world.service.cordon(node.name, cordoned=True)
+    return world
+
+
+def test_pages_are_newest_first_without_gap_or_repeat(world: Embedded) -> None:
+    made = [waiting_world(world).submit() for _ in range(25)]
+    for query in ({"everything": True}, {"state": "pending"}, {}):
+        assert list(chain(*pages(world, limit=10, **query))) == made[::-1]
+        assert [len(page) for page in pages(world, limit=10, **query)] == [10, 10, 5]
+    assert pages(world, limit=25, everything=True) == [made[::-1]]
+    assert listed(world, state="running") == []
+
+
+def test_a_live_job_is_never_hidden_behind_ended_ones(world: Embedded) -> None:
+    lives = world.submit()
+    ended = [world.submit(["true"]) for _ in range(4)]
+    for name in ended:
+        world.ended(name)
+    assert listed(world, limit=3) == [ended[3], ended[2], lives]
+    assert listed(world, everything=True, limit=3) == [ended[3], ended[2], ended[1]]
+    assert listed(world, state="succeeded") == ended[::-1]
+
+
+def test_bad_questions_about_listings_are_refused(world: Embedded) -> None:
+    for query in ({"state": "sleeping"}, {"cursor": "x"}):
+        with pytest.raises(Refused) as refused:
+            listed(world, **query)
+        assert refused.value.code == "invalid_request"
+
+
+def test_a_job_is_found_by_id_and_by_name_the_newest(world: Embedded) -> None:
+    first, second = (world.submit(name="train") for _ in range(2))
+    assert world.service.find(first) == first
+    assert world.service.find("train") == second
+    with pytest.raises(Refused) as refused:
+        world.service.find("trian")
+    assert (refused.value.status, refused.value.code) == (404, "no_such_job")
+    assert "train" in refused.value.next
+
+
+def test_a_waiting_job_says_the_same_everywhere_and_a_dry_run_said_it_before(world: Embedded) -> None:
+    world.submit(name="holder", nodes=2, resources={"gpu": "h100:4"})
+    wanted = {"name": "second", "resources": {"gpu": "h100:1"}}
+    before = world.service.seq()
+    told = world.service.dry_run(world.asked(**wanted))
+    assert (world.service.seq(), told.starts_now) == (before, False)
+    name = world.submit(**wanted)
+    wait_until(lambda: world.service.job(name).reason, "a round has seen it")
+    job, explained = world.service.job(name), world.service.explain(name)
+    row = world.service.jobs(state="pending", everything=False, limit=1, cursor=None).items[0]
+    assert told.reason is not None
+    assert job.reason is not None
+    assert told.reason.sentence == job.reason.sentence == job.row.sentence == explained.sentence == row["sentence"]
+    assert "holder-" in job.row.sentence
+    assert (explained.position, explained.waiting, explained.state) == (1, 1, "pending")
+
+
+def test_a_dry_run_is_what_the_next_round_does(world: Embedded) -> None:
+    for shape in ({"nodes": 2, "resources": {"gpu": "h100:4"}}, {"nodes": 3}, {"resources": {"gpu": "a100:2"}}):
+        asked = world.asked(framework="torch", env={"SEED": "1"}, **shape)
+        told = world.service.dry_run(asked)
+        assert told.starts_now
+        assert told.environment["WORLD_SIZE"] == str(len(told.nodes) * told.spec.processes_per_node)
+        assert {"SEED", "PATH"}.isdisjoint(told.environment)
+        name = world.service.submit(asked).row.id
+        assert world.until(name, "running").row.nodes == told.nodes
+        world.service.stop(name)
+        world.ended(name)
+
+
+def test_a_job_that_does_not_wait_says_so(world: Embedded) -> None:
+    name = world.submit()
+    world.until(name, "running")
+    assert "running" in world.service.explain(name).sentence
+    world.service.stop(name)
+    world.ended(name)
+    explained = world.service.explain(name)
+    assert (explained.state, explained.reason) == ("stopped", None)
+    assert "been stopped" in explained.sentence
+
+
+def test_stopping_a_waiting_and_a_running_job(world: Embedded) -> None:
+    running = world.submit()
+    world.until(running, "running")
+    waiting = waiting_world(world).submit()
+    for name in (waiting, running):
+        world.service.stop(name)
+        job = world.ended(name)
+        assert (job.row.state, job.row.exit_code) == ("stopped", None)
+        with pytest.raises(Refused) as refused:
+            world.service.stop(name)
+        assert (refused.value.code, refused.value.status) == ("already_ended", 409)
+    assert [attempt.outcome for attempt in world.service.job(running).attempts] == ["stopped"]
+    assert world.service.job(waiting).attempts == ()
+
+
+def test_only_an_ended_job_can_be_deleted_and_then_it_is_gone(world: Embedded) -> None:
+    name = world.submit()
+    world.until(name, "running")
+    with pytest.raises(Refused) as refused:
+        world.service.delete(name)
+    assert (refused.value.code, refused.value.status) == ("still_live", 409)
+    assert refused.value.next == f"ganger stop {name}"
+    world.service.stop(name)
+    world.ended(name)
+    world.service.delete(name)
+    assert name not in listed(world, everything=True)
+    wait_until(lambda: not (world.home.jobs / name).exists(), "its files are gone")
+    for call in (world.service.job, world.service.stop, world.service.delete):
+        with pytest.raises(Refused) as refused:
+            call(name)
+        assert refused.value.status == 404
+
+
+def test_logs_end_with_the_job_and_hold_every_line(world: Embedded) -> None:
+    says = "import sys\nfor n in range(200): print(n, flush=True)\nprint('over', file=sys.stderr)"
+    name = world.submit(python(says))
+    followed = [line for line in world.service.follow(LogQuery(job=name)) if line]
+    assert [line.text for line in followed if line.stream == "o"] == [str(n) for n in range(200)]
+    assert [line.text for line in followed if line.stream == "e"] == ["over"]
+    assert all(earlier.at_ms <= later.at_ms for earlier, later in pairwise(followed))
+    assert list(world.service.lines(LogQuery(job=name, tail=2))) == followed[-2:]
+
+
+def test_the_log_tells_the_story_of_one_job_and_of_all(world: Embedded) -> None:
+    names = [world.submit(["true"]) for _ in range(2)]
+    for name in names:
+        world.ended(name)
+    rows = world.service.events(after=0, gang=None, limit=1_000)
+    assert [row.seq for row in rows] == list(range(1, world.service.seq() + 1))
+    assert world.service.events(after=3, gang=None, limit=2) == rows[3:5]
+    story = world.service.job_events(names[0])
+    assert [row.kind for row in story] == ["submitted", "decided", "started", "finished", "cleared"]
+    assert {row.job for row in story} == {names[0]}
+    assert story == [row for row in rows if row.job == names[0]]
+    assert all(names[0] in row.sentence for row in story)
+
+
+def test_views_hold_what_json_can_hold(world: Embedded) -> None:
+    name = world.submit(["true"])
+    world.ended(name)
+    for view in (world.service.job(name), world.service.explain(name), world.service.server()):
+        assert plain(asdict(view))
+
+
+def plain(value: Any) -> bool:
+    """Whether a value is made of what JSON has."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(plain, value))
+    return value is None or isinstance(value, str | int | float | bool)

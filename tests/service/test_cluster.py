@@ -1,0 +1,99 @@
+"""Queues and nodes: what is shown of them, what may be changed, what is refused."""
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.model.queue import Amount, Queue, UserLimits
+from tests.service.world import Embedded
+
+REFUSED_QUEUES = {
+    "no such parent": (Queue(name="a", parent="nowhere"), "nowhere"),
+    "its own parent": (Queue(name="a", parent="a"), "a"),
+    "below a queue that is below it": (Queue(name="top", parent="low"), "above itself"),
+    "a bad name": (Queue(name="A b"), "name"),
+    "an empty name": (Queue(name=""), "name"),
+    "less than nothing": (Queue(name="a", nominal=Amount(gpus=-1)), "nominal.gpus"),
+    "a limit below nothing": (Queue(name="a", user_limits=UserLimits(time_ms=-5)), "user_limits.time_ms"),
+}
+
+
+def test_the_queues_that_are_always_there(world: Embedded) -> None:
+    assert [(row.name, row.parent) for row in world.service.queues()] == [("root", None), ("default", "root")]
+    for name in ("root", "default"):
+        with pytest.raises(Refused) as refused:
+            world.service.delete_queue(name)
+        assert (refused.value.code, refused.value.status) == ("queue_in_use", 409)
+
+
+@pytest.mark.parametrize(("queue", "word"), REFUSED_QUEUES.values(), ids=REFUSED_QUEUES)
+def test_a_wrong_queue_is_refused(world: Embedded, queue: Queue, word: str) -> None:
+    world.service.set_queue(Queue(name="top"))
+    world.service.set_queue(Queue(name="low", parent="top"))
+    before = world.service.queues()
+    with pytest.raises(Refused) as refused:
+        world.service.set_queue(queue)
+    assert word in refused.value.detail
+    assert refused.value.next
+    assert world.service.queues() == before
+
+
+def test_a_queue_shows_what_it_may_use_and_what_it_uses(world: Embedded) -> None:
+    row = world.service.set_queue(Queue(name="nlp", nominal=Amount(gpus=6), borrowing=Amount(gpus=0)))
+    assert (row.used["gpus"], row.available["gpus"], row.available["cpu_milli"]) == (0, 6, None)
+    name = world.submit(queue="nlp", resources={"gpu": 4})
+    world.until(name, "running")
+    world.submit(queue="nlp", resources={"gpu": 4})
+    row = world.service.queue("nlp")
+    assert (row.used["gpus"], row.available["gpus"], row.running, row.pending) == (4, 2, 1, 1)
+    replaced = world.service.set_queue(Queue(name="nlp", nominal=Amount(gpus=8)))
+    assert (replaced.nominal["gpus"], replaced.borrowing["gpus"]) == (8, None)
+
+
+def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:
+    world.service.set_queue(Queue(name="top"))
+    world.service.set_queue(Queue(name="low", parent="top"))
+    name = world.submit(queue="low")
+    for queue in ("top", "low"):
+        with pytest.raises(Refused) as refused:
+            world.service.delete_queue(queue)
+        assert refused.value.status == 409
+    world.service.stop(name)
+    world.ended(name)
+    world.service.delete_queue("low")
+    world.service.delete_queue("top")
+    with pytest.raises(Refused) as refused:
+        world.service.queue("low")
+    assert refused.value.status == 404
+
+
+def test_nodes_show_what_is_free_and_who_has_the_rest(world: Embedded) -> None:
+    name = world.submit(nodes=2, resources={"gpu": "h100:3", "cpu": 2, "memory": "512Mi"})
+    world.until(name, "running")
+    n1, n2, n3 = world.service.nodes()
+    for row in (n1, n2):
+        assert (row.gpus_free, row.cpu_free_milli, row.memory_free_bytes, row.gangs) == (1, 6_000, 512 << 20, (name,))
+    assert (n3.gpus_free, n3.gangs, n3.rack, n3.gpu_type) == (2, (), "r2", "a100")
+
+
+def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(world: Embedded) -> None:
+    runs = world.submit(resources={"gpu": "a100:1"})
+    world.until(runs, "running")
+    before = world.service.seq()
+    for _ in range(2):
+        assert world.service.cordon("n3", cordoned=True, why="a fan").state == "cordoned"
+    assert [row.kind for row in world.service.events(after=before, gang=None, limit=9)] == ["node_cordoned"]
+    waits = world.submit(resources={"gpu": "a100:1"})
+    assert world.service.job(runs).row.state == "running"
+    assert world.service.job(waits).row.state == "pending"
+    world.service.cordon("n3", cordoned=False)
+    world.until(waits, "running")
+    with pytest.raises(Refused) as refused:
+        world.service.cordon("n33", cordoned=True)
+    assert refused.value.status == 404
+
+
+def test_the_server_tells_how_it_is(world: Embedded) -> None:
+    world.until(world.submit(), "running")
+    server = world.service.server()
+    assert (server.health, server.policy, server.nodes, server.running, server.pending) == ("ok", "priority", 3, 1, 0)
+    assert server.seq == world.service.seq()

@@ -1,0 +1,81 @@
+"""Every kind of event has a sentence of its own, and names the job that it is about."""
+
+from typing import get_args
+
+import pytest
+
+from ganger.engine.sentences import CAUSES, ending, job_of, sentence
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
+from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.queue import Queue
+from ganger.model.reason import Reason, Why
+
+JOB = Job(id="a-1", user="ada", spec=JobSpec(run="x", nodes=2), origin=Origin(directory="/"))
+START = Start(gang="a-1", generation=2, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
+STOP = Stop(gang="b-2", generation=1, cause=Cause.PREEMPTED, notice_ms=30_000)
+WAIT = Wait(gang_class="q/ada/0/2x0/-", reason=Reason(why=Why.NO_CAPACITY, resource="nodes", need=2, have=1))
+GENERATION = {"gang": "a-1", "generation": 2}
+
+
+def decided(*decisions: Start | Stop | Wait) -> e.Decided:
+    return e.Decided(plan=Plan(as_of=1, decisions=decisions), policy="p", version="1")
+
+
+TABLE: list[tuple[e.Event, str | None, str]] = [
+    (e.ServerStarted(version="1.2"), None, "a server took over (ganger 1.2)"),
+    (e.NodesListed(nodes=(Node(name="n1", gpus=1),)), None, "there is 1 node with 1 GPU: n1"),
+    (
+        e.NodesListed(nodes=tuple(Node(name=f"n{n}", gpus=8) for n in range(6))),
+        None,
+        "there are 6 nodes with 48 GPUs: n0, n1, n2, n3 and 2 more",
+    ),
+    (e.NodeLost(node="n1", detail="no answer"), None, "node n1 was lost: no answer"),
+    (e.NodeReturned(node="n1"), None, "node n1 came back"),
+    (e.NodeCordoned(node="n1", by="ada", why="a fan"), None, "ada took node n1 out of service: a fan"),
+    (e.NodeUncordoned(node="n1"), None, "somebody put node n1 back into service"),
+    (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
+    (e.QueueDeleted(queue="nlp", by="ada"), None, "ada deleted queue nlp"),
+    (e.Submitted(job=JOB), "a-1", f"ada submitted a-1 to queue default: {JOB.spec.shape}"),
+    (e.StopRequested(gang="a-1", by="ada"), "a-1", "ada asked a-1 to end"),
+    (e.Deleted(gang="a-1", by="ada"), "a-1", "ada deleted a-1"),
+    (decided(START), "a-1", "a-1 starts (attempt 2) on n1, n2"),
+    (decided(STOP), "b-2", "b-2 is stopped, with 30.0s to save its work: it gives way to another job"),
+    (decided(WAIT), None, "jobs of ada in queue q wait: waiting for 2 nodes: 1 node free now"),
+    (e.Started(nodes=("n1", "n2"), **GENERATION), "a-1", "a-1 (attempt 2) runs on n1, n2"),
+    (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has done step 7"),
+    (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),
+    (e.Finished(nodes=("n1",), **GENERATION), "a-1", "a-1 (attempt 2) finished on n1"),
+    (
+        e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=3, signal=9, **GENERATION),
+        "a-1",
+        "a-1 (attempt 2): rank 3 on n1 was ended by SIGKILL",
+    ),
+    (e.Cleared(nodes=("n1",), **GENERATION), "a-1", "nothing of a-1 (attempt 2) is left on n1"),
+]
+
+
+@pytest.mark.parametrize(("event", "job", "says"), TABLE, ids=[event.kind for event, _, _ in TABLE])
+def test_an_event_in_words(event: e.Event, job: str | None, says: str) -> None:
+    assert (sentence(event), job_of(event)) == (says, job)
+
+
+def test_the_table_has_every_kind() -> None:
+    assert {type(event) for event, _, _ in TABLE} == set(get_args(e.Event))
+    assert set(CAUSES) == set(Cause)
+
+
+def test_a_round_about_several_jobs_is_about_none() -> None:
+    both = decided(START, STOP, WAIT)
+    assert job_of(both) is None
+    assert sentence(both).count(";") >= 2
+
+
+def test_how_something_failed() -> None:
+    failed = e.Failed(node="n1", cause=Cause.NODE_LOST, **GENERATION)
+    assert ending(failed) == "n1 failed: a node was lost"
+    exited = e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=2, **GENERATION)
+    assert ending(exited) == "rank 0 on n1 exited with code 2"
+    told = e.Failed(node="n1", cause=Cause.START_FAILED, detail="setup failed", **GENERATION)
+    assert ending(told) == "setup failed"

@@ -1,0 +1,205 @@
+"""Submissions: what is accepted, what is refused before it waits, and what is kept of it."""
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.service import Submission
+from ganger.model.queue import Amount, Queue, UserLimits
+from tests.service.world import Embedded, python
+
+HOUR_MS = 3_600_000
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
+    # name: run, fields, code, a word of the detail
+    "unknown queue": (None, {"queue": "defualt"}, "no_such_queue", "defualt"),
+    "more GPUs than any node has": (None, {"resources": {"gpu": 8}}, "node_too_small", "4 GPUs"),
+    "more GPUs than any node of the type": (None, {"resources": {"gpu": "A100:3"}}, "node_too_small", "2 GPUs"),
+    "a type that is not there": (None, {"resources": {"gpu": "B200:1"}}, "no_such_gpu_type", "a100, h100"),
+    "more CPUs than any node has": (None, {"resources": {"cpu": 64}}, "node_too_small", "16 CPUs"),
+    "more memory than any node has": (None, {"resources": {"memory": "1Ti"}}, "node_too_small", "2Gi"),
+    "not all on one node": (None, {"resources": {"gpu": 4, "cpu": 12}}, "node_too_small", "together"),
+    "more nodes than there are": (None, {"nodes": 4}, "too_few_nodes", "there are 3"),
+    "more nodes than there are of a type": (
+        None,
+        {"nodes": 2, "resources": {"gpu": "a100:1"}},
+        "too_few_nodes",
+        "there is 1",
+    ),
+    "a queue with a quota of 0": (None, {"queue": "none", "resources": {"gpu": 1}}, "quota_too_small", "0 GPUs"),
+    "more than the quota": (None, {"queue": "few", "resources": {"gpu": 4}}, "quota_too_small", "2 GPUs"),
+    "more than one user may hold": (None, {"queue": "mine", "resources": {"gpu": 4}}, "over_user_limit", "2 GPUs"),
+    "longer than one job may run": (None, {"queue": "short", "limits": {"time": "3h"}}, "over_user_limit", "2h"),
+    "no time limit under node-hours": (None, {"queue": "hours"}, "no_time_limit", "4 node-hours"),
+    "more than the node-hours": (
+        None,
+        {"queue": "hours", "nodes": 3, "limits": {"time": "2h"}},
+        "over_user_limit",
+        "asks for 6",
+    ),
+    "a program that is not on PATH": (["trian"], {}, "no_program", "/usr/bin"),
+    "a program that is not there": (["./trian"], {}, "no_program", "does not exist"),
+    "a program that cannot run": (["./notes.txt"], {}, "no_program", "not executable"),
+    "a program beside": (["train.sh"], {}, "no_program", "PATH"),
+    "a script that is not there": (["python3", "-u", "trian.py"], {}, "no_script", "trian.py"),
+    "a script in a directory that is not there": (["python3", "src/train.py"], {}, "no_script", "src/train.py"),
+    "a shell script that is not there": (["bash", "-e", "trian.sh"], {}, "no_script", "trian.sh"),
+    "code that is not there": (None, {"code": "src"}, "no_directory", "src"),
+    "a directory that is not there": (None, {"directory": "/nonexistent/here"}, "no_directory", "/nonexistent/here"),
+    "a directory that is a file": (None, {"directory": "/etc/hostname"}, "no_directory", "not a directory"),
+    "a relative directory": (None, {"directory": "here"}, "bad_directory", "absolute"),
+    "a key that is none": (None, {"nodse": 2}, "bad_spec", "nodes"),
+}
+
+
+@pytest.fixture
+def limited(world: Embedded) -> Embedded:
+    """Queues with every kind of limit, and files to run."""
+    for queue in (
+        Queue(name="none", nominal=Amount(gpus=0), borrowing=Amount(gpus=0)),
+        Queue(name="few", nominal=Amount(gpus=2), borrowing=Amount(gpus=0)),
+        Queue(name="mine", user_limits=UserLimits(gpus=2)),
+        Queue(name="short", user_limits=UserLimits(time_ms=2 * HOUR_MS)),
+        Queue(name="hours", user_limits=UserLimits(node_ms=4 * HOUR_MS)),
+    ):
+        world.service.set_queue(queue)
+    (world.work / "train.py").write_text("print('trained')\n")
+    (world.work / "train.sh").write_text("#!/bin/sh\n")
+    (world.work / "train.sh").chmod(0o755)
+    (world.work / "notes.txt").write_text("")
+    return world
+
+
+def test_the_impossible_is_refused_with_the_next_step_and_nothing_is_kept(limited: Embedded) -> None:
+    service, wrong = limited.service, []
+    before = service.seq()
+    for name, (run, fields, code, word) in REFUSED.items():
+        for call in (service.submit, service.dry_run):
+            try:
+                call(limited.asked(run, **fields))
+                wrong.append(f"{name}: accepted")
+            except Refused as refused:
+                if refused.code != code or word not in refused.detail or not refused.next or refused.status != 422:
+                    wrong.append(f"{name}: {refused.code} {refused.status}: {refused.detail} (next: {refused.next})")
+    assert wrong == []
+    assert service.seq() == before
+    assert list(limited.home.jobs.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "fields"),
+    [
+        (["python3", "train.py", "--lr", "0.1"], {}),
+        (["python3", "-W", "error", "train.py"], {}),
+        (["python3", "-m", "nothing"], {}),
+        (["python3", "-uc", "nothing"], {}),
+        (["bash", "-c", "nothing"], {}),
+        (["./train.sh"], {}),
+        ("trian && python nothing.py", {}),
+        (["python3", "made.py"], {"setup": "touch made.py"}),
+        (["made"], {"setup": "pip install made"}),
+        (["train.sh"], {"env": {"PATH": ".:/bin"}}),
+    ],
+)
+def test_what_may_be_there_is_not_refused(limited: Embedded, run: Any, fields: dict[str, Any]) -> None:
+    assert limited.service.dry_run(limited.asked(run, **fields)).starts_now
+
+
+def test_a_near_name_is_suggested(limited: Embedded) -> None:
+    for run, suggestion in ((["python3", "trian.py"], "train.py"), (["train.sh"], "./train.sh")):
+        with pytest.raises(Refused) as refused:
+            limited.service.submit(limited.asked(run))
+        assert suggestion in refused.value.next
+
+
+def test_a_queue_gives_its_time_limit_to_a_job_that_names_none(limited: Embedded) -> None:
+    name = limited.submit(queue="short")
+    assert limited.service.job(name).spec.limits.time_ms == 2 * HOUR_MS
+
+
+def test_a_spec_comes_as_a_mapping_or_as_text_with_flags_over_it(world: Embedded) -> None:
+    text = Submission(
+        directory=str(world.work),
+        environment={"PATH": "/bin"},
+        spec_text="name: a\nnodes: 2\nrun: sleep 1\n",
+        overrides={"nodes": 1},
+    )
+    assert world.service.dry_run(text).spec.nodes == 1
+    for wrong in (Submission(directory="/tmp"), Submission(directory="/tmp", spec={}, spec_text="")):
+        with pytest.raises(Refused, match="either spec or spec_text"):
+            world.service.submit(wrong)
+
+
+def test_a_job_runs_and_its_story_adds_up(world: Embedded) -> None:
+    (world.work / "train.py").write_text("print('trained')\n")
+    name = world.submit(["python3", "train.py"], name="train", nodes=2)
+    assert name.startswith("train-")
+    job = world.ended(name)
+    assert (job.row.state, job.row.exit_code, job.row.generation) == ("succeeded", 0, 1)
+    assert [(attempt.outcome, attempt.nodes) for attempt in job.attempts] == [("finished", ("n1", "n2"))]
+    attempt, ledger = job.attempts[0], job.ledger
+    assert job.row.submitted_ms <= (attempt.started_ms or 0) <= (attempt.ended_ms or 0) == job.row.ended_ms
+    parts = (ledger.queued_ms, ledger.starting_ms, ledger.productive_ms, ledger.lost_ms, ledger.recovery_ms)
+    assert sum(parts) == ledger.total_ms == (job.row.ended_ms or 0) - job.row.submitted_ms
+
+
+def test_every_attempt_is_told(world: Embedded) -> None:
+    once = "import os, sys; sys.exit(os.environ['GANGER_ATTEMPT'] == '1' and 7)"
+    job = world.ended(world.submit(python(once), retry={"max": 1, "backoff": "10ms"}))
+    assert [attempt.outcome for attempt in job.attempts] == ["failed", "finished"]
+    assert "exited with code 7" in job.attempts[0].sentence
+    assert job.row.state == "succeeded"
+
+
+def test_a_repeated_request_makes_one_job(world: Embedded) -> None:
+    asked = world.asked(request_id="r1")
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: world.service.submit(asked).row.id, range(16)))
+    assert len(set(made)) == 1
+    assert len(world.service.jobs(state=None, everything=True, limit=10, cursor=None).items) == 1
+
+
+def test_code_is_copied_and_the_copy_runs(world: Embedded) -> None:
+    source = world.work / "src"
+    source.mkdir()
+    (source / "train.py").write_text("open('made', 'w').write('here')\n")
+    world.service.cordon("n1", cordoned=True)
+    world.service.cordon("n2", cordoned=True)
+    name = world.submit(["python3", "train.py"], code="src", resources={"gpu": "h100:1"})
+    (source / "train.py").write_text("raise SystemExit(1)\n")
+    world.service.cordon("n1", cordoned=False)
+    assert world.ended(name).row.state == "succeeded"
+    assert (world.home.jobs / name / "code" / "made").read_text() == "here"
+    assert not (source / "made").exists()
+
+
+def test_the_commit_and_what_differs_from_it_are_kept(world: Embedded) -> None:
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(world.work), *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("config", "user.email", "a@b")
+    git("config", "user.name", "a")
+    (world.work / "train.py").write_text("one\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    clean = world.service.job(world.submit())
+    assert (clean.git_commit, clean.git_dirty) == (git("rev-parse", "HEAD"), False)
+    (world.work / "train.py").write_text("two\n")
+    changed = world.service.job(world.submit())
+    assert changed.git_dirty
+    assert "+two" in (world.home.jobs / changed.row.id / "git.diff").read_text()
+
+
+def test_no_room_for_the_code_leaves_nothing(world: Embedded) -> None:
+    (world.work / "src").mkdir()
+    world.home.code.write_text("in the way")
+    before = world.service.seq()
+    with pytest.raises(Refused):
+        world.service.submit(world.asked(code="src"))
+    assert world.service.seq() == before
+    assert list(world.home.jobs.iterdir()) == []

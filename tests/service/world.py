@@ -1,0 +1,114 @@
+"""A server without its faces: real log, real loop on its own thread, real processes on virtual nodes."""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ganger import __version__
+from ganger.backends.local.backend import LocalBackend
+from ganger.backends.local.layout import Layout
+from ganger.engine.clock import WallClock
+from ganger.engine.launch import launch_plans
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.registry import policies
+from ganger.engine.service import Service, Submission
+from ganger.launcher.archive import build
+from ganger.model.cluster import Node
+from ganger.model.job import ENDED
+from ganger.model.units import GIB_BYTES
+from ganger.model.view import JobView
+from ganger.settings import Home
+
+DEADLINE_S = 60.0
+SLEEPS = ["sleep", "300"]
+NODES = (
+    *(Node(name=f"n{n}", rack="r1", gpus=4, gpu_type="h100", cpu_milli=8_000, memory_bytes=GIB_BYTES) for n in (1, 2)),
+    Node(name="n3", rack="r2", gpus=2, gpu_type="a100", cpu_milli=16_000, memory_bytes=2 * GIB_BYTES),
+)
+
+
+class Embedded:
+    """The parts of one server in this process. `service` is what the tests talk to."""
+
+    def __init__(self, directory: Path, launcher: Path, nodes: tuple[Node, ...] = NODES) -> None:
+        self.home = Home(directory)
+        self.events = asyncio.new_event_loop()
+        self.on_events = threading.Thread(target=self.events.run_forever)
+        self.on_events.start()
+        layout = Layout(home=directory, socket=self.home.socket("launcher"), launcher=launcher)
+        self.log = EventLog(self.home.database)
+        self.backend = LocalBackend(layout, nodes, launch_plans, self.events)
+        self.loop = Loop(self.log, self.backend, policies()["priority"], WallClock(), __version__)
+        self.loop.open()
+        self.core = threading.Thread(target=self.loop.run)
+        self.core.start()
+        self.service = Service(self.loop, self.log, self.backend, self.home)
+        wait_until(lambda: self.loop.view().ready, "the nodes are listed")
+        self.work = directory / "work"
+        self.work.mkdir()
+
+    def asked(self, run: Any = None, **fields: Any) -> Submission:
+        """A submission; `request_id`, `environment` and `directory` may be among the fields of the spec."""
+        about = {name: fields.pop(name) for name in ("request_id", "environment", "directory") if name in fields}
+        given = {"directory": str(self.work), "environment": {"PATH": "/usr/bin:/bin"}} | about
+        return Submission(spec={"run": run if run is not None else SLEEPS} | fields, **given)
+
+    def submit(self, run: Any = None, **fields: Any) -> str:
+        """The id of a new job."""
+        return self.service.submit(self.asked(run, **fields)).row.id
+
+    def until(self, name: str, *states: str) -> JobView:
+        """The job as soon as it is in one of the states."""
+        seq = 0
+        deadline = time.monotonic() + DEADLINE_S
+        while (job := self.service.job(name)).row.state not in states:
+            assert time.monotonic() < deadline, f"{name} is {job.row.state}, never {states}"
+            seq = self.service.wait(seq, 1)
+        return job
+
+    def ended(self, name: str) -> JobView:
+        """The job once it has ended."""
+        return self.until(name, *ENDED)
+
+    def close(self) -> None:
+        """Stop what runs, then every part."""
+        for gang in list(self.loop.view().gangs.values()):
+            if not gang.ended:
+                self.service.stop(gang.id)
+        wait_until(lambda: not self.loop.view().gangs, "every job has ended")
+        self.backend.close()
+        self.loop.close()
+        self.core.join()
+        done = asyncio.run_coroutine_threadsafe(self._quiet(), self.events)
+        done.result(DEADLINE_S)
+        self.events.call_soon_threadsafe(self.events.stop)
+        self.on_events.join()
+        self.events.close()
+        self.log.close()
+
+    async def _quiet(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.events.shutdown_default_executor()
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+def python(text: str) -> list[str]:
+    """A command that runs `text` under this interpreter."""
+    return [sys.executable, "-c", text]
+
+
+def launcher(directory: Path) -> Path:
+    """The launcher's zipapp, made once for all tests of a session."""
+    return build(directory)
