@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ganger.model.decision import Cause
-from tests.local.world import Server, make_job, make_start, make_stop, python, wait_until
+from tests.local.world import Server, alone, make_job, make_start, make_stop, python, wait_until
 
 Serve = Callable[..., Server]
 WAIT = "exec sleep 60"
@@ -126,7 +126,7 @@ def test_killed_launcher_takes_its_ranks_along(serve: Serve, tmp_path: Path) -> 
     server.backend.start(start, job)
     server.wait("started", 2)
     task = server.layout.task(job.id, "n1")
-    os.kill(server.launchers()[task.path][0], signal.SIGKILL)
+    os.kill(server.launchers()[task.path], signal.SIGKILL)
 
     failed = server.wait("failed")
     assert (failed.cause, failed.node, failed.rank) == (Cause.LAUNCHER_LOST, "n1", None)
@@ -146,8 +146,8 @@ def test_strays_are_killed_when_launcher_and_guard_are_gone(serve: Serve, tmp_pa
     job = make_job(tmp_path, "setsid sleep 60 & wait")
     server.backend.start(make_start(job, nodes=1), job)
     server.wait("started")
-    (pids,) = server.launchers().values()
-    for pid in reversed(pids):
+    (launcher,) = server.launchers().values()
+    for pid in alone(launcher):
         os.kill(pid, signal.SIGKILL)
     assert server.wait("failed").cause == Cause.LAUNCHER_LOST
     server.wait("cleared")
@@ -161,8 +161,8 @@ def test_wedged_launcher_is_killed(serve: Serve, tmp_path: Path, monkeypatch) ->
     start = make_start(job, nodes=1)
     server.backend.start(start, job)
     server.wait("started")
-    (pids,) = server.launchers().values()
-    os.kill(pids[0], signal.SIGSTOP)
+    (launcher,) = server.launchers().values()
+    os.kill(launcher, signal.SIGSTOP)
     server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
     server.wait("cleared")
     assert not server.of("failed"), "it was being stopped"
@@ -193,8 +193,8 @@ def test_lost_node_takes_its_gangs_along(serve: Serve, tmp_path: Path) -> None:
 
 def test_slowest_node_sets_the_gangs_step(serve: Serve, tmp_path: Path) -> None:
     server = serve().open()
-    report = 'echo "{\\"t\\": 1, \\"step\\": $((5 + GANGER_RANK)), \\"metrics\\": {}}" > "$GANGER_TASK_DIR/rank-$GANGER_RANK.report"; '
-    job = make_job(tmp_path, report + WAIT)
+    report = r"{\"t\": 1, \"step\": $((5 + GANGER_RANK)), \"metrics\": {}}"
+    job = make_job(tmp_path, f'echo "{report}" > "$GANGER_TASK_DIR/rank-$GANGER_RANK.report"; {WAIT}')
     server.backend.start(make_start(job), job)
     assert server.wait("progressed").step == 5
     assert server.backend.progress(job.id) == {"t": 1, "step": 5, "metrics": {}, "phase": None}

@@ -35,7 +35,8 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 class Server:
-    """A backend on an event loop of its own. `durable`: what becomes of a report, done at once unless a test says else."""
+    """A backend on an event loop of its own. `durable` gives what becomes of a report: done at once, unless a test says
+    something else."""
 
     def __init__(self, layout: Layout, nodes: tuple[Node, ...]) -> None:
         self.layout = layout
@@ -83,7 +84,8 @@ class Server:
 
     def turned(self) -> None:
         """Everything asked so far has been done."""
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(DEADLINE_S)
+        for _ in range(5):  # what was asked may have asked in turn
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(DEADLINE_S)
 
     def timers(self) -> list[asyncio.TimerHandle]:
         """What would wake the event loop by itself."""
@@ -103,21 +105,24 @@ class Server:
     def pids(self, place: Path) -> list[int]:
         return [pid for found, pid in processes.marked() if found.is_relative_to(place)]
 
-    def launchers(self) -> dict[Path, list[int]]:
-        """The launcher of each task directory: its pid, then those of its guard."""
-        return {
-            directory: [process.pid, *guards(process.pid)]
-            for directory, process in processes.launchers()
-            if directory.is_relative_to(self.layout.home)
-        }
+    def launchers(self) -> dict[Path, int]:
+        """The launcher of each task directory."""
+        found = processes.launchers()
+        return {directory: process.pid for directory, process in found if directory.is_relative_to(self.layout.home)}
 
 
 def guards(launcher: int) -> list[int]:
-    """Children of a launcher that clean up after it. It renames them, so that nobody takes them for launchers."""
+    """Children of a launcher that clean up after it; they have a name of their own."""
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(launcher).children()
         return [child.pid for child in children if "guard" in " ".join(child.cmdline())]
     return []
+
+
+def alone(launcher: int) -> list[int]:
+    """What to kill, in order, so that nobody cleans up after a launcher: its guard, once it has one, and itself."""
+    wait_until(lambda: guards(launcher), "the launcher has a guard")
+    return [*guards(launcher), launcher]
 
 
 def is_dead(pid: int) -> bool:

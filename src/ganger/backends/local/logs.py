@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from ganger.backends.local.layout import Layout, TaskDirectory
 from ganger.engine.ports import LogLine, LogQuery
@@ -21,6 +21,8 @@ from ganger.engine.ports import LogLine, LogQuery
 BLOCK_BYTES: Final = 64 * 1024
 LONGEST_LINE: Final = 256 * 1024
 """Characters; a longer line is given in parts."""
+SPAN_BYTES: Final = 1 << 20
+"""How far back the start of a line is looked for that begins before other lines."""
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 0.2
 HELD_S: Final = 1.0
@@ -214,31 +216,47 @@ def _reader(source: _Source, query: LogQuery) -> _Reader:
 
 
 def _last_lines(source: _Source, count: int) -> int:
-    """Where in a file its last `count` wanted lines begin, pieces and all: behind the end of the line before them."""
+    """Where in a file to begin to read, so that its last `count` wanted lines come, and not many more. The first pieces
+    of a line may stand before other lines, so the end of the line before is looked for in each stream."""
     with source.path.open("rb") as file:
-        position = file.seek(0, 2)
-        rest = b""  # the end of a line that began in the block before
-        ended = False
-        while position > 0:
-            size = min(BLOCK_BYTES, position)
-            position -= size
-            file.seek(position)
-            start, *found = (file.read(size) + rest).split(b"\n")
-            offset = position + len(start) + sum(len(line) + 1 for line in found)
-            for line in reversed(found):
-                if ended and _ends_line(line, source.streams):
-                    if count == 0:
-                        return offset + 1
-                    count -= 1
-                ended = True  # what follows the last line feed is not a whole line
-                offset -= len(line) + 1
-            rest = start
+        end = start = file.seek(0, 2)
+        unseen = list(source.streams)
+        for start, record in _backwards(file, end):
+            if stream := _ends_line(record, source.streams):
+                if count <= 0 and stream in unseen:
+                    unseen.remove(stream)
+                count -= 1
+            if count < 0 and (not unseen or end - start > SPAN_BYTES):
+                return start + len(record) + 1
     return 0
 
 
-def _ends_line(record: bytes, streams: str) -> bool:
+def _backwards(file: IO[bytes], position: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file from the last whole one to the first, each with where it starts."""
+    rest = b""  # the end of a line that began in the block before
+    whole = False
+    while position > 0:
+        size = min(BLOCK_BYTES, position)
+        position -= size
+        file.seek(position)
+        first, *lines = (file.read(size) + rest).split(b"\n")
+        at = position + len(first) + sum(len(line) + 1 for line in lines)
+        for line in reversed(lines):
+            at -= len(line)
+            if whole:
+                yield at, line
+            whole = True  # what follows the last line feed is not a whole line
+            at -= 1
+        rest = first
+    if whole:
+        yield 0, rest
+
+
+def _ends_line(record: bytes, streams: str) -> str:
+    """The stream of which this record ends a line; empty when it ends none of those wanted."""
     match = _RECORD.match(record + b"\n")
-    return match is not None and match[2].decode() in streams
+    stream = match[2].decode() if match else "-"
+    return stream if stream in streams else ""
 
 
 def _report(line: bytes) -> dict[str, Any] | None:

@@ -43,16 +43,15 @@ class Supervisor:
         self._generations: dict[str, Generation] = {}
         self._lost: list[str] = []
         self._report: Report
-        self._server: asyncio.Server | None = None
-        self._background: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._sweeps: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
 
     # -- what the core decides ----------------------------------------------------------------------------------------
 
     def open(self, report: Report, live: tuple[Live, ...], listening: socket.socket) -> None:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
         self._report = report
-        self._spawn(self._serve(listening))
+        self._serving = self._loop.create_task(self._serve(listening))
         self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
         self._launchers.find()
         for generation in list(self._generations.values()):
@@ -97,7 +96,7 @@ class Supervisor:
             if node in generation.left:
                 generation.clear(node)
                 task = self._launchers.task(generation.gang, node)
-                self._spawn(_kill_all(task.directory.generation(generation.number)))
+                self._sweep_up(_kill_all(task.directory.generation(generation.number)))
         for task in self._launchers.all():
             if task.node == node:
                 self._launchers.kill(task)
@@ -110,13 +109,11 @@ class Supervisor:
 
     def close(self) -> None:
         """Let go of everything; launchers and ranks run on."""
-        self._closed = True
-        if self._server is not None:
-            self._server.close()
+        self._closing.set()
         for generation in self._generations.values():
             generation.forget_deadline()
-        for work in self._background:
-            work.cancel()
+        for sweep in self._sweeps:
+            sweep.cancel()
         self._launchers.close()
         with suppress(OSError):
             self._layout.socket.unlink()
@@ -125,8 +122,9 @@ class Supervisor:
 
     def greeted(self, connection: Connection) -> None:
         """A launcher is there, for the first time or again: tell it what holds."""
-        task = self._launchers.connected(connection)
-        if task is None or task.node in self._lost or self._closed:
+        lost = self._closing.is_set() or connection.hello.node in self._lost
+        task = None if lost else self._launchers.connected(connection)
+        if task is None:
             connection.close()
             return
         connection.send("welcome")
@@ -145,7 +143,7 @@ class Supervisor:
     def heard(self, connection: Connection, message: dict[str, Any]) -> None:
         """A fact about a generation, current or not: the core tells them apart. Acknowledged when it is durable."""
         task = self._launchers.task(connection.hello.gang, connection.hello.node)
-        if self._closed or task.connection is not connection:
+        if self._closing.is_set() or task.connection is not connection:
             return
         event = self._event(task, message)
         durable = self._report(event) if event is not None else None
@@ -242,7 +240,7 @@ class Supervisor:
     def _gone(self, task: Task) -> None:
         """A launcher ended, and all it had sent was heard. If it owed something, say what became of that."""
         generation = self._generations.get(task.gang)
-        if self._closed:
+        if self._closing.is_set():
             return
         if generation is None:
             self._launchers.forget(task)
@@ -269,7 +267,7 @@ class Supervisor:
                 detail += _last_words(task.directory.launcher_log)
             lost = Failed(gang=gang, generation=number, node=node, cause=Cause.LAUNCHER_LOST, detail=detail)
             self._tell(found or lost)
-        self._spawn(self._sweep(generation, task, found if isinstance(found, Finished) else None))
+        self._sweep_up(self._sweep(generation, task, found if isinstance(found, Finished) else None))
 
     async def _sweep(self, generation: Generation, task: Task, finished: Finished | None) -> None:
         await _kill_all(task.directory.generation(generation.number))
@@ -308,24 +306,28 @@ class Supervisor:
             generation = self._generations.get(key[0])
             wanted = generation is not None and place.name == str(generation.number)
             if not wanted and self._launchers.task(*key).process is None:
-                self._spawn(_kill_all(place))
+                self._sweep_up(_kill_all(place))
 
     # -- the loop's own -----------------------------------------------------------------------------------------------
 
     async def _serve(self, listening: socket.socket) -> None:
-        self._server = await self._loop.create_unix_server(lambda: Connection(self, self._token_of), sock=listening)
+        server = await self._loop.create_unix_server(lambda: Connection(self, self._token_of), sock=listening)
+        try:
+            await self._closing.wait()
+        finally:
+            server.close()
 
     def _token_of(self, gang: str, node: str) -> str | None:
         return self._layout.task(gang, node).token()
 
     def _tell(self, event: Event) -> None:
-        if not self._closed:
+        if not self._closing.is_set():
             self._report(event)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _sweep_up(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._sweeps.add(task)
+        task.add_done_callback(self._sweeps.discard)
 
 
 def _send_stop(connection: Connection, stop: Stop) -> None:

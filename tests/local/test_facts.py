@@ -1,0 +1,66 @@
+"""Messages and exit records as events."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.local.facts import ending, event
+from ganger.backends.local.layout import TaskDirectory
+from ganger.model.decision import Cause
+from ganger.model.event import Failed, Finished
+
+
+def records(tmp_path: Path, *found: dict) -> TaskDirectory:
+    """A task whose generation 1 had ranks 4 and 5 here."""
+    task = TaskDirectory(tmp_path)
+    task.generation(1).mkdir()
+    (tmp_path / "plan-1.json").write_text(json.dumps({"ranks": [{"rank": 4}, {"rank": 5}]}))
+    for record in found:
+        (task.generation(1) / f"rank-{record['rank']}.exit").write_text(json.dumps({"pid": 9, "tail": []} | record))
+    return task
+
+
+def test_all_ranks_ended_well(tmp_path: Path) -> None:
+    task = records(tmp_path, {"rank": 4, "exit_code": 0, "at_ms": 1}, {"rank": 5, "exit_code": 0, "at_ms": 2})
+    assert ending(task, "job", 1, "n1") == Finished(gang="job", generation=1, nodes=("n1",))
+
+
+def test_one_rank_did_not_end(tmp_path: Path) -> None:
+    assert ending(records(tmp_path, {"rank": 4, "exit_code": 0, "at_ms": 1}), "job", 1, "n1") is None
+
+
+def test_nothing_is_on_disk(tmp_path: Path) -> None:
+    assert ending(TaskDirectory(tmp_path), "job", 1, "n1") is None
+
+
+def test_torn_record_is_none(tmp_path: Path) -> None:
+    task = records(tmp_path, {"rank": 4, "exit_code": 0, "at_ms": 1})
+    (task.generation(1) / "rank-5.exit").write_text('{"rank": 5, "exit_')
+    assert ending(task, "job", 1, "n1") is None
+
+
+def test_first_failure_counts(tmp_path: Path) -> None:
+    task = records(tmp_path, {"rank": 4, "exit_code": 1, "at_ms": 20}, {"rank": 5, "signal": 11, "at_ms": 10})
+    failed = ending(task, "job", 1, "n1")
+    assert isinstance(failed, Failed)
+    assert (failed.rank, failed.signal, failed.exit_code) == (5, 11, None)
+    assert failed.detail == "rank 5 on n1 was killed by signal 11 (SIGSEGV)"
+
+
+def test_rank_that_never_began(tmp_path: Path) -> None:
+    task = records(tmp_path, {"rank": 4, "exit_code": 127, "at_ms": 1, "tail": ["there is no program x"]})
+    path = task.generation(1) / "rank-4.exit"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "pid"}))
+    failed = ending(task, "job", 1, "n1")
+    assert isinstance(failed, Failed)
+    assert (failed.cause, failed.exit_code, failed.detail) == (Cause.START_FAILED, 127, "there is no program x")
+
+
+@pytest.mark.parametrize(("number", "words"), [(9, "signal 9 (SIGKILL)"), (34, "signal 34"), (99, "signal 99")])
+def test_signal_in_words(number: int, words: str) -> None:
+    message = {"type": "exited", "generation": 1, "rank": 0, "signal": number, "tail": ["x"] * 50}
+    failed = event(message, "job", "n1")
+    assert isinstance(failed, Failed)
+    assert words in failed.detail
+    assert len(failed.tail) == 20

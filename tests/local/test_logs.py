@@ -1,0 +1,224 @@
+"""Reading what ranks wrote: which lines, in which order, while files grow, without holding them in memory."""
+
+import json
+import random
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.backends.local import logs
+from ganger.backends.local.layout import Layout
+from ganger.engine.ports import LogLine, LogQuery
+from tests.local.world import wait_until
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
+
+
+def write(layout: Layout, node: str, generation: int, name: str, text: str) -> Path:
+    path = layout.task("job", node).generation(generation) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(text)
+    return path
+
+
+def texts(found: Iterator[LogLine | None]) -> list[str]:
+    return [line.text for line in found if line]
+
+
+def two_nodes(layout: Layout) -> None:
+    write(layout, "n1", 1, "rank-0.log", "10 o zero out\n40 e zero err\n")
+    write(layout, "n1", 1, "rank-1.log", "20 o one out\n50 e one err\n")
+    write(layout, "n2", 1, "rank-2.log", "30 o two out\n60 e two err\n")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, ["zero out", "zero err", "one err", "two err"]),
+        ({"everything": True}, ["zero out", "one out", "two out", "zero err", "one err", "two err"]),
+        ({"ranks": (1, 2)}, ["one out", "two out", "one err", "two err"]),
+        ({"ranks": (7,)}, []),
+        ({"tail": 2}, ["one err", "two err"]),
+        ({"tail": 0}, []),
+        ({"tail": 3, "everything": True}, ["zero err", "one err", "two err"]),
+        ({"tail": 100}, ["zero out", "zero err", "one err", "two err"]),
+        ({"generation": 2}, []),
+    ],
+)
+def test_which_lines(layout: Layout, query: dict, expected: list[str]) -> None:
+    two_nodes(layout)
+    assert texts(logs.lines(layout, LogQuery(job="job", **query))) == expected
+
+
+def test_line_says_where_it_is_from(layout: Layout) -> None:
+    write(layout, "n2", 3, "rank-5.log", "17 e a b  c \n")
+    assert list(logs.lines(layout, LogQuery(job="job"))) == [
+        LogLine(at_ms=17, generation=3, rank=5, stream="e", text="a b  c ")
+    ]
+
+
+def test_newest_generation_unless_asked(layout: Layout) -> None:
+    for generation in (9, 10):
+        write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["of 10"]
+    assert texts(logs.lines(layout, LogQuery(job="job", generation=9))) == ["of 9"]
+
+
+def test_job_that_wrote_nothing(layout: Layout) -> None:
+    assert list(logs.lines(layout, LogQuery(job="job"))) == []
+    assert list(logs.metrics(layout, "job")) == []
+    assert logs.progress(layout, "job") is None
+
+
+def test_name_that_is_no_path(layout: Layout) -> None:
+    with pytest.raises(ValueError, match="no name of a job"):
+        list(logs.lines(layout, LogQuery(job="../job")))
+
+
+def test_pieces_of_a_line_are_one_line(layout: Layout) -> None:
+    write(layout, "n1", 1, "rank-0.log", "1 O to\n2 E oh\n3 O ge\n4 o ther\n5 e no\n6 O never ended")
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["together", "ohno"]
+    write(layout, "n1", 1, "rank-0.log", "\n")
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["together", "ohno", "never ended"]
+    assert texts(logs.lines(layout, LogQuery(job="job", tail=1))) == ["never ended"]
+
+
+def test_endless_line_is_given_in_parts(layout: Layout) -> None:
+    piece = "x" * 16_384
+    write(layout, "n1", 1, "rank-0.log", "".join(f"{at} O {piece}\n" for at in range(40)) + "41 o end\n")
+    found = texts(logs.lines(layout, LogQuery(job="job")))
+    assert "".join(found) == piece * 40 + "end"
+    assert max(map(len, found)) <= logs.LONGEST_LINE + len(piece)
+
+
+def test_torn_and_foreign_records_are_passed_over(layout: Layout) -> None:
+    write(layout, "n1", 1, "rank-0.log", "1 o first\n\nhalf a rec\n\0\0\0\n2 x what\n3 o last\n4 o torn")
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["first", "last"]
+
+
+def test_bytes_that_are_no_text_are_shown_somehow(layout: Layout) -> None:
+    write(layout, "n1", 1, "rank-0.log", "").write_bytes(b"1 o \xff\xfe ok\n")
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["\ufffd\ufffd ok"]
+
+
+def test_set_up_belongs_to_the_first_rank_of_its_node(layout: Layout) -> None:
+    for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
+        write(layout, node, 1, "setup.log", f"1 o out {node}\n2 e err {node}\n")
+        plan = {"ranks": [{"rank": rank} for rank in ranks]}
+        (layout.task("job", node).path / "plan-1.json").write_text(json.dumps(plan))
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["out n1", "err n1", "err n2"]
+    assert {line.rank for line in logs.lines(layout, LogQuery(job="job", everything=True))} == {0, 2}
+
+
+@given(data=st.data())
+def test_tail_is_the_end_of_the_whole(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    layout = Layout(home=tmp_path_factory.mktemp("home"), socket=Path("s"), launcher=Path("l"))
+    lengths = st.sampled_from([0, 1, 5, logs.BLOCK_BYTES // 3, logs.BLOCK_BYTES])
+    records = st.lists(st.tuples(st.sampled_from("oeOE"), lengths), max_size=12)
+    at = 0
+    for rank in range(data.draw(st.integers(1, 3))):
+        for stream, length in data.draw(records):
+            at += 1
+            write(layout, "n1", 1, f"rank-{rank}.log", f"{at} {stream} {'y' * length}{at}\n")
+    count = data.draw(st.integers(0, 15))
+    whole = list(logs.lines(layout, LogQuery(job="job")))
+    assert list(logs.lines(layout, LogQuery(job="job", tail=count))) == (whole[-count:] if count else [])
+
+
+def test_huge_log_is_never_held_whole(layout: Layout) -> None:
+    path = write(layout, "n1", 1, "rank-0.log", "")
+    with path.open("w") as file:
+        for at in range(50_000):
+            file.write(f"{at} o {'z' * 100}\n")
+    tracemalloc.start()
+    assert sum(1 for _ in logs.lines(layout, LogQuery(job="job"))) == 50_000
+    assert len(texts(logs.lines(layout, LogQuery(job="job", tail=10)))) == 10
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < path.stat().st_size / 10
+
+
+def test_follower_sees_every_line_once_over_generations(layout: Layout) -> None:
+    over = threading.Event()
+    seen: list[LogLine] = []
+    write(layout, "n1", 1, "rank-0.log", "1 o before\n")
+    reader = threading.Thread(
+        target=lambda: seen.extend(line for line in logs.follow(layout, LogQuery(job="job"), over.is_set) if line)
+    )
+    reader.start()
+    wait_until(lambda: seen, "the follower began")
+    chance = random.Random(7)
+    for number in range(300):
+        generation, node, rank = number // 100 + 1, *chance.choice([("n1", 0), ("n2", 2)])
+        record = f"{number + 2} e line {number}\n"
+        cut = chance.randrange(len(record))
+        write(layout, node, generation, f"rank-{rank}.log", record[:cut])
+        write(layout, node, generation, f"rank-{rank}.log", record[cut:])
+    over.set()
+    reader.join()
+    assert seen[0].text == "before"
+    assert sorted(line.text for line in seen[1:]) == sorted(f"line {number}" for number in range(300))
+    assert {line.generation for line in seen} == {1, 2, 3}
+
+
+def test_follower_of_one_generation_stays_there(layout: Layout) -> None:
+    for generation in (1, 2):
+        write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
+    assert texts(logs.follow(layout, LogQuery(job="job", generation=1), lambda: True)) == ["of 1"]
+
+
+def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: Layout) -> None:
+    write(layout, "n1", 1, "rank-0.log", "1 o one\n2 o two\n3 O thr\n")
+    over: list[bool] = []
+    following = logs.follow(layout, LogQuery(job="job", tail=1), lambda: bool(over))
+    assert next(following).text == "two"
+    assert next(following) is None
+    write(layout, "n1", 1, "rank-0.log", "4 o ee\n")
+    over.append(True)
+    assert texts(following) == ["three"]
+
+
+def test_follower_gets_the_start_of_a_line_that_does_not_end(layout: Layout, monkeypatch) -> None:
+    monkeypatch.setattr(logs, "HELD_S", 0.0)
+    write(layout, "n1", 1, "rank-0.log", "1 O 10%...\n")
+    over: list[bool] = []
+    following = logs.follow(layout, LogQuery(job="job"), lambda: bool(over))
+    assert next(line for line in following if line).text == "10%..."
+    write(layout, "n1", 1, "rank-0.log", "2 o 100%\n")
+    over.append(True)
+    assert texts(following) == ["100%"]
+
+
+def test_metrics_over_generations(layout: Layout) -> None:
+    write(
+        layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
+    )
+    write(layout, "n2", 10, "rank-0.report", '{"t": 4, "step": 2}\n{"t": 5, "st')
+    write(layout, "n2", 2, "rank-0.report", 'noise\n{"t": 3, "step": 2, "metrics": {"loss": 2.0}}\n')
+    write(layout, "n2", 2, "rank-1.report", '{"t": 9, "step": 9}\n')
+    assert list(logs.metrics(layout, "job")) == [
+        {"generation": 1, "rank": 0, "t": 1, "step": 1, "metrics": {"loss": 3.0}},
+        {"generation": 2, "rank": 0, "t": 3, "step": 2, "metrics": {"loss": 2.0}},
+        {"generation": 10, "rank": 0, "t": 4, "step": 2, "metrics": {}},
+    ]
+
+
+def test_progress_is_the_newest_report_of_the_newest_generation(layout: Layout) -> None:
+    write(
+        layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
+    )
+    assert logs.progress(layout, "job") == {"t": 1, "step": 1, "metrics": {"loss": 3.0}, "phase": "eval"}
+    write(layout, "n1", 2, "rank-0.log", "")
+    assert logs.progress(layout, "job") is None
+    long = "".join(f'{{"t": {step}, "step": {step}, "metrics": {{}}}}\n' for step in range(10_000))
+    write(layout, "n1", 2, "rank-0.report", long)
+    assert logs.progress(layout, "job") == {"t": 9999, "step": 9999, "metrics": {}, "phase": None}

@@ -1,0 +1,134 @@
+"""Topology files: what they mean, and what is said about those that mean nothing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.local.devices import Machine
+from ganger.backends.local.topology import TopologyError, read_topology, whole_machine
+from ganger.model.cluster import Node
+
+CPU_ONLY = Machine(cpu_milli=2000, memory_bytes=8 * 2**30)
+WITH_GPUS = Machine(cpu_milli=64_000, memory_bytes=2**40, gpus=(0, 1, 3, 4), gpu_type="h100")
+
+
+def read(tmp_path: Path, text: str, machine: Machine = CPU_ONLY) -> tuple[Node, ...]:
+    path = tmp_path / "topology.yaml"
+    path.write_text(text)
+    return read_topology(path, machine)
+
+
+def test_everything_said(tmp_path: Path) -> None:
+    text = """
+    nodes:
+      - {name: a, rack: r1, gpus: 8, gpu_type: H100, cpu: 16, memory: 64Gi}
+      - {name: b, rack: 2, gpu: "a100:4", cpu: 500m, memory: 1G}
+    """
+    assert read(tmp_path, text) == (
+        Node(name="a", rack="r1", gpus=8, gpu_type="h100", cpu_milli=16_000, memory_bytes=64 * 2**30),
+        Node(name="b", rack="2", gpus=4, gpu_type="a100", cpu_milli=500, memory_bytes=10**9),
+    )
+
+
+def test_nothing_said_but_a_name(tmp_path: Path) -> None:
+    nodes = read(tmp_path, "nodes: [{name: a}, {name: b}, {name: c, memory: 1Gi}, {name: d}]")
+    assert [node.memory_bytes for node in nodes] == [2 * 2**30, 2 * 2**30, 2**30, 2 * 2**30]
+    assert {(node.cpu_milli, node.gpus, node.gpu_type, node.rack) for node in nodes} == {(2000, 0, "", "")}
+
+
+def test_gpus_that_are_not_there_are_slots(tmp_path: Path) -> None:
+    (node,) = read(tmp_path, "nodes: [{name: a, gpu: 8}]")
+    assert (node.gpus, node.gpu_type, node.device_ids) == (8, "slot", ())
+
+
+def test_numbers_go_on_over_entries_of_one_name(tmp_path: Path) -> None:
+    text = 'nodes: [{name: "n{}", rack: r1, count: 2}, {name: "n{}", rack: r2, count: 2}, {name: "m{}"}]'
+    assert [(node.name, node.rack) for node in read(tmp_path, text)] == [
+        ("n1", "r1"),
+        ("n2", "r1"),
+        ("n3", "r2"),
+        ("n4", "r2"),
+        ("m1", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ids", "types"),
+    [
+        ("{name: a, gpus: 2}, {name: b, gpus: 2}", [(0, 1), (3, 4)], ["h100", "h100"]),
+        ("{name: a, gpus: 1}, {name: b}, {name: c, gpu: h100:2}", [(0,), (), (1, 3)], ["h100", "", "h100"]),
+        ("{name: a, gpus: 3}, {name: b, gpus: 2}", [(), ()], ["slot", "slot"]),
+        ("{name: a, gpu: a100:1}, {name: b, gpus: 1}", [(), ()], ["a100", "slot"]),
+        ("{name: a}", [()], [""]),
+    ],
+)
+def test_real_gpus_when_there_are_enough_of_the_type(
+    tmp_path: Path, nodes: str, ids: list[tuple[int, ...]], types: list[str]
+) -> None:
+    found = read(tmp_path, f"nodes: [{nodes}]", WITH_GPUS)
+    assert [node.device_ids for node in found] == ids
+    assert [node.gpu_type for node in found] == types
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", r":1:1: a topology is a mapping"),
+        ("- a", r":1:1: a topology is a mapping"),
+        ("nodes: [", r":1:9: not YAML"),
+        ("nodes:\n\t- a", r":2:1: not YAML"),
+        ("nodes: {}", r":1:8: nodes must be a list"),
+        ("nodes:", r":1:7: nodes must be a list|:1:1: nodes must be a list"),
+        ("{}", r":1:1: nodes must be a list"),
+        ("nodes: []", r":1:1: 0 nodes; there must be 1 to"),
+        ("nodes: [n1]", r":1:9: a node is a mapping, not 'n1'"),
+        ("nodes: [{name: a}]\nnode: 1", r":2:1: unknown key node.*did you mean nodes\?"),
+        ("nodes:\n  - name: a\n    gpuz: 4", r":3:5: unknown key gpuz.*did you mean gpu\? legal: name, rack, gpu"),
+        ("nodes: [{rack: r1}]", r":1:9: the node has no name"),
+        ("nodes: [{name: a}, {name: a}]", r":1:20: there are two nodes named a"),
+        ("nodes: [{name: a, name: b}]", r":1:19: not YAML: found duplicate key"),
+        ("nodes: [{name: 'n{}', count: 2}, {name: n2}]", r":1:34: there are two nodes named n2"),
+        ("nodes: [{name: a, count: 2}]", r":1:16: 2 nodes cannot all be named a"),
+        ("nodes: [{name: 'n{}', count: 0}]", r":1:30: count must be a whole number, 1 or more, not 0"),
+        ("nodes: [{name: 'n{}', count: 999999}]", r":1:30: 999999 nodes are more than"),
+        ("nodes: [{name: ../a}]", r":1:16: '../a' is no name of a node"),
+        ("nodes: [{name: A}]", r":1:16: 'A' is no name of a node"),
+        ("nodes: [{name: a, gpus: -1}]", r":1:25: gpus must be a whole number, 0 or more, not -1"),
+        ("nodes: [{name: a, gpus: 1.5}]", r":1:25: gpus must be a whole number"),
+        ("nodes: [{name: a, gpus: yes please}]", r":1:25: gpus must be a whole number"),
+        ("nodes: [{name: a, gpus: true}]", r":1:25: gpus must be a whole number"),
+        ("nodes: [{name: a, gpu: -4}]", r":1:24: -4 is no number of GPUs.*write gpu: 4, or gpu: h100:4"),
+        ("nodes: [{name: a, gpu: h100}]", r":1:24: 'h100' is no number of GPUs"),
+        ("nodes: [{name: a, gpu: 4, gpus: 4}]", r":1:24: gpu says the same as gpus"),
+        ("nodes: [{name: a, rack: [1]}]", r":1:25: rack must be a name"),
+        ("nodes: [{name: a, cpu: lots}]", r":1:24: cpu: 'lots' is not a number of CPUs"),
+        ("nodes: [{name: a, cpu: 0}]", r":1:24: cpu must be more than nothing"),
+        ("nodes: [{name: a, memory: 64GB of it}]", r":1:27: memory: '64GB of it' is not a size"),
+        ("nodes: [{name: a, memory: -1Gi}]", r":1:27: memory: '-1Gi' is not a size"),
+    ],
+)
+def test_error_says_where_what_and_what_to_do(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        read(tmp_path, text)
+    error = caught.value
+    assert re.search(f"^{re.escape(str(tmp_path / 'topology.yaml'))}({says})", f"{error.detail}; {error.next}")
+    assert error.next
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="No such file or directory"):
+        read_topology(tmp_path / "none.yaml", CPU_ONLY)
+    with pytest.raises(TopologyError, match="Is a directory"):
+        read_topology(tmp_path, CPU_ONLY)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TopologyError, match="not text"):
+        read_topology(tmp_path / "binary", CPU_ONLY)
+
+
+def test_whole_machine_is_one_node() -> None:
+    (node,) = whole_machine(WITH_GPUS)
+    assert (node.gpus, node.gpu_type, node.device_ids) == (4, "h100", (0, 1, 3, 4))
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", node.name)
+    (node,) = whole_machine(CPU_ONLY)
+    assert (node.gpus, node.gpu_type, node.device_ids, node.cpu_milli) == (0, "", (), 2000)
