@@ -55,6 +55,12 @@ def test_what_is_not_on_offer_says_why() -> None:
     }
 
 
+def test_gpu_that_does_not_answer_hides_no_other() -> None:
+    broken = Gpu(index=0, error="GPU is lost")
+    assert offer((broken, gpu(1)), ()) == ((1,), "h100", {0: "does not answer: GPU is lost"})
+    assert offer((broken,), ()) == ((), "", {0: "does not answer: GPU is lost"})
+
+
 def test_own_ranks_are_no_strangers() -> None:
     me = os.getpid()
     assert offer((gpu(0, pids=(me,)),), (me,)) == ((0,), "h100", {})

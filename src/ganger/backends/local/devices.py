@@ -7,16 +7,17 @@ NVML; a machine without one simply has none.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
-import pynvml
 
 from ganger.backends.local import processes
+
+_DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""What is there when a driver is, of Linux itself and of Linux under Windows."""
 
 _MAKER = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGNORECASE)
 
@@ -35,12 +36,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU as the driver shows it. pids: processes that compute on it."""
+    """A GPU as the driver shows it. pids: processes that compute on it; error: why the driver cannot tell more."""
 
     index: int
-    name: str
-    mig: bool
-    pids: tuple[int, ...]
+    name: str = ""
+    mig: bool = False
+    pids: tuple[int, ...] = ()
+    error: str = ""
 
 
 def machine(jobs: Path) -> Machine:
@@ -60,7 +62,7 @@ def machine(jobs: Path) -> Machine:
 def offer(gpus: tuple[Gpu, ...], ours: tuple[int, ...]) -> tuple[tuple[int, ...], str, dict[int, str]]:
     """Which GPUs are on offer, their type, and why the others are not. A node has one type: the most frequent one, the
     one of the lowest index among equals. ours: processes of this server's own jobs."""
-    types = Counter(gpu_type(gpu.name) for gpu in gpus)
+    types = Counter(gpu_type(gpu.name) for gpu in gpus if not gpu.error)
     chosen = max(types, key=lambda name: types[name], default="")
     unavailable = {gpu.index: why for gpu in gpus if (why := _unavailable(gpu, chosen, ours))}
     return tuple(gpu.index for gpu in gpus if gpu.index not in unavailable), chosen, unavailable
@@ -81,25 +83,30 @@ def gpu_type(name: str) -> str:
 
 def read_gpus() -> tuple[Gpu, ...]:
     """Every GPU of the machine, as the driver numbers them; none without a driver."""
+    if not any(path.exists() for path in _DRIVERS):
+        return ()
+    import pynvml  # slow to load, and of no use elsewhere
+
     try:
-        with _nvml():
-            return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
-
-
-@contextmanager
-def _nvml() -> Iterator[None]:
-    pynvml.nvmlInit()
     try:
-        yield
+        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
     finally:
         pynvml.nvmlShutdown()
 
 
 def _gpu(index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    found: Any = pynvml.nvmlDeviceGetName(handle)
+    import pynvml
+
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        found: Any = pynvml.nvmlDeviceGetName(handle)
+    except pynvml.NVMLError as error:  # one that has fallen off the bus must not hide the others
+        return Gpu(index=index, error=str(error))
     mig = False
     with suppress(pynvml.NVMLError):  # most types do not know the question
         mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
@@ -110,6 +117,8 @@ def _gpu(index: int) -> Gpu:
 
 
 def _unavailable(gpu: Gpu, chosen: str, ours: tuple[int, ...]) -> str:
+    if gpu.error:
+        return f"does not answer: {gpu.error}"
     if gpu_type(gpu.name) != chosen:
         return f"is a {gpu.name}, and this node offers its {chosen}s"
     if gpu.mig:

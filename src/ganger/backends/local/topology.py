@@ -2,7 +2,10 @@
 
 Called by `wiring` when a server starts. Virtual nodes let one machine stand for several: they may together have more
 CPUs than the machine, since nothing is pinned, and more GPUs, which are then only slots.
+The YAML library is loaded with the first file only: most servers have none, and it is slow to load.
 """
+
+from __future__ import annotations
 
 import difflib
 import re
@@ -11,15 +14,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
-
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from ganger.backends.local.devices import Machine
 from ganger.model.cluster import Node
 from ganger.model.units import parse_bytes, parse_cpu_milli
+
+if TYPE_CHECKING:
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 GPU_SLOT: Final = "slot"
 """The type of GPUs that are not there and that the file gives no type."""
@@ -82,7 +84,7 @@ def read_topology(path: Path, machine: Machine) -> tuple[Node, ...]:
     nodes: list[Node] = []
     for index, entry in enumerate(entries):
         mark = entries.lc.item(index)
-        if not isinstance(entry, CommentedMap):
+        if not _is_mapping(entry):
             raise reading.error(mark, f"a node is a mapping, not {entry!r}", "write: {name: n1, gpus: 4}")
         for node in _nodes(reading, entry):
             if any(node.name == other.name for other in nodes):
@@ -96,9 +98,25 @@ def read_topology(path: Path, machine: Machine) -> tuple[Node, ...]:
 
 def _entries(reading: _Reading) -> CommentedSeq:
     """The list under `nodes:`."""
+    found = _load(reading)
+    if not _is_mapping(found):
+        raise reading.error((0, 0), "a topology is a mapping with the key nodes", "write: nodes: [{name: n1}]")
+    _refuse_unknown(reading, found, ("nodes",))
+    entries = found.get("nodes")
+    if not _is_list(entries):
+        mark = found.lc.value("nodes") if "nodes" in found else (0, 0)
+        raise reading.error(mark, "nodes must be a list of nodes", "write: nodes: [{name: n1}]")
+    return entries
+
+
+def _load(reading: _Reading) -> Any:
+    """The file as YAML, with the place of everything in it."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
     path = reading.path
     try:
-        found = YAML(typ="rt", pure=True).load(path.read_text())
+        return YAML(typ="rt", pure=True).load(path.read_text())
     except OSError as error:
         raise TopologyError(f"cannot read {path}: {error.strerror}", "name a readable file with --topology") from None
     except UnicodeDecodeError:
@@ -109,14 +127,14 @@ def _entries(reading: _Reading) -> CommentedSeq:
         raise reading.error(position, f"not YAML: {error.problem or error.context}", "correct the line") from None
     except YAMLError as error:
         raise reading.error((0, 0), f"not YAML: {error}", "correct the file") from None
-    if not isinstance(found, CommentedMap):
-        raise reading.error((0, 0), "a topology is a mapping with the key nodes", "write: nodes: [{name: n1}]")
-    _refuse_unknown(reading, found, ("nodes",))
-    entries = found.get("nodes")
-    if not isinstance(entries, CommentedSeq):
-        mark = found.lc.value("nodes") if "nodes" in found else (0, 0)
-        raise reading.error(mark, "nodes must be a list of nodes", "write: nodes: [{name: n1}]")
-    return entries
+
+
+def _is_mapping(found: Any) -> TypeGuard[CommentedMap]:
+    return isinstance(found, dict)
+
+
+def _is_list(found: Any) -> TypeGuard[CommentedSeq]:
+    return isinstance(found, list)
 
 
 def _nodes(reading: _Reading, entry: CommentedMap) -> list[Node]:
