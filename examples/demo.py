@@ -24,7 +24,7 @@ from ganger.faces.client import Client
 
 EXAMPLES = Path(__file__).resolve().parent
 GANGER = str(Path(sys.executable).with_name("ganger"))
-STEPS, CHECKPOINT_STEPS = 400, 20
+STEPS, CHECKPOINT_STEPS = 300, 20
 NOISE = 1e-4
 """Relative difference that the order of float additions may make over a few hundred steps."""
 LIVE = ("pending", "starting", "running", "requeueing", "failing", "stopping")
@@ -56,7 +56,7 @@ def story(home: Path) -> bool:
     say("Four ranks of a transformer on two nodes; gradients are all-reduced at every step:")
     first = submit("train", nodes=2, ranks=2, steps=STEPS, limit="3m")
     say("A larger gang. It fits only when the first is done, so it waits, whole:")
-    second = submit("larger", nodes=2, ranks=3, steps=60, limit="2m")
+    second = submit("larger", nodes=2, ranks=3, steps=40, limit="2m")
     wait_for("the first job to run", lambda: state(first) == "running")
     show("explain", second)
 

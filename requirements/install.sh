@@ -15,7 +15,8 @@ lock=$2
 python="$environment/bin/python"
 
 if "$python" -m pip install --quiet --require-hashes --only-binary :all: -r requirements/uv.txt; then
-    install=("$python" -m uv pip install --quiet --python "$python")
+    # Compiled once now, and not by every rank of the first job at once.
+    install=("$python" -m uv pip install --quiet --compile-bytecode --python "$python")
 else
     echo "uv cannot be had here; installing with pip instead, which is slower" >&2
     install=("$python" -m pip install --quiet)

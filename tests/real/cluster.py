@@ -27,7 +27,8 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server with its topology, as a person would."""
-        command = [sys.executable, "-m", "ganger.faces.cli", "server", "start", "--topology", str(TOPOLOGY)]
+        ganger = str(Path(sys.executable).with_name("ganger"))
+        command = [ganger, "server", "start", "--topology", str(TOPOLOGY)]
         subprocess.run(command, env=self.environment, check=True, capture_output=True)
 
     def submit(self, name: str, *argv: str, **spec: Any) -> str:

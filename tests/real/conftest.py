@@ -15,9 +15,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     mine.start()
     yield mine
     client = mine.client.connect()
-    for row in client.jobs(states=LIVE):
-        client.stop(row["id"])
-    until(lambda: not client.jobs(states=LIVE), "the end of every job")
+    live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] in LIVE]
+    for job in live:
+        client.stop(job)
+    until(lambda: all(mine.ended(job) for job in live), "the end of every job")
     client.shutdown()
 
 

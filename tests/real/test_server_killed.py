@@ -73,8 +73,7 @@ def test_no_job_is_lost_or_doubled_when_the_server_is_killed_at_random_moments(c
         _check(cluster, job, kind)
     until(lambda: not carriers(cluster), "the end of every process of a task")
     assert all(node["cpu_free_milli"] == node["cpu_milli"] for node in cluster.client.nodes())
-    listed = {row["id"] for row in cluster.client.jobs()}
-    assert set(jobs) <= listed
+    assert set(jobs) == {row["id"] for row in cluster.client.jobs(all=True, limit=1000)["items"]}
 
 
 def _submit(cluster: Cluster, kind: str, number: int) -> str:
@@ -106,7 +105,9 @@ def _check(cluster: Cluster, job: str, kind: str) -> None:
         assert row["generation"] == (2 if kind == "dies" else 1), (job, row, view["attempts"])
         steps = [int(rest[0]) for what, _, rank, *rest in rows if what == "step" and rank == "0"]
         assert sorted({*steps}) == list(range(40))
-        assert sum(what == "done" for what, *_ in rows) == 2
+        # Ranks here do not wait for each other: one may have finished the attempt in which the other died.
+        newest = str(row["generation"])
+        assert sorted(rest for what, attempt, *rest in rows if (what, attempt) == ("done", newest)) == [["0"], ["1"]]
 
 
 def test_a_refused_connection_says_what_to_type(cluster: Cluster) -> None:

@@ -155,8 +155,10 @@ class Shape:
     memory_bytes: int = 0
 
     def __str__(self) -> str:
-        """`2x8 h100`, `1x0`: nodes, GPUs on each, type."""
-        return f"{self.nodes}x{self.gpus}" + (f" {self.gpu_type}" if self.gpu_type else "")
+        """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU."""
+        if not self.gpus:
+            return f"{self.nodes}x{self.cpu_milli / 1000:g} cpu"
+        return f"{self.nodes}x{self.gpus} {self.gpu_type or 'gpu'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
