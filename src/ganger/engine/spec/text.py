@@ -23,7 +23,7 @@ _NUMBERS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null")
 _HINTS: Final = {
     r"found character '\t'": "a tab: YAML is indented with spaces",
     "mapping values are not allowed": "a second ':' on the line: put text that contains ': ' in quotes",
-    "expected a single document": "a second document: one file is one job",
+    "but found another document": "a second document: one file is one job",
     "found undefined alias": "an alias of nothing: put text that begins with '*' in quotes",
     "found character '%'": "text that begins with '%': put it in quotes",
     "found character '@'": "text that begins with '@': put it in quotes",
@@ -57,7 +57,7 @@ class _TextWalk(Walk):
 
     def node(self, node: Node, at: Loc) -> Any:
         # Nothing has no place of its own; its key has.
-        empty = isinstance(node, ScalarNode) and not node.value and at in self.document.keys
+        empty = isinstance(node, ScalarNode) and not node.value and not node.style and at in self.document.keys
         place = self.document.values[at] = self.enter(
             at, self.document.keys[at] if empty else _place(node, self.document.where)
         )

@@ -1,0 +1,271 @@
+"""Laws of the spec: it can be written and read again, nothing makes it crash, and its JSON Schema says the same."""
+
+import json
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
+from ganger.engine.spec.forms import forms
+from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources, Retry
+
+DAYS_3650_MS = 3650 * 86_400_000
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", fullmatch=True)
+texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1).filter(str.strip)
+texts = texts.filter(lambda text: "${{" not in text)
+paths = texts.filter(lambda text: "$" not in text and not text.startswith("~"))
+durations = st.integers(1, DAYS_3650_MS)
+gpus = st.one_of(
+    st.builds(GpuRequest, count=st.integers(0, 1024)),
+    st.builds(
+        GpuRequest, count=st.integers(1, 1024), type=st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}", fullmatch=True)
+    ),
+)
+env = st.dictionaries(
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True).map(lambda name: f"X{name}"), texts | st.just("")
+)
+checkpoints = st.builds(
+    Checkpoint,
+    dir=paths,
+    every_ms=st.none() | durations,
+    signal=st.sampled_from([None, "SIGUSR1", "SIGTERM"]),
+    grace_ms=st.integers(0, DAYS_3650_MS),
+    resume=st.sampled_from(["auto", "never"]),
+)
+retries = st.tuples(
+    st.none() | st.integers(0, 1000), st.lists(st.integers(0, DAYS_3650_MS), min_size=2, max_size=2)
+).map(lambda drawn: Retry(max=drawn[0], backoff_first_ms=min(drawn[1]), backoff_max_ms=max(drawn[1])))
+specs = st.builds(
+    JobSpec,
+    name=names,
+    queue=names,
+    priority=st.integers(-1000, 1000),
+    framework=st.sampled_from(["plain", "torch"]),
+    nodes=st.integers(1, 65_536),
+    nproc_per_node=st.none() | st.integers(1, 1024),
+    resources=st.builds(
+        Resources, gpu=gpus, cpu_milli=st.none() | st.integers(0, 65_536_000), memory_bytes=st.integers(0, 1 << 46)
+    ),
+    code=st.none() | paths,
+    setup=st.none() | texts,
+    run=texts | st.lists(texts, min_size=1).map(tuple),
+    env=env,
+    checkpoint=st.none() | checkpoints,
+    retry=retries,
+    limits=st.builds(Limits, time_ms=st.none() | durations, queue_time_ms=st.none() | durations),
+)
+
+
+@given(specs)
+def test_what_is_written_reads_the_same(spec: JobSpec) -> None:
+    assert spec_from_dict(spec_to_dict(spec), "again") == spec
+
+
+@given(specs)
+def test_through_json_it_reads_the_same(spec: JobSpec) -> None:
+    assert parse_spec(json.dumps(spec_to_dict(spec)), "job.json") == spec
+
+
+def job_or_refused(read: Any, *arguments: Any) -> None:
+    try:
+        answer = read(*arguments)
+    except Refused as refused:
+        answer = refused
+    if isinstance(answer, Refused):
+        assert answer.code == "bad_spec"
+        assert answer.detail
+        assert answer.detail.encode()
+    else:
+        assert isinstance(answer, JobSpec)
+
+
+@given(st.text() | st.text("{}[]:,&*!|>'\"%@`#-?\n\t \\0aru"))
+@example('"\\U00110000"')
+@example("!!float a")
+@example("!!bool a")
+@example("!!timestamp a")
+@example("!!merge a: b")
+@example("%YAML 1.1\n---\nrun: yes")
+@example("%YAML 9.9\n---\nrun: yes")
+@example("%TAG ! x:\n---\nrun: !y z")
+@example("run: x\n? \n: y")
+@example("run: x\n!!binary a: b")
+@example("{[]: 1}")
+@example("{{a: b}: 1}")
+@example("run: 0b2")
+@example("nodes: 0o9\nrun: x")
+@example("nodes: 1e400\nrun: x")
+@example("env: {A: &a x, *a : y}\nrun: x")
+@example("run: x\nenv: &e {A: *e}")
+@example("...")
+@example("\x85")
+@example("\u2028a: b")
+def test_any_text_is_a_job_or_refused(text: str) -> None:
+    job_or_refused(parse_spec, text, "job.yaml")
+
+
+@given(st.binary())
+def test_any_bytes_are_a_job_or_refused(text: bytes) -> None:
+    job_or_refused(parse_spec, text, "job.yaml")
+
+
+KEYS = sorted({*json_schema()["properties"], "gpu", "cpu", "memory", "count", "type", "dir", "every", "max", "backoff"})
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.sampled_from(["auto", "1h"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS) | st.text() | st.integers(), inner),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), anything))
+def test_any_mapping_is_a_job_or_refused(data: dict[str, Any]) -> None:
+    job_or_refused(spec_from_dict, data, "fuzz")
+    job_or_refused(parse_spec, "run: x\nenv: {A: 1}\nresources: {gpu: 1}", "job.yaml", data)
+
+
+@given(specs, st.data())
+def test_a_spec_with_one_thing_changed_is_a_job_or_refused(spec: JobSpec, data: st.DataObject) -> None:
+    written = spec_to_dict(spec)
+    at = written
+    while True:
+        key = data.draw(st.sampled_from(sorted(at)))
+        if not isinstance(at[key], dict) or not at[key] or data.draw(st.booleans()):
+            break
+        at = at[key]
+    at[key] = data.draw(anything)
+    job_or_refused(spec_from_dict, written, "fuzz")
+
+
+KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict, "array": list}
+REMARKS = ("$schema", "$defs", "title", "description", "default")
+Schema = dict[str, Any]
+
+
+def is_kind(value: Any, kind: str) -> bool:
+    return isinstance(value, KINDS[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+OF_ANYTHING = {
+    "type": lambda value, kinds: any(is_kind(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
+    "enum": lambda value, legal: value in legal,
+    "const": lambda value, legal: value == legal,
+}
+OF_TEXT = {
+    "pattern": lambda value, pattern: re.search(pattern, value) is not None,
+    "minLength": lambda value, least: len(value) >= least,
+    "maxLength": lambda value, most: len(value) <= most,
+}
+OF_NUMBERS = {
+    "minimum": lambda value, least: value >= least,
+    "maximum": lambda value, most: value <= most,
+    "exclusiveMinimum": lambda value, least: value > least,
+}
+
+
+def conforms(value: Any, schema: Schema, root: Schema) -> bool:
+    """A JSON Schema validator for the few keywords that are used; an unknown one is an error."""
+    return all(keeps(value, keyword, schema, root) for keyword in schema if keyword not in REMARKS)
+
+
+def keeps(value: Any, keyword: str, schema: Schema, root: Schema) -> bool:
+    """Whether a value keeps to one keyword of a schema; a keyword for another type has nothing to say."""
+    argument = schema[keyword]
+    if keyword == "$ref":
+        return conforms(value, root["$defs"][argument.removeprefix("#/$defs/")], root)
+    if keyword == "anyOf":
+        return any(conforms(value, each, root) for each in argument)
+    for rules, kind in ((OF_ANYTHING, object), (OF_TEXT, str), (OF_NUMBERS, (int, float))):
+        if keyword in rules:
+            return not isinstance(value, kind) or rules[keyword](value, argument)
+    if keyword in ("minItems", "items"):
+        return not isinstance(value, list) or keeps_as_list(value, keyword, argument, root)
+    return not isinstance(value, dict) or keeps_as_object(value, keyword, schema, root)
+
+
+def keeps_as_list(value: list[Any], keyword: str, argument: Any, root: Schema) -> bool:
+    return len(value) >= argument if keyword == "minItems" else all(conforms(each, argument, root) for each in value)
+
+
+def keeps_as_object(value: dict[str, Any], keyword: str, schema: Schema, root: Schema) -> bool:
+    argument = schema[keyword]
+    match keyword:
+        case "required":
+            return all(name in value for name in argument)
+        case "properties":
+            return all(conforms(value[name], each, root) for name, each in argument.items() if name in value)
+        case "propertyNames":
+            return all(conforms(name, argument, root) for name in value)
+        case "additionalProperties":
+            others = sorted(set(value) - set(schema.get("properties", {})))
+            return not others if argument is False else all(conforms(value[name], argument, root) for name in others)
+    raise AssertionError(keyword)
+
+
+@given(specs)
+def test_what_is_written_conforms_to_the_schema(spec: JobSpec) -> None:
+    schema = json_schema()
+    assert conforms(spec_to_dict(spec), schema, schema)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"run": 5},
+        {"run": "x", "nodes": 0},
+        {"run": "x", "nodse": 1},
+        {"run": "x", "name": "My Job"},
+        {"run": "x", "resources": {"gpu": "H100"}},
+        {"run": "x", "resources": {"gpu": {"kount": 1}}},
+        {"run": "x", "limits": {"time": "soon"}},
+        {"run": "x", "env": {"a b": "c"}},
+        {"run": "x", "env": {"A": None}},
+        {"run": "x", "framework": "pytorch"},
+        {"run": "x", "checkpoint": {"signal": "SIGKILL"}},
+        {"run": "x", "kind": "service"},
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(data: dict[str, Any]) -> None:
+    schema = json_schema()
+    assert not conforms(data, schema, schema)
+    with pytest.raises(Refused):
+        spec_from_dict(data, "x")
+
+
+def nouns(noun: type) -> list[type]:
+    inner = [each for hint in get_type_hints(noun).values() for each in (hint, *get_args(hint)) if is_dataclass(each)]
+    return [noun, *(deeper for each in inner for deeper in nouns(each))]
+
+
+def test_every_field_has_a_doc_and_a_form_and_is_in_the_schema() -> None:
+    schema = json_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    for noun in nouns(JobSpec):
+        properties = schema["properties"] if noun is JobSpec else schema["$defs"][noun.__name__]["properties"]
+        for each in fields(noun):
+            assert each.metadata["doc"]
+            assert each.metadata["form"] in forms() or each.metadata["form"] == "env" or is_nested(noun, each.name)
+            assert properties[each.metadata["key"] or each.name]["description"]
+
+
+def is_nested(noun: type, name: str) -> bool:
+    hint = get_type_hints(noun)[name]
+    return any(is_dataclass(each) for each in (hint, *get_args(hint)))
+
+
+def test_defaults_in_the_schema_are_the_defaults() -> None:
+    schema = json_schema()
+    defaults = {key: each["default"] for key, each in schema["properties"].items() if "default" in each}
+    assert spec_from_dict({"run": "x"} | defaults, "x") == JobSpec(run="x")
+    for key, noun in (("checkpoint", "Checkpoint"), ("retry", "Retry"), ("resources", "Resources")):
+        inside = schema["$defs"][noun]["properties"]
+        written = {name: each["default"] for name, each in inside.items() if "default" in each}
+        assert written
+        empty: dict[str, Any] = {"run": "x", key: {}}
+        assert spec_from_dict({"run": "x", key: written}, "x") == spec_from_dict(empty, "x")

@@ -1,0 +1,200 @@
+"""What a spec may say, and the job that comes of it."""
+
+from typing import Any
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
+from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources, Retry
+
+WHOLE = """\
+# everything that there is
+kind: job
+name: bert-pretrain
+queue: nlp
+priority: high
+framework: torch
+nodes: 4
+nproc_per_node: 8
+resources: {gpu: H100:8, cpu: 96, memory: 1Ti}
+code: .
+setup: pip install -r requirements.txt
+run: |
+  python train.py \\
+    --lr 0.1
+env: {BS: 80, VERSION: 1.10, DEBUG: true, WORDS: "a: b"}
+checkpoint: {dir: ckpt, every: 30m, signal: SIGUSR1, grace: 120s, resume: never}
+retry: {max: 3, backoff: 10s..5m}
+limits: {time: 24h, queue_time: 2h}
+"""
+WHOLE_SPEC = JobSpec(
+    name="bert-pretrain",
+    queue="nlp",
+    priority=100,
+    framework="torch",
+    nodes=4,
+    nproc_per_node=8,
+    resources=Resources(gpu=GpuRequest(count=8, type="H100"), cpu_milli=96_000, memory_bytes=1 << 40),
+    code=".",
+    setup="pip install -r requirements.txt",
+    run="python train.py \\\n  --lr 0.1\n",
+    env={"BS": "80", "VERSION": "1.10", "DEBUG": "true", "WORDS": "a: b"},
+    checkpoint=Checkpoint(dir="ckpt", every_ms=1_800_000, signal="SIGUSR1", grace_ms=120_000, resume="never"),
+    retry=Retry(max=3, backoff_first_ms=10_000, backoff_max_ms=300_000),
+    limits=Limits(time_ms=86_400_000, queue_time_ms=7_200_000),
+)
+
+
+def test_the_whole_spec() -> None:
+    assert parse_spec(WHOLE, "job.yaml") == WHOLE_SPEC
+
+
+def test_the_smallest_spec() -> None:
+    assert parse_spec("run: python train.py", "job.yaml") == JobSpec(run="python train.py")
+
+
+def test_written_back_without_defaults_and_in_a_users_words() -> None:
+    assert spec_to_dict(WHOLE_SPEC) == {
+        "name": "bert-pretrain",
+        "queue": "nlp",
+        "priority": "high",
+        "framework": "torch",
+        "nodes": 4,
+        "nproc_per_node": 8,
+        "resources": {"gpu": "H100:8", "cpu": 96, "memory": "1024Gi"},
+        "code": ".",
+        "setup": "pip install -r requirements.txt",
+        "run": "python train.py \\\n  --lr 0.1\n",
+        "env": {"BS": "80", "VERSION": "1.10", "DEBUG": "true", "WORDS": "a: b"},
+        "checkpoint": {"dir": "ckpt", "every": "30m", "signal": "SIGUSR1", "grace": "2m", "resume": "never"},
+        "retry": {"max": 3, "backoff": "10s..5m"},
+        "limits": {"time": "1d", "queue_time": "2h"},
+    }
+    assert spec_to_dict(JobSpec(run=("python", "x.py"))) == {"run": ["python", "x.py"]}
+
+
+FORMS: dict[str, tuple[Any, Any]] = {
+    # key: what is written -> what it is
+    "priority: low": ("priority", -100),
+    "priority: -1000": ("priority", -1000),
+    "nodes: 0x10": ("nodes", 16),
+    "nodes: 65536": ("nodes", 65_536),
+    "nproc_per_node: auto": ("nproc_per_node", None),
+    "nproc_per_node: 1024": ("nproc_per_node", 1024),
+    "resources: {gpu: 8}": ("resources.gpu", GpuRequest(count=8)),
+    "resources: {gpu: 0}": ("resources.gpu", GpuRequest()),
+    "resources: {gpu: 'A100-80GB:2'}": ("resources.gpu", GpuRequest(count=2, type="A100-80GB")),
+    "resources: {gpu: {count: 3}}": ("resources.gpu", GpuRequest(count=3)),
+    "resources: {gpu: {count: 3, type: h100}}": ("resources.gpu", GpuRequest(count=3, type="h100")),
+    "resources: {gpu: {}}": ("resources.gpu", GpuRequest()),
+    "resources: {cpu: 500m}": ("resources.cpu_milli", 500),
+    "resources: {cpu: 0.5}": ("resources.cpu_milli", 500),
+    "resources: {cpu: '2'}": ("resources.cpu_milli", 2000),
+    "resources: {memory: 1.5Gi}": ("resources.memory_bytes", 1_610_612_736),
+    "resources: {memory: 2G}": ("resources.memory_bytes", 2_000_000_000),
+    "resources: {memory: 1024}": ("resources.memory_bytes", 1024),
+    "limits: {time: 1h30m}": ("limits.time_ms", 5_400_000),
+    "limits: {time: 90}": ("limits.time_ms", 90_000),
+    "limits: {time: 0.25}": ("limits.time_ms", 250),
+    "limits: {time: 2d}": ("limits.time_ms", 172_800_000),
+    "checkpoint: {}": ("checkpoint", Checkpoint()),
+    "checkpoint: {grace: 0}": ("checkpoint.grace_ms", 0),
+    "retry: {backoff: 10s}": ("retry", Retry(backoff_first_ms=10_000, backoff_max_ms=10_000)),
+    "retry: {backoff: 250ms..1.5s}": ("retry", Retry(backoff_first_ms=250, backoff_max_ms=1500)),
+    "retry: {backoff: 5}": ("retry", Retry(backoff_first_ms=5000, backoff_max_ms=5000)),
+    "retry: {max: 0}": ("retry.max", 0),
+    "env: {}": ("env", {}),
+    "env: {A: '', B: 1e-3, C: 007, D: off, E: 2026-01-01, F: 1_000, G: .inf}": (
+        "env",
+        {"A": "", "B": "1e-3", "C": "007", "D": "off", "E": "2026-01-01", "F": "1_000", "G": ".inf"},
+    ),
+    "env: {_a1: 'x\ty', É: x}": ("env", None),
+    "code: ../other": ("code", "../other"),
+    "resources: {}": ("resources", Resources()),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), FORMS.items(), ids=FORMS)
+def test_forms(text: str, want: tuple[str, Any]) -> None:
+    path, value = want
+    if value is None and path == "env":
+        with pytest.raises(Refused, match="'É' is not the name of a variable"):
+            parse_spec(f"run: x\n{text}", "job.yaml")
+        return
+    spec: Any = parse_spec(f"run: x\n{text}", "job.yaml")
+    for name in path.split("."):
+        spec = getattr(spec, name)
+    assert spec == value
+
+
+RUNS = {
+    "a line": ("run: python train.py --lr 0.1", "python train.py --lr 0.1"),
+    "words": ("run: [python, train.py]", ("python", "train.py")),
+    "words that are numbers": ("run: [python, -c, 1.10, true, 0x10]", ("python", "-c", "1.10", "true", "0x10")),
+    "an empty word": ("run: [echo, '']", ("echo", "")),
+    "one word": ("run:\n- hostname", ("hostname",)),
+    "two lines": ("run: |-\n  a\n  b", "a\nb"),
+    "folded": ("run: >-\n  a\n  b", "a b"),
+    "braces of a shell": ("run: echo ${HOME} $(date)", "echo ${HOME} $(date)"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), RUNS.values(), ids=RUNS)
+def test_run(text: str, want: str | tuple[str, ...]) -> None:
+    assert parse_spec(text, "job.yaml").run == want
+
+
+TEXTS = {
+    "JSON": '{"run": ["python", "x.py"], "nodes": 2}',
+    "JSON with tabs": '{\n\t"run":\t[\n\t\t"python", "x.py"],\n\t"nodes": 2\n}\n',
+    "a byte order mark": "\ufeffrun: [python, x.py]\nnodes: 2",
+    "bytes": b"run: [python, x.py]\nnodes: 2",
+    "Windows lines": "run: [python, x.py]\r\nnodes: 2\r\n",
+    "a document marker": "---\nrun: [python, x.py]\nnodes: 2\n...\n",
+    "an alias": "name: job\nrun: &a [python, x.py]\nnodes: 2",
+    "a standard tag": "run: !!seq [!!str python, x.py]\nnodes: !!int 2",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_ways_to_write_it(text: str | bytes) -> None:
+    assert parse_spec(text, "job.yaml") == JobSpec(run=("python", "x.py"), nodes=2)
+
+
+def test_characters_beyond_the_basic_plane() -> None:
+    want = JobSpec(run="echo 😀", env={"A": "😀"})
+    assert parse_spec("run: echo 😀\nenv: {A: 😀}", "job.yaml") == want
+    assert parse_spec(r'{"run": "echo \ud83d\ude00", "env": {"A": "\ud83d\ude00"}}', "job.json") == want
+
+
+def test_an_anchor_may_be_used_twice() -> None:
+    assert parse_spec("run: &x [a]\nenv: {A: &x b, C: *x}", "job.yaml").env == {"A": "b", "C": "b"}
+
+
+def test_a_mapping_reads_as_the_text_does() -> None:
+    data = {"run": ["x", 1, 0.5, True], "env": {"A": 1, "B": False, "C": 1.5}, "resources": {"gpu": 2}}
+    spec = spec_from_dict(data, "the command line")
+    assert spec.run == ("x", "1", "0.5", "true")
+    assert spec.env == {"A": "1", "B": "false", "C": "1.5"}
+    assert data["env"] == {"A": 1, "B": False, "C": 1.5}, "what was passed in is left alone"
+
+
+OVER = {
+    "a value": ({"nodes": 4}, JobSpec(run=("a", "1"), nodes=4, env={"A": "1.10"})),
+    "into a mapping": ({"env": {"B": 2}}, JobSpec(run=("a", "1"), nodes=2, env={"A": "1.10", "B": "2"})),
+    "one of a mapping": ({"env": {"A": 2}}, JobSpec(run=("a", "1"), nodes=2, env={"A": "2"})),
+    "words by a line": ({"run": "b"}, JobSpec(run="b", nodes=2, env={"A": "1.10"})),
+    "nothing": ({}, JobSpec(run=("a", "1"), nodes=2, env={"A": "1.10"})),
+}
+
+
+@pytest.mark.parametrize(("over", "want"), OVER.values(), ids=OVER)
+def test_the_command_line_goes_over_the_file(over: dict[str, Any], want: JobSpec) -> None:
+    assert parse_spec("run: [a, 1]\nnodes: 2\nenv: {A: 1.10}", "job.yaml", over) == want
+
+
+def test_what_is_replaced_is_not_complained_of() -> None:
+    text = "run: x\nnodes: many\nresources: {gpu: {count: -1}}"
+    spec = parse_spec(text, "job.yaml", {"nodes": 2, "resources": {"gpu": "H100:4"}})
+    assert (spec.nodes, spec.resources.gpu) == (2, GpuRequest(count=4, type="H100"))
