@@ -71,6 +71,7 @@ class World:
         """What people asked for, with the answers; one that is never done was lost with its server."""
         self._nodes, self._acts = {node.name: node for node in nodes}, acts or {}
         self._down: dict[str, None] = {}
+        self._listed: dict[str, Node] = {}
         self._now_ms = BEGIN_MS
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -141,7 +142,7 @@ class World:
             else:
                 nodes = tuple(share.node for share in one.start.shares)
                 report(e.Cleared(gang=one.job.id, generation=one.start.generation, nodes=nodes))
-        report(e.NodesListed(nodes=self._up()))
+        report(self._listing())
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation on those of its nodes that are up."""
@@ -248,10 +249,9 @@ class World:
         self._report(e.NodeLost(node=node, detail="it was made to fail"))
 
     def _restore(self, node: str) -> None:
-        """Who was told of the loss hears of the return; a server that never knew the node hears of all."""
+        """The server hears of the return; one that was never told of the node hears of all there are."""
         del self._down[node]
-        self._report(e.NodeReturned(node=node))
-        self._report(e.NodesListed(nodes=self._up()))
+        self._report(e.NodeReturned(node=node) if node in self._listed else self._listing())
 
     def _resume(self, run: _Run, live: Live) -> None:
         """Say again what was said, and what nobody was there to say."""
@@ -280,8 +280,9 @@ class World:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _up(self) -> tuple[Node, ...]:
-        return tuple(node for name, node in self._nodes.items() if name not in self._down)
+    def _listing(self) -> e.NodesListed:
+        self._listed = {name: node for name, node in self._nodes.items() if name not in self._down}
+        return e.NodesListed(nodes=tuple(self._listed.values()))
 
     def _plan(self, at_ms: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (at_ms, next(self._order), action))
