@@ -1,0 +1,148 @@
+"""A server that is killed at a chosen moment, and a world that is a witness to what the next one makes of it.
+
+Moments are numbered through a whole day: before each append, inside its transaction, after it, and after each thing the
+backend was told to do. A killed server leaves its file as it is; people repeat what they had no answer to.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ganger.backends.simulator.world import World
+from ganger.core.lifecycle import DURABLE
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.projection import Projection
+from ganger.engine.replay import replay
+from ganger.model import event as e
+from ganger.model.decision import Start, Stop
+from ganger.model.job import GangState, Job
+from tests.crash.scripts import Script, world_of
+from tests.engine.scenes import POLICIES, ends, folded, raw, serve
+
+
+class Killed(BaseException):
+    """The server is gone, in the middle of whatever it did."""
+
+
+@dataclass
+class Fuse:
+    """Kills at each of the moments `at`."""
+
+    at: tuple[int, ...] = ()
+    passed: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def burn(self, name: str) -> None:
+        """One moment passes."""
+        self.passed += 1
+        self.names.append(name)
+        if self.passed in self.at:
+            raise Killed(name)
+
+
+class MortalLog(EventLog):
+    """Dies before, in and after an append."""
+
+    def __init__(self, path: Path, fuse: Fuse) -> None:
+        super().__init__(path)
+        self.fuse = fuse
+
+    def append(self, batch: Sequence[e.Stamped], projections: Iterable[Projection]) -> None:
+        kinds = ", ".join(stamped.event.kind for stamped in batch)
+        self.fuse.burn(f"before {kinds}")
+        super().append(batch, self._burning(projections, kinds))
+        self.fuse.burn(f"after {kinds}")
+
+    def _burning(self, projections: Iterable[Projection], kinds: str) -> Iterator[Projection]:
+        yield from projections
+        self.fuse.burn(f"in {kinds}")
+
+
+class MortalWorld(World):
+    """The server dies after the world was told something, before it is told the next thing."""
+
+    fuse: Fuse
+
+    def start(self, start: Start, job: Job) -> None:
+        super().start(start, job)
+        self.fuse.burn(f"start {start.gang}.{start.generation}")
+
+    def stop(self, stop: Stop, job: Job) -> None:
+        super().stop(stop, job)
+        self.fuse.burn(f"stop {stop.gang}.{stop.generation}")
+
+    def forget(self, gang: str) -> None:
+        super().forget(gang)
+        self.fuse.burn(f"forget {gang}")
+
+
+@dataclass
+class Day:
+    """What is left of a day: the log, the last server, the world, and the moments at which it could have been killed."""
+
+    log: EventLog
+    loop: Loop
+    world: World
+    moments: list[str]
+
+
+def lived(script: Script, path: Path, kills: tuple[int, ...] = (), down_ms: int = 0) -> Day:
+    """The day, with the server killed at these moments and started again `down_ms` later."""
+    fuse = Fuse(kills)
+    world = world_of(script, MortalWorld)
+    world.fuse = fuse  # type: ignore[attr-defined]
+    while True:
+        log = MortalLog(path, fuse)
+        _ask_again(world, log)
+        try:
+            loop = serve(world, log, script.policy)
+            world.run(loop, script.until_ms)
+        except Killed:
+            log.close()
+            world.run(None, world.passed_ms() + down_ms)
+        else:
+            return Day(log, loop, world, fuse.names)
+
+
+def _ask_again(world: World, log: EventLog) -> None:
+    """People who had no answer ask again, unless their job is there already."""
+    asked, world.asked = world.asked, []
+    for event, answer in asked:
+        if answer.done():
+            world.asked.append((event, answer))
+        elif not isinstance(event, e.Submitted) or log.job(event.job.id) is None:
+            world.at(world.passed_ms(), event)
+
+
+def check(day: Day, ended_as: dict[str, str]) -> None:
+    """Nothing was lost, nothing leaks, the log is whole, and everybody ended as on a day without a crash."""
+    log, state = day.log, day.loop.view()
+    rows = log.rows(limit=1_000_000)
+    assert [row.seq for row in rows] == [*range(1, len(rows) + 1)]
+    assert all(one.at_ms <= next.at_ms for one, next in zip(rows, rows[1:], strict=False))
+    assert ends(log) == ended_as
+    assert {gang.id for gang in state.gangs.values()} == {job for job, at in ended_as.items() if at not in ENDED}
+    assert all(gang.state in DURABLE for gang in state.gangs.values())
+    held = {gang.id: gang.left for gang, _ in state.holding()}
+    assert day.world.processes() == held, "what runs and what is held are the same"
+    state.validate()
+    anew = folded(log)
+    assert raw(anew) == raw(state), "the state is the fold of its log"
+    assert replay(log, POLICIES).difference is None
+    for _, answer in day.world.asked:
+        assert answer.done(), "everybody has an answer in the end"
+    _each_generation_once(rows)
+
+
+def _each_generation_once(rows: list[e.Stamped]) -> None:
+    newest: dict[str, int] = {}
+    for row in rows:
+        for decision in row.event.plan.decisions if isinstance(row.event, e.Decided) else ():
+            if isinstance(decision, Start):
+                assert decision.generation == newest.get(decision.gang, 0) + 1
+                newest[decision.gang] = decision.generation
+
+
+ENDED: tuple[Any, ...] = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)

@@ -1,0 +1,109 @@
+"""The disk fills up at any append of a rich day, and has room again later.
+
+SQLite itself refuses to grow the file (`PRAGMA max_page_count`), as it does on a full disk: SQLITE_FULL, in the middle of
+a transaction.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ganger.engine.log import EventLog
+from ganger.engine.loop import RETRY_MS
+from ganger.engine.projection import Projection
+from ganger.engine.refusal import Refused
+from ganger.model import event as e
+from tests.crash.mortal import Day, check
+from tests.crash.scripts import SCRIPTS, Script, world_of
+from tests.crash.test_killed import LONG
+from tests.engine.scenes import ends, played, serve, submit
+
+STRIDE = 1 if LONG else 29
+FULL_MS = 25_000
+ROOM = 1 << 30
+S = 1_000
+
+
+class FillingLog(EventLog):
+    """From append number `at` on, no page can be added until `clear`."""
+
+    def __init__(self, path: Path, at: int) -> None:
+        super().__init__(path)
+        self.at, self.appends, self.failed = at, 0, 0
+
+    def append(self, batch: Sequence[e.Stamped], projections: Iterable[Projection]) -> None:
+        self.appends += 1
+        if self.appends == self.at:
+            self.fill()
+        try:
+            super().append(batch, projections)
+        except Refused as refused:
+            assert refused.code == "no_room"
+            self.failed += 1
+            raise
+
+    def fill(self) -> None:
+        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
+        self._writer.execute(f"PRAGMA max_page_count = {pages}")
+
+    def clear(self) -> None:
+        self._writer.execute(f"PRAGMA max_page_count = {ROOM}")
+
+
+def lived_with_little_room(script: Script, path: Path, at: int) -> Day:
+    """The day with a disk that is full for a while; who was refused for that asks again afterwards."""
+    world, log = world_of(script), FillingLog(path, at)
+    loop = serve(world, log, script.policy)
+    while log.appends < at:
+        world.run(loop, world.passed_ms() + S)
+    world.run(loop, world.passed_ms() + FULL_MS)
+    log.clear()
+    for event, answer in world.asked:
+        assert answer.done(), "a request is answered at once, whatever the disk says"
+        refused = answer.exception()
+        if isinstance(refused, Refused) and refused.code == "no_room":
+            assert refused.status == 507
+            assert "df -h" in refused.next
+            world.at(world.passed_ms() + RETRY_MS, event)
+    world.run(loop, script.until_ms)
+    assert loop.health() == "ok"
+    return Day(log, loop, world, [])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_a_full_disk_loses_nothing(script: Script, tmp_path: Path) -> None:
+    quiet = FillingLog(tmp_path / "quiet.db", 0)
+    played(world_of(script), quiet, script.policy, script.until_ms)
+    failed = 0
+    for at in range(2, quiet.appends, STRIDE):
+        day = lived_with_little_room(script, tmp_path / f"{at}.db", at)
+        check(day, ends(quiet))
+        failed += day.log.failed
+        day.log.close()
+        (tmp_path / f"{at}.db").unlink()
+    assert failed
+
+
+def test_what_runs_goes_on_and_nothing_new_is_taken(tmp_path: Path) -> None:
+    script = SCRIPTS[0]
+    world, log = world_of(script), FillingLog(tmp_path / "g.db", 0)
+    loop = serve(world, log, script.policy)
+    world.run(loop, 3 * S)
+    before, running = log.last_seq(), world.processes()
+    log.fill()
+    big = submit("big-0", env={"TEXT": "x" * 20_000})
+    world.at(3 * S + 1, big)
+    world.run(loop, 3 * S + 1)
+    assert world.processes() == running
+    assert log.last_seq() == before
+    assert "big-0" not in loop.view().gangs
+    assert "no room" in loop.health()
+    refused = next(answer for event, answer in world.asked if event is big).exception()
+    assert isinstance(refused, Refused)
+    assert refused.code == "no_room"
+    log.clear()
+    world.at(6 * S, big)
+    world.run(loop, 8 * S)
+    assert "big-0" in loop.view().gangs
+    assert loop.health() == "ok"

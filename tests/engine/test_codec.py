@@ -1,0 +1,55 @@
+"""Whatever the model can say comes back from the log as it was."""
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.state import Image
+from ganger.engine import codec
+from ganger.model.event import Event
+from ganger.model.job import Job
+from tests.engine.anything import anything
+
+EVENTS = get_args(Event)
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=[kind.__name__ for kind in EVENTS])
+@given(data=st.data())
+def test_event_comes_back(kind: type[Event], data: st.DataObject) -> None:
+    event = data.draw(anything(kind))
+    text = codec.encode(event)
+    back = codec.decode(text)
+    assert back == event
+    assert type(back) is kind
+    assert json.loads(text)["kind"] == event.kind
+
+
+@given(anything(Image))
+def test_image_comes_back(image: Image) -> None:
+    assert codec.decode_image(codec.encode_image(image)) == image
+
+
+@given(anything(Job))
+def test_job_comes_back(job: Job) -> None:
+    assert codec.decode_job(codec.encode_job(job)) == job
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b"\xff\xfe",
+        b'{"kind": "no_such_kind"}',
+        b'{"kind": "cleared", "gang": "a"}',
+        b'{"kind": "cleared", "gang": "a", "generation": "one", "nodes": []}',
+        b'{"kind": "cleared", "gang": "a", "generation": 1, "nodes": ["n1"]',
+    ],
+)
+def test_what_is_no_event_is_an_error(text: Any) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        codec.decode(text)
