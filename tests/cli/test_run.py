@@ -8,13 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 
+from ganger.model.view import AttemptView
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
 
 LATER = replace(REASON, sentence="waiting for 2 nodes with 2 GPUs: none free now", until_ms=None)
+
+
+def attempt(generation: int, outcome: str, **fields: int) -> AttemptView:
+    return AttemptView(
+        generation=generation, started_ms=T0, ended_ms=T0 + 1, outcome=outcome, nodes=("n1", "n2"), **fields
+    )
 
 
 @contextmanager
@@ -82,59 +90,69 @@ def test_lines_of_many_ranks_are_told_apart_and_said_once(shell: Shell, world: W
 
 
 def test_a_lost_worker_is_told_in_one_line(shell: Shell, world: World) -> None:
-    world.submitted = job(spec=WIDE)
+    world.submitted = job(spec=WIDE, nodes=("n1", "n2"))
 
     def story() -> None:
         world.await_asked("GET", "/stream")
         world.await_asked("GET", "/logs")
         world.say("bert-7f3", line("step 41"))
-        lost = replace(world.submitted.row, state="requeueing")
-        world.add(replace(world.submitted, row=lost, checkpoint_step=40))
         told = "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL"
         world.happen("failed", "bert-7f3", told, generation=1, rank=2, node="n2")
         world.happen("failed", "bert-7f3", "bert-7f3 (attempt 1): rank 0 on n1 was ended by SIGTERM", generation=1)
-        world.happen("started", "bert-7f3", "bert-7f3 (attempt 2) runs on n1, n2", generation=2)
+        for node in ("n1", "n2"):
+            world.happen("started", "bert-7f3", f"bert-7f3 (attempt 2) runs on {node}", generation=2, nodes=[node])
         world.happen("started", "other-1", "other-1 (attempt 9) runs on n1", generation=9)
-        world.await_asked("GET", "/jobs/bert-7f3$")
-        world.add(ended(world.jobs["bert-7f3"]))
+        tries = (attempt(1, "failed"), attempt(2, "finished", resumed_step=40))
+        world.add(ended(replace(world.submitted, checkpoint_step=60, attempts=tries)))
 
     with meanwhile(story):
         said = shell("run", "-j", "2x2", "train.py")
     assert "bert-7f3 (attempt 1): rank 2 on n2 was ended by SIGKILL; restarting from step 40\n" in said.err
     assert "SIGTERM" not in said.err
+    assert said.err.count("bert-7f3 (attempt 2) runs on n1, n2\n") == 1
     assert "other-1" not in said.err
     assert said.code == 0
 
 
-def test_a_failure_before_any_checkpoint_starts_from_the_beginning(shell: Shell, world: World) -> None:
+def test_an_attempt_without_a_checkpoint_starts_from_the_beginning(shell: Shell, world: World) -> None:
+    world.submitted = job()
+    process = shell.start("run", "train.py")
+    world.await_asked("GET", "/stream")
+    world.happen("failed", "bert-7f3", "rank 0 on n1 exited with 1", generation=1)
+    assert read_until(process.stderr, "exited with 1").endswith("exited with 1; restarting from the beginning")
+    world.add(ended(world.submitted))
+    read_until(process.stderr, "succeeded")
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_the_last_failure_is_told_by_the_summary_alone(shell: Shell, world: World) -> None:
     world.submitted = job()
 
     def story() -> None:
         world.await_asked("GET", "/stream")
-        world.happen("failed", "bert-7f3", "rank 0 on n1 exited with 1", generation=1)
-        world.await_asked("GET", "/jobs/bert-7f3$")
-        world.add(ended(world.jobs["bert-7f3"]))
-
-    with meanwhile(story):
-        assert "exited with 1; restarting from the beginning" in shell("run", "train.py").err
-
-
-def test_a_waiting_job_says_why_and_says_it_again_only_when_it_changes(shell: Shell, world: World) -> None:
-    waits = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
-    world.submitted = waits
-
-    def story() -> None:
-        world.await_asked("GET", "/stream")
-        world.happen("submitted", "other-1", "somebody submitted other-1")
-        world.add(replace(waits, reason=LATER))
-        world.happen("decided", None, "jobs like x wait")
-        world.await_asked("GET", "/jobs/bert-7f3$")
-        world.add(ended(world.jobs["bert-7f3"]))
+        world.happen("failed", "bert-7f3", "bert-7f3 (attempt 1): rank 0 on n1 exited with 3", generation=1)
+        world.add(ended(world.submitted, "failed", 3, "attempt 1: rank 0 on n1 exited with 3"))
 
     with meanwhile(story):
         said = shell("run", "train.py")
-    assert said.err.count(REASON.sentence) == 1
-    assert said.err.count(f"waiting: {LATER.sentence}\n") == 1
+    assert said.err.count("exited with 3") == 1
+    assert "✗ bert-7f3 failed after 1m 01s: attempt 1: rank 0 on n1 exited with 3\n" in said.err
+
+
+def test_a_waiting_job_says_why_and_says_it_again_only_when_it_changes(shell: Shell, world: World) -> None:
+    world.submitted = waits = job(state="pending", nodes=(), started_ms=None, reason=REASON, generation=0)
+    process = shell.start("run", "train.py")
+    assert read_until(process.stderr, "start: ").startswith(f"       start: {REASON.sentence}; expected at ")
+    world.await_asked("GET", "/stream")
+    world.happen("submitted", "other-1", "somebody submitted other-1")
+    world.happen("decided", None, "jobs like x wait")
+    world.add(replace(waits, reason=LATER))
+    world.happen("decided", None, "jobs like x wait")
+    assert read_until(process.stderr, "waiting") == LATER.sentence
+    world.add(ended(waits))
+    _, rest = process.communicate()
+    assert "waiting" not in rest.decode()
 
 
 def test_the_stream_is_open_from_before_the_submission(shell: Shell, world: World) -> None:
@@ -150,6 +168,15 @@ def test_the_stream_is_open_from_before_the_submission(shell: Shell, world: Worl
     asked = [target for _, target, _ in world.asked]
     assert asked.index("/server") < asked.index("/jobs")
     assert "/stream?after=1" in asked
+
+
+def read_until(stream: IO[bytes] | None, text: str) -> str:
+    """The next line with `text` in it."""
+    assert stream is not None
+    for each in stream:
+        if text in each.decode():
+            return each.decode().rstrip("\n")
+    raise AssertionError(f"it ended without {text!r}")
 
 
 def interrupted(shell: Shell, world: World, *words: str) -> tuple[int, str]:

@@ -83,8 +83,11 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
         yield "  no time can be promised: something that runs has no time limit"
     for change in explanation["changes"]:
         yield f"  try: {change['flags']}   {change['say']}"
-    if explanation["reason"] and explanation["reason"]["remedy"]:
-        yield f"  next: {explanation['reason']['remedy']}"
+    remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
+    if remedy and f"ganger explain {explanation['job']}" not in remedy:  # that one leads here
+        yield f"  next: {remedy}"
+    elif remedy and not explanation["changes"]:
+        yield "  no smaller form of it would start now: wait, or stop what holds the nodes"
 
 
 def _events(client: Client, gang: str | None, after: int) -> Iterator[Record]:

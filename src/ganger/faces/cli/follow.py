@@ -37,7 +37,7 @@ class Follower:
         self.job = job
         self._client = client
         self._id: str = job["row"]["id"]
-        self._after = after
+        self._heard = after
         self._writing = writing
         self._screen = Screen()
         self._collapser = Collapser()
@@ -45,21 +45,23 @@ class Follower:
         self._coming: Queue[tuple[str, Any]] = Queue(QUEUE_LENGTH)
         self._reason_shown = job["reason"]["sentence"] if job["reason"] else ""
         self._look_at = time.monotonic() + REFRESH_S
-        self._failed = 0
+        self._failed = self._begun = 0
 
     def follow(self, **query: Any) -> Record:
         """Print until the job has ended; gives it as it is then. `query` says which lines, as Client.logs takes it.
         KeyboardInterrupt leaves the screen in order, and the job running."""
         self._read("line", self._client.logs(self._id, follow=True, **query))
-        self._read("event", self._client.stream(self._after))
+        self._read("event", self._client.stream(self._heard))
         try:
             self._print_until_end()
+            self._write(self._collapser.flush())
+            self.job = self._client.wait(self._id) or self.job
+            self._hear_out()
         finally:
             self._write(self._collapser.flush())
             self._screen.status("")
             self._screen.settle()
-        ended = self._client.wait(self._id)
-        return ended or self._client.job(self._id)
+        return self.job
 
     def _read(self, kind: str, source: Iterator[Record]) -> None:
         threading.Thread(target=self._hand_over, args=(kind, source), name=f"ganger-{kind}s", daemon=True).start()
@@ -94,6 +96,17 @@ class Follower:
                 self._look()
                 self._screen.settle()
 
+    def _hear_out(self) -> None:
+        """Take the events up to now: they come by another way than the lines, and may still be under way."""
+        newest = self._client.server()["seq"]
+        while self._heard < newest:
+            try:
+                kind, value = self._coming.get(timeout=REFRESH_S)
+            except Empty:
+                return
+            if kind == "event":
+                self._take_event(value)
+
     def _patience_s(self) -> float:
         """How long nothing may come before there is something to do."""
         until_look_s = min(max(self._look_at - time.monotonic(), 0.0), REFRESH_S)
@@ -110,6 +123,7 @@ class Follower:
             self._screen.line(self._writing.text(same), err=same.record["stream"] == "e")
 
     def _take_event(self, event: Record) -> None:
+        self._heard = event["seq"]
         if event["job"] not in (None, self._id):
             return
         self._look_at = min(self._look_at, time.monotonic() + COALESCE_S)
@@ -117,9 +131,13 @@ class Follower:
         if event["kind"] == "failed" and generation > self._failed:
             self._failed = generation
             self._ask_again()
-            self._screen.say(attempt_failed(event, self.job), fg="yellow", bold=True)
-        elif event["kind"] == "started" and generation > 1:
-            self._screen.say(event["sentence"], fg="green")
+            if said := attempt_failed(event, self.job):
+                self._screen.say(said, fg="yellow", bold=True)
+        elif event["kind"] == "started" and generation > max(self._begun, 1):
+            self._begun = generation
+            self._ask_again()
+            nodes = ", ".join(self.job["row"]["nodes"])
+            self._screen.say(f"{self._id} (attempt {generation}) runs on {nodes}", fg="green")
 
     def _look(self) -> None:
         """See what became of the job, if it is time to."""
@@ -132,10 +150,10 @@ class Follower:
         if self.job["row"]["state"] not in WAITING or reason is None:
             self._screen.status(self._progress.text(self.job))
         elif self._screen.live:
-            self._screen.status(f"waiting: {waiting(reason, now_ms())}")
+            self._screen.status(waiting(reason, now_ms()))
         elif reason["sentence"] != self._reason_shown:
             self._reason_shown = reason["sentence"]
-            self._screen.say(f"waiting: {waiting(reason, now_ms())}")
+            self._screen.say(waiting(reason, now_ms()))
 
     def _ask_again(self) -> None:
         """The job as it is now; as it was while the server restarts, because the reader of the log waits for that."""

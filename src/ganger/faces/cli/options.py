@@ -100,7 +100,7 @@ _SPEC_OPTIONS: Final = (
     click.option("--queue", help="The queue to wait in."),
     click.option("--priority", type=PRIORITY, help="low, normal, high, or an integer from -1000 to 1000."),
     click.option("--framework", help="Which variables each process gets: plain or torch."),
-    click.option("-j", "grid", type=Grid(), help="Nodes and processes on each: 2x8."),
+    click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes on each: 2x8."),
     click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes: all or none."),
     click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes on each node."),
     click.option("--gpu", type=GPUS, help="GPUs on each node: 8, or H100:8."),

@@ -29,7 +29,12 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
 
     CMD is the command of every process; a script (train.py) runs with this shell's python, and one quoted word with
     spaces in it is a shell line. Ctrl-C leaves the job running and says how to come back to it.
-    """
+
+    \b
+      ganger run train.py
+      ganger run -j 2x8 --gpu H100:8 --framework torch -- python train.py --lr 3e-4
+      ganger run -f job.yaml --dry-run
+    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
     if output == "json" and not dry_run:
         raise Problem("run follows the job's own output: -o json goes with --dry-run", next="ganger submit -o json ...")
     request = build_request(flags, command)

@@ -68,17 +68,23 @@ def start_of_dry_run(plan: Record, now: int) -> str:
 
 def waiting(reason: Record, now: int) -> str:
     """Why it waits, and until when if that is known."""
+    said: str = reason["sentence"]
     until = f"; expected at {clock(reason['until_ms'], now)}" if reason["until_ms"] else ""
-    return f"{reason['sentence']}{until}"
+    return f"{said if said.startswith('waiting') else f'waiting: {said}'}{until}"
 
 
-def attempt_failed(event: Record, job: Record) -> str:
-    """One line about a failure: which attempt, how, and what comes of it."""
-    said: str = event["sentence"]
-    if job["row"]["state"] in ("failing", "stopping", *ENDED):
-        return said
-    step = job["checkpoint_step"]
-    return f"{said}; restarting from {'the beginning' if step is None else f'step {step}'}"
+def attempt_failed(event: Record, job: Record) -> str | None:
+    """One line about a failed attempt and where the next one begins. None when it was the last: the summary tells."""
+    after = event["data"]["generation"] + 1
+    next_attempt = next((attempt for attempt in job["attempts"] if attempt["generation"] == after), None)
+    if next_attempt is not None:
+        step = next_attempt["resumed_step"]
+    elif job["row"]["state"] in ("failing", "stopping", *ENDED):
+        return None
+    else:
+        resumes = (job["spec"]["checkpoint"] or {}).get("resume") != "never"
+        step = job["checkpoint_step"] if resumes else None
+    return f"{event['sentence']}; restarting from {'the beginning' if step is None else f'step {step}'}"
 
 
 def summary(job: Record) -> list[str]:

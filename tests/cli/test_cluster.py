@@ -1,0 +1,178 @@
+"""Queues, nodes, explanations, events, logs, and the server itself."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.model.queue import Amount, UserLimits
+from tests.cli.conftest import Shell
+from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, queue
+
+
+def put(world: World) -> Any:
+    return [body for method, _, body in world.asked if method == "PUT"][-1]
+
+
+def test_queues(shell: Shell, world: World) -> None:
+    world.queues["nlp"] = queue("nlp", nominal=asdict(Amount(gpus=8)), user_limits=asdict(UserLimits(gpus=4)))
+    *_, last = shell("queue").out.splitlines()
+    assert last.split()[:3] == ["nlp", "root", "3/8"]
+    assert last.endswith("4 GPUs")
+    assert [row["name"] for row in json.loads(shell("queue", "-o", "json").out)] == ["default", "nlp"]
+
+
+def test_setting_a_queue_says_everything_in_the_server_s_units(shell: Shell, world: World) -> None:
+    flags = (
+        "--parent root --gpus 8 --cpu 0.5 --memory 1Gi --borrow-gpus 2 --lend-gpus 3 --max-gpus-per-user 4 "
+        "--max-time 8h --max-node-hours 128"
+    )
+    assert shell("queue", "set", "nlp", *flags.split()).code == 0
+    assert put(world) == {
+        "parent": "root",
+        "nominal": {"gpus": 8, "cpu_milli": 500, "memory_bytes": 1 << 30},
+        "borrowing": {"gpus": 2},
+        "lending": {"gpus": 3},
+        "user_limits": {"gpus": 4, "time_ms": 28_800_000, "node_ms": 460_800_000},
+    }
+
+
+def test_setting_one_figure_keeps_the_others_and_none_takes_one_away(shell: Shell, world: World) -> None:
+    world.queues["nlp"] = queue("nlp", parent="ai", nominal=asdict(Amount(gpus=8, cpu_milli=1000)))
+    shell("queue", "set", "nlp", "--cpu", "none", "--lend-gpus", "0")
+    body = put(world)
+    assert body["parent"] == "ai"
+    assert body["nominal"] == {"gpus": 8, "cpu_milli": None, "memory_bytes": None}
+    assert body["lending"]["gpus"] == 0
+
+
+def test_a_bad_figure_names_its_flag(shell: Shell, world: World) -> None:
+    said = shell("queue", "set", "nlp", "--gpus", "many")
+    assert said.code == 2
+    assert "'--gpus': 'many' is not a whole number" in said.err
+    assert "next: ganger queue set --help" in said.err
+
+
+def test_delete_queue(shell: Shell, world: World) -> None:
+    world.queues["nlp"] = queue("nlp")
+    assert shell("queue", "delete", "nlp").out == "deleted nlp\n"
+    assert "nlp" not in world.queues
+
+
+def test_nodes_end_in_what_is_used(shell: Shell, world: World) -> None:
+    said = shell("node")
+    assert said.out.endswith("\n2 of 4 GPUs used (50%)\n")
+    n2 = next(each for each in said.out.splitlines() if each.startswith("n2"))
+    assert n2.split() == ["n2", "r1", "ready", "h100", "2/2", "0.5/8", "0/64Gi", "cv-11"]
+    assert len(json.loads(shell("node", "-o", "json").out)) == 2
+
+
+def test_cordon(shell: Shell, world: World) -> None:
+    assert shell("node", "cordon", "n2", "--why", "fan").out == "n2 is cordoned; cv-11 goes on there\n"
+    assert world.asked[-1][2] == {"cordoned": True, "why": "fan"}
+    assert shell("node", "uncordon", "n2").out == "n2 is ready; cv-11 goes on there\n"
+
+
+def test_explain(shell: Shell, world: World) -> None:
+    world.add(job("bert-7f3", spec=WIDE, state="pending", nodes=(), started_ms=None, reason=REASON))
+    out = shell("explain", "bert").out
+    first, second, third, *rest = out.splitlines()
+    assert first == "bert-7f3  pending for 3m 00s"
+    assert second == f"  {REASON.sentence}"
+    assert third == "    r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)"
+    assert "  position 2 of 5 in its queue" in rest
+    assert "  try: --nodes 1   1 of the 2 nodes would start now" in rest
+    assert rest[-1] == "  next: ask for fewer nodes"
+    assert json.loads(shell("explain", "bert", "-o", "json").out)["position"] == 2
+
+
+def test_events_of_all_and_of_one(shell: Shell, world: World) -> None:
+    world.add(job())
+    for i in range(5):
+        world.happen("progressed", "bert-7f3" if i % 2 else "other-1", f"step {i}")
+    lines = shell("events").out.splitlines()
+    assert [each.split("  ")[-1].strip() for each in lines[1:]] == [f"step {i}" for i in range(5)]
+    assert [row["seq"] for row in json.loads(shell("events", "bert", "-o", "json").out)] == [2, 4]
+    assert [row["seq"] for row in json.loads(shell("events", "--after", "3", "-o", "json").out)] == [4, 5]
+
+
+def test_following_events_gives_one_object_a_line(shell: Shell, world: World) -> None:
+    world.add(job())
+    world.happen("started", "other-1", "other-1 runs")
+    world.happen("started", "bert-7f3", "bert-7f3 runs")
+    process = shell.start("events", "bert", "-f", "-o", "json")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["seq"] == 2
+    world.happen("finished", "bert-7f3", "bert-7f3 finished")
+    assert json.loads(process.stdout.readline())["seq"] == 3
+    process.terminate()
+    process.communicate()
+
+
+def test_logs_of_an_ended_job(shell: Shell, world: World) -> None:
+    world.add(ended(job(spec=WIDE)))
+    world.say("bert-7f3", *(line("ready", rank=r) for r in range(4)), line("oops", rank=2, stream="e", t=T0 + 1))
+    said = shell("logs", "bert")
+    assert said.out == "r0 | ready  (x4)\nr2 | oops\n"
+    assert said.err == ""
+    rows = json.loads(shell("logs", "bert", "-o", "json").out)
+    assert [row["rank"] for row in rows] == [0, 1, 2, 3, 2]
+
+
+def test_what_of_the_log_is_asked_for(shell: Shell, world: World) -> None:
+    world.add(ended(job()))
+    shell("logs", "bert", "--rank", "0,3-5", "--attempt", "2", "--tail", "7")
+    assert world.asked[-1][1] == "/jobs/bert/logs?rank=0%2C3-5&attempt=2&tail=7"
+    assert "are not ranks: write 0, 0,3-5 or all" in shell("logs", "bert", "--rank", "last").err
+
+
+def test_timestamps(shell: Shell, world: World) -> None:
+    world.add(ended(job()))
+    world.say("bert-7f3", line("hello"))
+    at, text = shell("logs", "bert", "--timestamps").out.split()
+    assert (at[:4], at[10], text) == ("2026", "T", "hello")
+
+
+def test_following_an_ended_job_prints_it_and_ends(shell: Shell, world: World) -> None:
+    world.add(ended(job()))
+    world.say("bert-7f3", line("hello"))
+    said = shell("logs", "bert", "-f")
+    assert (said.code, said.out, said.err) == (0, "hello\n", "")
+
+
+def test_server_status(shell: Shell, world: World) -> None:
+    out = shell("server", "status").out
+    assert "health    ok" in out
+    assert "jobs      2 running, 1 pending" in out
+    assert json.loads(shell("server", "status", "-o", "json").out)["pid"] == 4242
+
+
+def test_status_starts_no_server(shell: Shell) -> None:
+    said = shell("server", "status")
+    assert said.code == 5
+    assert "next: ganger server start" in said.err
+    assert shell("server", "stop").out.startswith("no server runs for ")
+    assert shell("server", "logs").code == 3
+
+
+def test_a_running_server_does_not_read_a_topology(shell: Shell, world: World) -> None:
+    Path("two nodes.yaml").write_text("nodes: []\n")
+    said = shell("server", "start", "--topology", "two nodes.yaml")
+    assert said.code == 4
+    assert "next: ganger server stop && ganger server start --topology 'two nodes.yaml'" in said.err
+    assert not (Path(os.environ["GANGER_HOME"]) / "topology.yaml").exists()
+
+
+@pytest.mark.parametrize("words", [["ls"], ["get", "x"], ["logs", "x"], ["run", "true"], ["node"], ["wait", "x"]])
+def test_a_server_that_cannot_start_is_5(
+    shell: Shell, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GANGER_HOME", str(tmp_path / "file" / "home"))
+    said = shell(*words)
+    assert said.code == 5
+    assert said.err.startswith("error: ")
+    assert "next: " in said.err

@@ -1,0 +1,98 @@
+"""The sentences around a job's output."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from ganger.faces.cli.render import ago, clock, quoted, when
+from ganger.faces.cli.story import Progress, attempt_failed, plan_lines, waiting
+from ganger.model.job import Checkpoint
+from tests.cli.world import REASON, SPEC, T0, WIDE, job
+
+FAILED = {"sentence": "rank 2 on n2 was ended by SIGKILL", "data": {"generation": 1}}
+
+
+def reported(step: int, t: int = T0, **metrics: Any) -> dict[str, Any]:
+    return asdict(job(progress={"step": step, "metrics": metrics, "t": t, "phase": None}))
+
+
+def test_progress_says_what_is_reported_and_no_more() -> None:
+    assert Progress().text(asdict(job())) == "running on n1"
+    assert Progress().text(reported(7)) == "step 7"
+    assert Progress().text(reported(7, loss=2.34567)) == "step 7  loss 2.346"
+    assert Progress().text(reported(7, loss="NaN")) == "step 7"
+
+
+@pytest.mark.parametrize("name", ["total_steps", "steps"])
+def test_eta_comes_of_the_total_and_the_reports_own_times(name: str) -> None:
+    progress = Progress()
+    progress.text(reported(0, **{name: 100}))
+    assert progress.text(reported(40, t=T0 + 10_000, **{name: 100})) == "step 40/100  4 steps/s  ETA 15.0s"
+    assert progress.text(reported(100, t=T0 + 25_000, **{name: 100})) == "step 100/100  4 steps/s"
+
+
+def test_a_report_seen_twice_changes_nothing() -> None:
+    progress = Progress()
+    progress.text(reported(0))
+    first = progress.text(reported(10, t=T0 + 1000))
+    assert progress.text(reported(10, t=T0 + 1000)) == first == "step 10  10 steps/s"
+
+
+def test_a_restart_begins_the_rate_anew() -> None:
+    progress = Progress()
+    progress.text(reported(0))
+    progress.text(reported(100, t=T0 + 1000))
+    assert progress.text(reported(40, t=T0 + 5000)) == "step 40"
+    assert progress.text(reported(42, t=T0 + 6000)) == "step 42  2 steps/s"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"state": "requeueing", "checkpoint_step": 40}, "restarting from step 40"),
+        ({"state": "requeueing", "checkpoint_step": 0}, "restarting from step 0"),
+        ({"state": "requeueing"}, "restarting from the beginning"),
+        ({"state": "failing", "checkpoint_step": 40}, None),
+        ({"state": "failed"}, None),
+        ({"state": "stopping"}, None),
+    ],
+)
+def test_what_comes_of_a_failure(fields: dict[str, Any], expected: str | None) -> None:
+    assert attempt_failed(FAILED, asdict(job(**fields))) == (expected and f"{FAILED['sentence']}; {expected}")
+
+
+def test_a_job_that_never_resumes_starts_from_the_beginning() -> None:
+    spec = replace(SPEC, checkpoint=Checkpoint(resume="never"))
+    said = attempt_failed(FAILED, asdict(job(spec=spec, state="requeueing", checkpoint_step=40)))
+    assert said is not None
+    assert said.endswith("restarting from the beginning")
+
+
+def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:
+    plain = replace(WIDE, framework="plain")
+    assert "--framework torch" in plan_lines("x", asdict(plain), "now")[-1]
+    assert len(plan_lines("x", asdict(WIDE), "now")) == 2
+    assert len(plan_lines("x", asdict(SPEC), "now")) == 2
+    assert len(plan_lines("x", asdict(replace(plain, run="./solver")), "now")) == 2
+
+
+def test_a_reason_that_is_no_wait_is_called_one() -> None:
+    assert (
+        waiting(asdict(replace(REASON, sentence="queue nlp is full", until_ms=None)), T0)
+        == "waiting: queue nlp is full"
+    )
+
+
+def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [ago(T0 - passed, T0) for passed in (0, 999, 1000, 59_999, 60_000, 7_200_000, 172_800_000)] == [
+        "now", "now", "1s ago", "59s ago", "1m ago", "2h ago", "2d ago",
+    ]  # fmt: skip
+    assert when(T0, T0 + 180_000) == f"{clock(T0, T0)} (3m ago)"
+    assert when(T0 + 180_000, T0) == f"{clock(T0 + 180_000, T0)} (in 3m 00s)"
+    assert clock(T0, T0 + 172_800_000).count("-") == 2
+
+
+def test_what_is_copied_survives_a_shell() -> None:
+    assert quoted("bert-7f3") == "bert-7f3"
+    assert quoted("my job; rm -rf ~") == "'my job; rm -rf ~'"
