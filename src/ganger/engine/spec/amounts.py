@@ -41,6 +41,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def whole(what: str, low: int, high: int) -> Callable[[Any], int]:
+    """A reader of whole numbers from `low` to `high`; `what` names them in the error."""
+
     def read(value: Any) -> int:
         if _is_whole(value) and low <= value <= high:
             return int(value)
@@ -51,6 +53,7 @@ def whole(what: str, low: int, high: int) -> Callable[[Any], int]:
 
 
 def read_priority(value: Any) -> int:
+    """An integer from a name or a number."""
     if isinstance(value, str) and value in PRIORITIES:
         return PRIORITIES[value]
     if _is_whole(value) and -MAX_PRIORITY <= value <= MAX_PRIORITY:
@@ -61,10 +64,12 @@ def read_priority(value: Any) -> int:
 
 
 def write_priority(value: int) -> str | int:
+    """The name where there is one."""
     return next((name for name, priority in PRIORITIES.items() if priority == value), value)
 
 
 def read_nproc(value: Any) -> int | None:
+    """Processes on each node; None for auto."""
     if value == "auto":
         return None
     if _is_whole(value) and 1 <= value <= MAX_PROCESSES:
@@ -91,10 +96,12 @@ def read_gpu(value: Any) -> Any:
 
 
 def write_gpu(value: GpuRequest) -> str | int:
+    """The short form."""
     return f"{value.type}:{value.count}" if value.type else value.count
 
 
 def read_gpu_type(value: Any) -> str:
+    """A GPU type, as it was written."""
     if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
         return value
     raise ValueError(
@@ -104,20 +111,24 @@ def read_gpu_type(value: Any) -> str:
 
 
 def read_cpu(value: Any) -> int:
+    """Thousandths of a CPU."""
     return _quantity(value, parse_cpu_milli, "a number of CPUs: write 2, 0.5 or 500m", 0, MAX_CPU_MILLI)
 
 
 def write_cpu(value: int) -> str | int:
+    """A whole number, or thousandths with an m."""
     return value // 1000 if value % 1000 == 0 else f"{value}m"
 
 
 def read_bytes(value: Any) -> int:
+    """Bytes."""
     return _quantity(
         value, parse_bytes, "a size up to 64Ti: write 512Mi, 1.5Gi, 2G, or a number of bytes", 0, MAX_MEMORY_BYTES
     )
 
 
 def write_bytes(value: int) -> str | int:
+    """The largest binary unit that is exact."""
     for unit, size in (("Gi", GIB_BYTES), ("Mi", MIB_BYTES), ("Ki", KIB_BYTES)):
         if value and value % size == 0:
             return f"{value // size}{unit}"
@@ -125,6 +136,7 @@ def write_bytes(value: int) -> str | int:
 
 
 def duration(low_ms: int) -> Callable[[Any], int]:
+    """A reader of durations in ms, from `low_ms` on."""
     least = "more than 0" if low_ms else "0 or more"
     what = f"a duration of {least} and at most 3650d: write 90s, 30m, 1h30m, 2d, or a number of seconds"
 
@@ -147,6 +159,7 @@ def _quantity(value: Any, parse: Callable[[Any], int], legal: str, low: int, hig
 
 
 def write_duration(value: int) -> str:
+    """All units that are needed, exactly: 1h30m, 1s250ms."""
     parts = []
     for unit, size in (("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)):
         count, value = divmod(value, size)
@@ -167,6 +180,7 @@ def read_backoff(value: Any) -> tuple[int, int]:
 
 
 def write_backoff(value: tuple[int, int]) -> str:
+    """One pause, or two with dots between."""
     first_ms, longest_ms = value
     first = write_duration(first_ms)
     return first if first_ms == longest_ms else f"{first}..{write_duration(longest_ms)}"

@@ -36,6 +36,8 @@ def did_you_mean(word: str, legal: Iterable[str]) -> str:
 
 
 def choice(what: str, legal: tuple[str, ...]) -> Callable[[Any], str]:
+    """A reader of one of `legal`; `what` names them in the error."""
+
     def read(value: Any) -> str:
         if isinstance(value, str) and value in legal:
             return value
@@ -46,11 +48,13 @@ def choice(what: str, legal: tuple[str, ...]) -> Callable[[Any], str]:
 
 
 def listed(words: Iterable[str]) -> str:
+    """Words as a sentence has them: `a, b or c`."""
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def read_name(value: Any) -> str:
+    """A label; the error has a legal one that is like it."""
     legal = f"lower-case letters, digits and '-' inside, at most {MAX_NAME} characters"
     if isinstance(value, str) and len(value) <= MAX_NAME and re.fullmatch(NAME_PATTERN, value):
         return value
@@ -59,6 +63,7 @@ def read_name(value: Any) -> str:
 
 
 def read_framework(value: Any) -> str:
+    """The name of a framework that there is."""
     legal = registry.frameworks()
     if isinstance(value, str) and value in legal:
         return value
@@ -68,6 +73,7 @@ def read_framework(value: Any) -> str:
 
 
 def read_path(value: Any) -> str:
+    """A path, as it was written: a shell has not seen it."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{shown(value)} is not a directory: write its path")
     if value.startswith("~") or "$" in value:
@@ -78,12 +84,14 @@ def read_path(value: Any) -> str:
 
 
 def read_shell(value: Any) -> str:
+    """A line for a shell."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{shown(value)} is not a command: write a shell line")
     return _short(value, "a command")
 
 
 def read_command(value: Any) -> str | tuple[str, ...]:
+    """A line for a shell, or a tuple of words."""
     if isinstance(value, list):
         if not value or not all(isinstance(word, str) for word in value) or not value[0]:
             raise ValueError(f"{shown(value)} is not a command: write a list of words, the program first")
@@ -94,6 +102,7 @@ def read_command(value: Any) -> str | tuple[str, ...]:
 
 
 def write_command(value: str | tuple[str, ...]) -> str | list[str]:
+    """A line, or a list of words."""
     return value if isinstance(value, str) else list(value)
 
 
@@ -104,6 +113,7 @@ def _short(text: str, what: str) -> str:
 
 
 def read_env_name(value: str) -> str:
+    """The name of a variable."""
     if not re.fullmatch(ENV_NAME_PATTERN, value):
         raise ValueError(
             f"{shown(value)} is not the name of a variable: write letters, digits and '_', no digit at the beginning"
@@ -112,6 +122,7 @@ def read_env_name(value: str) -> str:
 
 
 def read_env_value(value: Any) -> str:
+    """The value of a variable."""
     if isinstance(value, str):
         return _short(value, "a variable")
     raise ValueError(f"{shown(value)} is not the value of a variable: write text or a number")
