@@ -27,13 +27,15 @@ from ganger.launcher.main import main
 sys.exit(main(sys.argv))
 """
 
-# An installed ganger stays importable beside this one: it lends the modules that are not in here.
+# An installed ganger stays importable beside this one. As pkgutil.extend_path, which takes 8 ms to import.
 PACKAGE = '''\
 """The part of ganger that is in every task: the launcher and ganger.train; the rest is where ganger is installed."""
 
-from pkgutil import extend_path
+import os
+import sys
 
-__path__ = extend_path(__path__, __name__)
+_elsewhere = [os.path.join(entry, __name__) for entry in sys.path]
+__path__ += [path for path in _elsewhere if os.path.isfile(os.path.join(path, "__init__.py"))]
 __version__ = "{version}"
 '''
 

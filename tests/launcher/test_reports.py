@@ -1,0 +1,174 @@
+"""From the reports of ranks to facts: the slowest rank's step, the newest checkpoint, and not too many of either."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.launcher.reports import Reports
+from tests.launcher.harness import Server, Task
+
+
+
+
+class Board:
+    """Report files of some ranks, and what `Reports` makes of them as time goes on."""
+
+    def __init__(self, directory: Path, ranks: int) -> None:
+        self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
+        self.told: list[tuple[Any, ...]] = []
+        paths = {rank: str(path) for rank, path in self.paths.items()}
+        self.reports = Reports(paths, self._hear("fact"), self._hear("say"), 0.0)
+
+    def _hear(self, how: str) -> Any:
+        def hear(kind: str, step: int, **fields: Any) -> None:
+            assert fields.get("milestone", True) == (how == "fact")
+            self.told.append((how, kind, step))
+
+        return hear
+
+    def write(self, rank: int, *records: dict[str, Any]) -> None:
+        with self.paths[rank].open("a") as file:
+            file.writelines(json.dumps({"t": 1, **record}) + "\n" for record in records)
+
+    def at(self, now: float) -> list[tuple[Any, ...]]:
+        """What is told at that time."""
+        self.told.clear()
+        self.reports.tick(now)
+        return list(self.told)
+
+    def at_the_end(self, now: float) -> list[tuple[Any, ...]]:
+        self.told.clear()
+        self.reports.flush(now)
+        return list(self.told)
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path, 2)
+
+
+def test_first_step_is_a_milestone_at_once(board: Board) -> None:
+    assert board.at(0.25) == []
+    board.write(0, {"step": 0})
+    assert board.at(0.5) == [("fact", "progressed", 0)]
+
+
+def test_steps_are_told_each_half_second_and_kept_each_ten(board: Board) -> None:
+    told = []
+    for quarter in range(1, 121):
+        board.write(0, {"step": quarter})
+        told += board.at(quarter / 4)
+    assert [step for how, _, step in told if how == "fact"] == [1, 41, 81]
+    assert [step for how, _, step in told] == list(range(1, 121, 2))
+
+
+def test_slowest_rank_counts(board: Board) -> None:
+    board.write(0, {"step": 9})
+    assert board.at(1) == [("fact", "progressed", 9)]
+    board.write(1, {"step": 3})
+    assert board.at(2) == [("say", "progressed", 3)]
+    board.write(1, {"step": 11})
+    assert board.at(3) == [("say", "progressed", 9)]
+
+
+def test_nothing_new_is_nothing_told(board: Board) -> None:
+    board.write(0, {"step": 1})
+    board.at(1)
+    assert [board.at(now) for now in (2, 12, 22)] == [[], [], []]
+    assert board.at_the_end(23) == []
+
+
+def test_last_step_is_always_a_milestone(board: Board) -> None:
+    board.write(0, {"step": 1})
+    board.at(1)
+    board.write(0, {"step": 2})
+    assert board.at_the_end(1.1) == [("fact", "progressed", 2)]
+
+
+def test_checkpoints_are_told_once_a_second_at_most(board: Board) -> None:
+    told = []
+    for quarter in range(1, 13):
+        board.write(0, {"checkpoint": quarter, "directory": "/d"})
+        told += board.at(quarter / 4)
+    assert told == [("fact", "checkpointed", step) for step in (1, 5, 9)]
+    assert board.at_the_end(3.1) == [("fact", "checkpointed", 12)]
+
+
+def test_older_checkpoint_is_no_news(board: Board) -> None:
+    board.write(0, {"checkpoint": 5})
+    board.at(1)
+    board.write(1, {"checkpoint": 4})
+    assert board.at(3) == []
+
+
+def test_polls_four_times_a_second(board: Board) -> None:
+    board.write(0, {"step": 1})
+    assert board.at(0.2) == []
+    assert board.at(0.25) != []
+    assert board.reports.due == 0.5
+
+
+def test_half_a_line_waits_for_its_other_half(board: Board) -> None:
+    with board.paths[0].open("a") as file:
+        file.write('{"t": 1, "st')
+        file.flush()
+        assert board.at(1) == []
+        file.write('ep": 7}\n')
+    assert board.at(2) == [("fact", "progressed", 7)]
+
+
+@pytest.mark.parametrize("line", ["", "{", "[1]", "null", '{"step": "x"}', '{"phase": "eval"}', "\udcff"])
+def test_other_lines_are_passed_over(line: str, board: Board) -> None:
+    board.paths[0].write_bytes(line.encode(errors="surrogateescape") + b'\n{"t": 1, "step": 3}\n')
+    assert board.at(1) == [("fact", "progressed", 3)]
+
+
+def test_report_of_many_megabytes_is_read_to_its_end(board: Board) -> None:
+    board.write(0, *({"step": step, "metrics": {"loss": 1.0}} for step in range(60_000)))
+    assert board.at_the_end(1) == [("fact", "progressed", 59_999)]
+
+
+REPORTER = """
+import os
+from ganger.train import checkpoint, report
+for step in range(3):
+    report(step=step, loss=1.5)
+if os.environ["GANGER_RANK"] == "0":
+    report(step=99)
+    with checkpoint(2) as directory:
+        (directory / "model").write_text("weights")
+raise SystemExit({code})
+"""
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, "finished"), (1, "exited")])
+def test_last_progress_comes_before_the_outcome(code: int, outcome: str, task: Task, server: Server) -> None:
+    task.run(["python3", "-c", REPORTER.format(code=code)], ranks=[{"rank": 0, "environment": {"GANGER_RANK": "0"}}])
+    server.wait("cleared")
+    assert server.kinds() == ["started", "progressed", "checkpointed", outcome, "cleared"]
+    progressed = server.wait("progressed")
+    assert (progressed["step"], progressed["metrics"], progressed["milestone"]) == (99, {}, True)
+    assert server.wait("checkpointed")["step"] == 2
+
+
+def test_slowest_rank_of_real_ones(task: Task, server: Server) -> None:
+    task.run(["python3", "-c", REPORTER.format(code=0)], ranks=2)
+    server.wait("cleared")
+    last = [message for message in server.heard if message["type"] == "progressed"][-1]
+    assert (last["step"], last["metrics"]) == (2, {"loss": 1.5})
+
+
+def test_only_the_newest_progress_is_kept_while_the_server_is_away(task: Task, server: Server) -> None:
+    server.close()
+    line = "echo '{\"step\": 1}' >> $R; while [ ! -e go ]; do sleep 0.01; done; echo '{\"step\": 2}' >> $R"
+    report = str(task.path / "1" / "rank-0.report")
+    task.run(["/bin/sh", "-c", line], environment={"PATH": "/bin:/usr/bin", "R": report})
+    task.wait_for("started")
+    (task.work / "go").touch()
+    task.wait_for("cleared")
+    server.open()
+    server.wait("cleared")
+    assert server.kinds() == ["started", "progressed", "finished", "cleared"]
+    assert server.wait("progressed")["step"] == 2
