@@ -7,4 +7,6 @@ from hypothesis import settings
 # No deadline: a test checks behaviour, never time. CI draws the same examples every run, so that a
 # failure there is the change's own; elsewhere every run explores new ones.
 settings.register_profile("ganger", deadline=None, print_blob=True, derandomize="CI" in os.environ)
-settings.load_profile("ganger")
+# For a search that takes an hour: every law on fifty times as many examples, new ones each time.
+settings.register_profile("long", deadline=None, print_blob=True, derandomize=False, max_examples=5_000)
+settings.load_profile(os.environ.get("GANGER_TEST_PROFILE", "ganger"))

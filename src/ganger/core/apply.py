@@ -171,7 +171,7 @@ def _fact(state: State, fact: _Fact, at_ms: int) -> Touched:
             gang.started += [node for node in nodes if node in gang.left and node not in gang.started]
             if gang.state is GangState.STARTING and len(gang.started) == gang.shape.nodes:
                 gang.step(GangStep.STARTED, at_ms)
-                gang.first_started_ms = gang.first_started_ms or at_ms
+                gang.first_started_ms = at_ms if gang.first_started_ms is None else gang.first_started_ms
         case e.Progressed():
             if not gang.stepped and gang.state is GangState.RUNNING:
                 gang.account.first_step(at_ms, "recovery" if gang.generation > 1 else "starting")
@@ -203,7 +203,7 @@ def _failed(gang: Gang, failed: e.Failed, at_ms: int) -> None:
 
 
 def _cleared(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> None:
-    """Nothing is left there. With the last node the generation is over and everything it held is free."""
+    """Nothing is left there, and what it held there is free. With the last node the generation is over."""
     silent = [node for node in nodes if node in gang.left and node not in gang.finished]
     if silent and gang.state in ALIVE and gang.failure is None:
         detail = "its processes were gone without a word of how they ended"
@@ -212,7 +212,8 @@ def _cleared(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> No
         )
         _failed(gang, lost, at_ms)
     gang.left = [node for node in gang.left if node not in nodes]
-    if gang.left or gang.start is None:
+    state.leave(gang, nodes)
+    if gang.left:
         return
     state.release(gang)
     gang.ran_ms += at_ms - gang.began_ms
@@ -272,8 +273,10 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
         gone = tuple(node for node in gang.left if node in names)
         if not gone:
             continue
-        lost = e.Failed(gang=gang.id, generation=gang.generation, node=gone[0], cause=Cause.NODE_LOST)
-        _failed(gang, lost, at_ms)
+        silent = [node for node in gone if node not in gang.finished]
+        if silent:
+            lost = e.Failed(gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.NODE_LOST)
+            _failed(gang, lost, at_ms)
         _cleared(state, gang, gone, at_ms)
         touched.append(gang)
     return tuple(touched)

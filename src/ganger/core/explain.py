@@ -10,7 +10,7 @@ from dataclasses import replace
 from ganger.core.backfill import Opening, earliest
 from ganger.core.fit import Ask, ask, fit, node_need
 from ganger.core.gang import Gang, class_text
-from ganger.core.plan import pending_order, plan
+from ganger.core.plan import carried_out, pending_order, plan
 from ganger.core.policy import Policy
 from ganger.core.queues import UNLIMITED, need
 from ganger.core.state import State
@@ -20,8 +20,8 @@ from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import format_duration
 from ganger.model.view import Change, Explanation, ReasonView
 
-BLOCKED_FOR_GOOD = (Why.NO_NODE, Why.USER_TIME)
-"""Reasons that time does not cure."""
+NOT_FORESEEN = (Why.NO_NODE, Why.USER_TIME, Why.HELD)
+"""Reasons that time does not cure; and room kept for others, whose run time nobody knows yet."""
 
 
 def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation:
@@ -31,7 +31,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         return Explanation(job=gang.id, state=gang.state, sentence=_not_waiting(gang))
     reason = standing_reason(state, gang, now_ms, policy)
     order = [other.id for other in pending_order(state, now_ms, policy) if other.queue == gang.queue]
-    opening = None if reason.why in BLOCKED_FOR_GOOD else earliest(state, ask(gang), now_ms)
+    opening = None if reason.why in NOT_FORESEEN else earliest(state, ask(gang), now_ms)
     return Explanation(
         job=gang.id,
         state=gang.state,
@@ -43,7 +43,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         earliest_ms=_expected_ms(gang, opening),
         where=tuple(_racks(state, gang, now_ms)),
         quota=_quota(state, gang),
-        changes=tuple(_changes(state, ask(gang), now_ms)) if reason.why is not Why.BACKOFF else (),
+        changes=_changes(state, gang, now_ms, policy) if reason.why is not Why.BACKOFF else (),
     )
 
 
@@ -115,8 +115,14 @@ def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
         yield f"{rack or 'cluster'}: " + "; ".join(parts)
 
 
-def _changes(state: State, wanted: Ask, now_ms: int) -> Iterator[Change]:
-    """Smaller forms of the same job that would start now: each is tried by the round's own check."""
+def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Change, ...]:
+    """Forms of the same job that would start now if it were submitted so: tried on what this round leaves over."""
+    with carried_out(state, now_ms, policy, without=gang.id):
+        return tuple(_that_start(state, ask(gang), now_ms))
+
+
+def _that_start(state: State, wanted: Ask, now_ms: int) -> Iterator[Change]:
+    """The nearest form in each direction."""
     shape = wanted.shape
     fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - 1, 0, -1)]
     fewer_gpus = [replace(shape, gpus=g) for g in range(shape.gpus - 1, 0, -1)]

@@ -63,22 +63,28 @@ def over_user_limits(state: State, wanted: Ask) -> Reason | None:
     for at in tree.path(tree.index[wanted.queue]):
         limits, scope = tree.queues[at].user_limits, tree.queues[at].name
         gpus, committed = tree.users.get((at, wanted.user), (0, 0))
-        own = [gang.id for gang, _ in state.holding() if gang.job.user == wanted.user][:MAX_HOLDERS]
         if limits.time_ms is not None and (wanted.time_ms or 0) > limits.time_ms:
-            return _limited(Why.USER_TIME, "time_ms", (wanted.time_ms or 0, limits.time_ms, limits.time_ms), scope, [])
-        if limits.gpus is not None and total[0] > limits.gpus - gpus:
-            return _limited(Why.USER_GPUS, "gpus", (total[0], limits.gpus - gpus, limits.gpus), scope, own)
-        if limits.node_ms is not None and wanted.node_ms > limits.node_ms - committed:
+            return _limited(Why.USER_TIME, "time_ms", (wanted.time_ms or 0, limits.time_ms, limits.time_ms), scope, ())
+        # Who asks for none of it is not kept out by a limit that was lowered below what is held.
+        if limits.gpus is not None and total[0] and total[0] > limits.gpus - gpus:
+            figures = (total[0], limits.gpus - gpus, limits.gpus)
+            return _limited(Why.USER_GPUS, "gpus", figures, scope, _held_by(state, wanted.user, at))
+        if limits.node_ms is not None and wanted.node_ms and wanted.node_ms > limits.node_ms - committed:
             figures = (wanted.node_ms, limits.node_ms - committed, limits.node_ms)
-            return _limited(Why.USER_NODE_TIME, "node_ms", figures, scope, own)
+            return _limited(Why.USER_NODE_TIME, "node_ms", figures, scope, _held_by(state, wanted.user, at))
     return None
 
 
-def _limited(why: Why, resource: str, figures: tuple[int, int, int], scope: str, holders: list[str]) -> Reason:
+def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
+    """Gangs of the user that count in a queue."""
+    tree = state.tree
+    own = [gang for gang, _ in state.holding() if gang.job.user == user and at in tree.path(tree.index[gang.queue])]
+    return tuple(gang.id for gang in own[:MAX_HOLDERS])
+
+
+def _limited(why: Why, resource: str, figures: tuple[int, int, int], scope: str, holders: tuple[str, ...]) -> Reason:
     wants, have, limit = figures
-    return Reason(
-        why=why, resource=resource, need=wants, have=max(0, have), limit=limit, scope=scope, holders=tuple(holders)
-    )
+    return Reason(why=why, resource=resource, need=wants, have=max(0, have), limit=limit, scope=scope, holders=holders)
 
 
 def over_quota(state: State, wanted: Ask) -> Reason | None:

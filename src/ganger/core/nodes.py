@@ -23,8 +23,8 @@ class NodeTable:
 
     rack, gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
     first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
-    owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept for a starving gang
-    (only inside a round). `nodes`, `states` and `racks` are lists in the same order.
+    owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
+    that cannot start yet (never outside one). `nodes`, `states` and `racks` are lists in the same order.
     """
 
     def __init__(self, nodes: Iterable[Node], states: Mapping[str, NodeState], undo: Undo) -> None:
@@ -104,17 +104,10 @@ class NodeTable:
             self._undo.put(self.owner, devices, FREE)
             self._add(at, shape, +1)
 
-    def hold(self, nodes: Iterable[str]) -> None:
-        """Keep nodes for a starving gang until the trial ends."""
+    def hold(self, nodes: Iterable[str], *, held: bool) -> None:
+        """Whether nodes are kept from gangs that could start on them."""
         for name in nodes:
-            self._undo.put(self.held, self.index[name], True)
-
-    def holds(self, shares: Iterable[NodeShare]) -> bool:
-        """Whether every share names a node and devices that exist here."""
-        return all(
-            share.node in self.index and all(device < self.gpus[self.index[share.node]] for device in share.devices)
-            for share in shares
-        )
+            self._undo.put(self.held, self.index[name], held)
 
     def _add(self, at: int, shape: Shape, sign: int) -> None:
         self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * shape.gpus)

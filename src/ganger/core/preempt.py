@@ -7,11 +7,12 @@ for the cheapest victims is a later issue. Source of the fill-back step: Kueue (
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from ganger.core.fit import ask, fit
 from ganger.core.gang import Gang
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.round import Round
+from ganger.core.state import Shares
 from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
 
@@ -26,53 +27,59 @@ class Victims:
     reason: Reason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What the round is about; `ending`: gangs that are stopped in it already."""
-
-    state: State
-    now_ms: int
-    policy: Policy
-    ending: dict[str, None]
-
-
 def victims(now: Round, gang: Gang) -> Victims:
-    """Who must leave so that `gang` fits. Its future nodes are held in the state for the rest of the round."""
-    state, now_ms, policy = now.state, now.now_ms, now.policy
-    mine = policy.key(gang, state, now_ms)
-    holding = [other for other, _ in state.holding()]
-    leaving = [other for other in holding if other.state in LEAVING or other.id in now.ending]
+    """Who must leave so that `gang` fits. They end in this round, and room is kept in it for `gang`."""
+    state, held = now.state, now.state.holding()
+    shares = {other.id: there for other, there in held}
+    leaving = [other for other, _ in held if _leaves(now, other)]
     # One that this very round placed is still pending: it was before this gang in the order.
-    staying = [other for other in holding if other not in leaving and other.state is not GangState.PENDING]
-    after = [other for other in staying if policy.key(other, state, now_ms) > mine]
-    after.sort(key=lambda other: policy.key(other, state, now_ms), reverse=True)
-    mark = state.undo.mark()
-    for other in leaving:
-        state.release(other)
+    staying = [other for other, _ in held if not _leaves(now, other) and other.state is not GangState.PENDING]
+    after = _after(now, gang, staying)
+    with state.trial():
+        for other in leaving:
+            state.release(other)
+        stop = _enough(now, gang, after, shares)
+        place = fit(state, ask(gang), now.now_ms)
+    if isinstance(place, Reason):
+        return Victims()
+    now.ending |= {other.id: None for other in stop}
+    now.keep(gang, Why.NO_CAPACITY, place)
+    there = {share.node: None for share in place}
+    holders = [other.id for other in (*stop, *leaving) if any(share.node in there for share in shares[other.id])]
+    return Victims(stop=tuple(stop), reason=Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders)))
+
+
+def _leaves(now: Round, other: Gang) -> bool:
+    return other.state in LEAVING or other.id in now.ending
+
+
+def _after(now: Round, gang: Gang, staying: list[Gang]) -> list[Gang]:
+    """Those who come after `gang` in the order, the last first."""
+
+    def key(of: Gang) -> tuple[Any, ...]:
+        return now.policy.key(of, now.state, now.now_ms)
+
+    mine = key(gang)
+    return sorted((other for other in staying if key(other) > mine), key=key, reverse=True)
+
+
+def _enough(now: Round, gang: Gang, after: list[Gang], shares: dict[str, Shares]) -> list[Gang]:
+    """As many of `after` as let `gang` fit, none of whom can stay; released. All of them where that is not enough."""
+    state = now.state
     gone: list[Gang] = []
-    while isinstance(fit(state, ask(gang), now_ms), Reason):
+    while isinstance(fit(state, ask(gang), now.now_ms), Reason):
         if len(gone) == len(after):
-            state.undo.back_to(mark)
-            return Victims()
+            return gone
         gone.append(after[len(gone)])
         state.release(gone[-1])
-    stop = [other for other in reversed(gone) if not _given_back(state, other, gang, now_ms)]
-    place = fit(state, ask(gang), now_ms)
-    assert not isinstance(place, Reason), "fill-back keeps the gang's place"
-    state.undo.back_to(mark)
-    # The place is kept from later gangs by holding its nodes: what still runs there cannot be given away, what is
-    # free there must not be.
-    state.nodes.hold(share.node for share in place)
-    names = tuple(other.id for other in stop) or tuple(other.id for other in leaving)
-    return Victims(stop=tuple(stop), reason=Reason(why=Why.STOPPING_OTHERS, holders=names))
+    return [other for other in reversed(gone) if not _given_back(now, other, gang, shares[other.id])]
 
 
-def _given_back(state: State, other: Gang, gang: Gang, now_ms: int) -> bool:
+def _given_back(now: Round, other: Gang, gang: Gang, shares: Shares) -> bool:
     """Whether `other` may stay where it is and `gang` still fits; if so it is put back."""
-    assert other.start is not None, "a gang that holds nodes has a start"
-    mark = state.undo.mark()
-    state.take(other, other.start.shares)
-    if isinstance(fit(state, ask(gang), now_ms), Reason):
-        state.undo.back_to(mark)
+    mark = now.state.undo.mark()
+    now.state.take(other, shares)
+    if isinstance(fit(now.state, ask(gang), now.now_ms), Reason):
+        now.state.undo.back_to(mark)
         return False
     return True

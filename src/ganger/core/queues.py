@@ -40,7 +40,7 @@ class QueueTree:
         self.parent = [self.index[queue.parent] if queue.parent else -1 for queue in self.queues]
         self.usage = [[0] * len(self.queues) for _ in RESOURCES]
         self.users: dict[tuple[int, str], tuple[int, int]] = {}
-        """(queue, user) -> (GPUs held, node-milliseconds committed), counted in every queue up to the root."""
+        """(queue, user) -> (GPUs held, node-milliseconds committed), in every queue up to the root; none of (0, 0)."""
         self.nominal = [self._nominals(r, capacity) for r in range(len(RESOURCES))]
         self.subtree = [self._subtrees(r) for r in range(len(RESOURCES))]
 
@@ -79,13 +79,20 @@ class QueueTree:
         at = self.index[name]
         return next((r for r, amount in enumerate(wanted) if amount and amount > self.available(at, r)), None)
 
-    def charge(self, name: str, user: str, wanted: Vector, node_ms: int) -> None:
-        """The queue and the user hold that much more (less, with negative amounts, which must have been charged)."""
+    def charge(self, name: str, wanted: Vector) -> None:
+        """The queue uses that much more (less, with negative amounts, which must have been charged)."""
         for r, amount in enumerate(wanted):
             self._add(self.index[name], r, amount)
+
+    def charge_user(self, name: str, user: str, gpus: int, node_ms: int) -> None:
+        """The user holds that much more (or less) in the queue and in all above it."""
         for at in self.path(self.index[name]):
-            gpus, committed = self.users.get((at, user), (0, 0))
-            self._undo.put(self.users, (at, user), (gpus + wanted[0], committed + node_ms))
+            key = (at, user)
+            held, committed = self.users.get(key, (0, 0))
+            if held + gpus or committed + node_ms:
+                self._undo.put(self.users, key, (held + gpus, committed + node_ms))
+            elif key in self.users:
+                self._undo.drop(self.users, key)
 
     def _add(self, at: int, r: int, amount: int) -> None:
         local, used = self.local(at, r), self.usage[r][at]

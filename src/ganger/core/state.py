@@ -46,7 +46,7 @@ class Image:
 class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; starts: how many
     were ever decided; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest first;
-    shares: what each gang holds; waits: the standing answer of each class; nodes, tree: arrays of nodes, of queues."""
+    shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes, of queues."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -99,16 +99,27 @@ class State:
     # -- what plan, explain and apply do with gangs ------------------------------------------------------------------
 
     def take(self, gang: Gang, shares: Shares) -> None:
-        """The gang holds these shares, and its queue and user are charged."""
+        """The gang holds these shares, and its queue and user are charged for all of it."""
         self.nodes.take(gang.number, gang.shape, shares)
-        self.tree.charge(gang.queue, gang.job.user, need(gang.shape), gang.node_ms)
+        self._charge(gang, +1)
         self.undo.put(self.shares, gang.id, shares)
 
     def release(self, gang: Gang) -> None:
         """The gang holds nothing any more."""
         self.nodes.release(gang.shape, self.shares[gang.id])
         self.undo.drop(self.shares, gang.id)
-        self.tree.charge(gang.queue, gang.job.user, tuple(-amount for amount in need(gang.shape)), -gang.node_ms)
+        self._charge(gang, -1)
+
+    def leave(self, gang: Gang, nodes: tuple[str, ...]) -> None:
+        """The gang holds nothing on these nodes; it is charged as a whole until it holds nothing anywhere."""
+        shares = self.shares[gang.id]
+        self.nodes.release(gang.shape, [share for share in shares if share.node in nodes])
+        self.undo.put(self.shares, gang.id, tuple(share for share in shares if share.node not in nodes))
+
+    def _charge(self, gang: Gang, sign: int) -> None:
+        wanted = need(gang.shape)
+        self.tree.charge(gang.queue, tuple(sign * amount for amount in wanted))
+        self.tree.charge_user(gang.queue, gang.job.user, sign * wanted[0], sign * gang.node_ms)
 
     def enqueue(self, gang: Gang) -> None:
         """A pending gang joins its class, oldest submission first: a restarted gang keeps its place."""
@@ -151,7 +162,7 @@ class State:
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
             elif gang.start:
-                self.take(gang, gang.start.shares)
+                self.take(gang, tuple(share for share in gang.start.shares if share.node in gang.left))
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
@@ -169,7 +180,7 @@ class State:
             )
         assert self.nodes.states == anew.nodes.states, "node states differ"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
-        assert {k: v for k, v in self.tree.users.items() if any(v)} == anew.tree.users, "usage of users differs"
+        assert self.tree.users == anew.tree.users, "usage of users differs"
         assert self.classes == anew.classes, "pending classes differ"
         assert self.shares == anew.shares, "shares differ"
         assert (self.nodes.free_gpus >= 0).all() and (self.nodes.free_cpu_milli >= 0).all(), "a node is over-allocated"

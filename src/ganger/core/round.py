@@ -1,0 +1,86 @@
+"""One round as it goes: what it is about, and the room it keeps for gangs that cannot start yet from those after them.
+
+Made by `core.plan`, handed to `core.preempt`. Room is kept for a gang that starves and for one that others are stopped
+for. A gang keeps what it would use of each limit it is within, and of the one that binds whatever there is: its
+owner's allowance, then quota, then nodes. So what ends goes to it, and nobody is kept from what it cannot use yet. That
+it owns the room from the moment of the decision is HiveD's idea (reference: scheduling, section 2).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganger.core.fit import ask, fit
+from ganger.core.gang import Gang
+from ganger.core.policy import Policy
+from ganger.core.queues import Vector, need
+from ganger.core.state import Shares, State
+from ganger.model.reason import Reason, Why
+
+CURABLE: Final = (Why.USER_GPUS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY)
+"""Reasons that end when other gangs do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Room kept for a gang: its owner's allowance, that much of each resource of its queue, these nodes."""
+
+    gang: Gang
+    quota: Vector
+    nodes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Round:
+    """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops; claims: by gang."""
+
+    state: State
+    now_ms: int
+    policy: Policy
+    ending: dict[str, None] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
+        """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
+        tree, wanted = self.state.tree, need(gang.shape)
+        quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
+        if why in (Why.OVER_QUOTA, Why.NO_CAPACITY):
+            at = tree.index[gang.queue]
+            quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
+        self.claims[gang.id] = Claim(gang, quota, nodes if why is Why.NO_CAPACITY else ())
+        self._count(self.claims[gang.id], +1)
+
+    def fit(self, gang: Gang) -> Shares | Reason:
+        """Where it may start as the round stands, or what binds; room kept for itself is not in its way."""
+        with self.state.trial():
+            if gang.id in self.claims:
+                self._count(self.claims[gang.id], -1)
+            return fit(self.state, ask(gang), self.now_ms)
+
+    def behind(self, gang: Gang) -> Reason | None:
+        """The answer for a gang that would start but for room kept for others, naming those others."""
+        with self.state.trial():
+            self._lift(self.claims.values())
+            if self._bars(gang):
+                return None
+            before: list[str] = []
+            for claim in self.claims.values():
+                mark = self.state.undo.mark()
+                self._count(claim, +1)
+                if self._bars(gang):
+                    self.state.undo.back_to(mark)
+                    before.append(claim.gang.id)
+        return Reason(why=Why.HELD, holders=tuple(before)) if before else None
+
+    def _bars(self, gang: Gang) -> bool:
+        return isinstance(fit(self.state, ask(gang), self.now_ms), Reason)
+
+    def _lift(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            self._count(claim, -1)
+
+    def _count(self, claim: Claim, sign: int) -> None:
+        gang, tree = claim.gang, self.state.tree
+        tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms)
+        tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
+        self.state.nodes.hold(claim.nodes, held=sign > 0)
