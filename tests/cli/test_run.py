@@ -254,3 +254,18 @@ def test_a_reader_that_leaves_is_no_error(shell: Shell, world: World) -> None:
     assert process.stderr.read() == b""
     assert process.returncode == 141
     process.stderr.close()
+
+
+def test_a_stream_that_ends_before_its_job_is_taken_up_again(shell: Shell, world: World) -> None:
+    world.submitted = job()
+    world.streams_end_early = 1
+    world.say("bert-7f3", line("one", t=T0), line("two", t=T0 + 1))
+
+    def story() -> None:
+        world.await_asked("GET", r"/logs\?follow", times=2)
+        world.say("bert-7f3", line("three", t=T0 + 2))
+        world.add(ended(world.submitted))
+
+    with meanwhile(story):
+        said = shell("run", "train.py")
+    assert said.out == "one\ntwo\nthree\n"

@@ -108,6 +108,8 @@ class World:
         self.hang_ups: dict[str, int] = {}
         """`METHOD /path` -> how many times the connection is closed without an answer."""
         self.submitted: JobView = job()
+        self.streams_end_early = 0
+        """How many log streams end as they do when the server ends: in good order, the job still running."""
         self.closing = False
 
     def add(self, view: JobView) -> None:
@@ -131,12 +133,14 @@ class World:
         named = [view for view in self.jobs.values() if view.row.name == text]
         return self.jobs.get(text) or (named[-1] if named else None)
 
-    def await_asked(self, method: str, pattern: str) -> None:
-        """Wait until somebody asked for that."""
+    def await_asked(self, method: str, pattern: str, times: int = 1) -> None:
+        """Wait until somebody asked for that so many times."""
+
+        def asked_for() -> bool:
+            return sum(m == method and bool(re.search(pattern, target)) for m, target, _ in self.asked) >= times
+
         with self.changed:
-            asked = self.changed.wait_for(
-                lambda: any(m == method and re.search(pattern, target) for m, target, _ in self.asked), timeout=60
-            )
+            asked = self.changed.wait_for(asked_for, timeout=60)
         assert asked, f"nobody asked for {method} {pattern}"
 
     def tail(self, items: Callable[[], list[Any]], done: Callable[[], bool], start: int = 0) -> Iterator[Any]:
@@ -310,8 +314,10 @@ def _logs(world: World, match: re.Match[str], query: dict[str, str], body: Any) 
     def lines() -> list[dict[str, Any]]:
         return world.lines.get(found, [])
 
-    done = (lambda: world.is_over(found)) if "follow" in query else (lambda: True)
-    return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, done))
+    if "follow" in query and world.streams_end_early == 0:
+        return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, lambda: world.is_over(found)))
+    world.streams_end_early -= "follow" in query
+    return (json.dumps(each).encode() + b"\n" for each in world.tail(lines, lambda: True))
 
 
 def _stop(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:

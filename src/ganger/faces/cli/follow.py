@@ -55,8 +55,8 @@ class Follower:
         try:
             self._print_until_end()
             self._write(self._collapser.flush())
-            self.job = self._client.wait(self._id) or self.job
             self._hear_out()
+            self.job = self._client.job(self._id)
         finally:
             self._write(self._collapser.flush())
             self._screen.status("")
@@ -98,7 +98,7 @@ class Follower:
 
     def _hear_out(self) -> None:
         """Take the events up to now: they come by another way than the lines, and may still be under way."""
-        newest = self._client.server()["seq"]
+        newest: int = self._client.server()["seq"]
         while self._heard < newest:
             try:
                 kind, value = self._coming.get(timeout=REFRESH_S)

@@ -128,12 +128,14 @@ class Client:
                     for line in answer.lines():
                         if line and seen.is_new(record := json.loads(line)):
                             yield record
-                return
+                if not follow or self.job(id)["row"]["state"] in ENDED:
+                    return
+                # The job lives: it was the server that ended, and the stream with it.
             except ClientError as error:
                 if not follow or error.code != "unreachable" or not self._came_back():
                     raise
-                seen.resume()
-                query["tail"] = None
+            seen.resume()
+            query["tail"] = None
 
     def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
         """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
