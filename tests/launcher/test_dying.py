@@ -14,16 +14,18 @@ WITH_CHILDREN = "echo $$ > rank; sleep 600 & echo $! > child; setsid sleep 600 &
 
 def _guard_of(launcher: int) -> int:
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    named = [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ganger-launcher-guard")]
+    named = [
+        int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ganger-launcher-guard")
+    ]
     assert len(named) == 1
     return named[0]
 
 
-def _open_files(pid: int) -> list[str]:
+def _open_files(pid: int) -> list[Path]:
     found = []
-    for name in os.listdir(f"/proc/{pid}/fd"):
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+            found.append(descriptor.readlink())
     return found
 
 
@@ -69,7 +71,7 @@ def test_next_launcher_waits_for_the_guard(task: Task, server: Server) -> None:
         launcher.wait()
         task.plan([*SH, "exit 0"], generation=2)
         successor = task.start(generation=2)
-        eventually(lambda: str(task.path / "lock") in _open_files(successor.pid), "the successor stands at the lock")
+        eventually(lambda: task.path / "lock" in _open_files(successor.pid), "the successor stands at the lock")
         assert successor.poll() is None
         assert not task.file("rank-0.log", 2).exists()
     finally:

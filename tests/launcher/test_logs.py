@@ -42,7 +42,12 @@ def test_each_line_is_stamped_when_it_came(task: Task, server: Server) -> None:
     task.run([*SH, "echo one; echo; echo '  three  '; printf 'four\\r\\n'"])
     server.wait("cleared")
     after_ms = time.time_ns() // 1_000_000
-    assert [(stream, text) for _, stream, text in task.records()] == [("o", "one"), ("o", ""), ("o", "  three  "), ("o", "four")]
+    assert [(stream, text) for _, stream, text in task.records()] == [
+        ("o", "one"),
+        ("o", ""),
+        ("o", "  three  "),
+        ("o", "four"),
+    ]
     stamps = [stamp for stamp, _, _ in task.records()]
     assert stamps == sorted(stamps)
     assert before_ms <= stamps[0] <= stamps[-1] <= after_ms
@@ -56,7 +61,13 @@ def test_line_of_a_megabyte_comes_in_pieces(task: Task, server: Server) -> None:
 
 
 def test_streams_do_not_mix_within_a_line(task: Task, server: Server) -> None:
-    code = "import os\nfor n in range(300): os.write(1 + n % 2, b'%d' % n * 200 + b'-')\nos.write(1, b'\\n')\nos.write(2, b'\\n')"
+    code = r"""
+import os
+for n in range(300):
+    os.write(1 + n % 2, b"%d" % n * 200 + b"-")
+os.write(1, b"\n")
+os.write(2, b"\n")
+"""
     _run_python(task, server, code)
     for stream, parity in (("o", 0), ("e", 1)):
         expected = "".join(f"{n}" * 200 + "-" for n in range(parity, 300, 2))

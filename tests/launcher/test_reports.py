@@ -1,6 +1,7 @@
 """From the reports of ranks to facts: the slowest rank's step, the newest checkpoint, and not too many of either."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,6 @@ import pytest
 
 from ganger.launcher.reports import Reports
 from tests.launcher.harness import Server, Task
-
-
 
 
 class Board:
@@ -145,7 +144,9 @@ raise SystemExit({code})
 
 @pytest.mark.parametrize(("code", "outcome"), [(0, "finished"), (1, "exited")])
 def test_last_progress_comes_before_the_outcome(code: int, outcome: str, task: Task, server: Server) -> None:
-    task.run(["python3", "-c", REPORTER.format(code=code)], ranks=[{"rank": 0, "environment": {"GANGER_RANK": "0"}}])
+    task.run(
+        [sys.executable, "-c", REPORTER.format(code=code)], ranks=[{"rank": 0, "environment": {"GANGER_RANK": "0"}}]
+    )
     server.wait("cleared")
     assert server.kinds() == ["started", "progressed", "checkpointed", outcome, "cleared"]
     progressed = server.wait("progressed")
@@ -154,7 +155,7 @@ def test_last_progress_comes_before_the_outcome(code: int, outcome: str, task: T
 
 
 def test_slowest_rank_of_real_ones(task: Task, server: Server) -> None:
-    task.run(["python3", "-c", REPORTER.format(code=0)], ranks=2)
+    task.run([sys.executable, "-c", REPORTER.format(code=0)], ranks=2)
     server.wait("cleared")
     last = [message for message in server.heard if message["type"] == "progressed"][-1]
     assert (last["step"], last["metrics"]) == (2, {"loss": 1.5})

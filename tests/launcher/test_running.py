@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.harness import GANG, NODE, Server, Task, eventually
+from tests.launcher.harness import GANG, NODE, Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]
 
@@ -76,7 +76,9 @@ def test_rank_leads_a_session_reads_nothing_and_keeps_the_users_umask(task: Task
 
 
 def test_rank_inherits_no_ignored_signal_and_no_open_file(task: Task, server: Server) -> None:
-    code = "import os, signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_DFL, len(os.listdir('/proc/self/fd')))"
+    code = (
+        "import os, signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_DFL, len(os.listdir('/proc/self/fd')))"
+    )
     task.run([sys.executable, "-c", code])
     server.wait("cleared")
     assert task.texts("o") == ["True 4"]  # stdin, stdout, stderr, and the listing itself
@@ -135,7 +137,9 @@ def test_death_by_signal_is_told_as_such(task: Task, server: Server) -> None:
 
 
 def test_setup_runs_once_before_the_ranks(task: Task, server: Server) -> None:
-    task.run([*SH, "cat made"], ranks=2, setup="echo $A >> made; echo preparing", environment={"A": "ready", "PATH": "/bin"})
+    task.run(
+        [*SH, "cat made"], ranks=2, setup="echo $A >> made; echo preparing", environment={"A": "ready", "PATH": "/bin"}
+    )
     server.wait("cleared")
     assert task.texts("o", "rank-0.log") == task.texts("o", "rank-1.log") == ["ready"]
     assert task.texts("o", "setup.log") == ["preparing"]
@@ -155,7 +159,7 @@ def test_what_setup_left_running_lives_as_long_as_the_ranks(task: Task, server: 
     task.run([*SH, "kill -0 $(cat daemon) && echo served"], setup="sleep 60 & echo $! > daemon")
     server.wait("cleared")
     assert task.texts("o") == ["served"]
-    assert not Path(f"/proc/{task.pid_in('daemon')}").exists()
+    assert not is_alive(task.pid_in("daemon"))
 
 
 def _plain_file(path: Path) -> str:
@@ -183,19 +187,21 @@ CANNOT_START = {
     "a directory": (lambda d: {"argv": [str(d)]}, 126, "the program '{d}' may not be executed"),
     "zero byte": (lambda d: {"argv": ["a\0b"]}, 126, "the program 'a\\x00b' cannot be started"),
     "directory missing": (lambda d: {"directory": f"{d}/gone"}, 127, "the directory {d}/gone does not exist"),
-    "directory is a file": (lambda d: {"directory": _plain_file(d / "x")}, 127, "the directory {d}/x is not a directory"),
+    "directory is a file": (
+        lambda d: {"directory": _plain_file(d / "x")},
+        127,
+        "the directory {d}/x is not a directory",
+    ),
 }
 
 
 @pytest.mark.parametrize(("fields", "exit_code", "detail"), CANNOT_START.values(), ids=CANNOT_START)
-def test_what_cannot_start_says_why(
-    fields: Any, exit_code: int, detail: str, task: Task, server: Server, tmp_path: Path
-) -> None:
-    task.run(**{"argv": [*SH, "exit 0"], "ranks": 2, **fields(tmp_path)})
+def test_what_cannot_start_says_why(fields: Any, exit_code: int, detail: str, task: Task, server: Server) -> None:
+    task.run(**{"argv": [*SH, "exit 0"], "ranks": 2, **fields(task.path.parent)})
     server.wait("cleared")
     assert server.kinds() == ["start_failed", "cleared"]
     failed = server.wait("start_failed")
-    assert failed["detail"].startswith(detail.format(d=tmp_path, w=task.work))
+    assert failed["detail"].startswith(detail.format(d=task.path.parent, w=task.work))
     assert failed["exit_code"] == task.json("rank-0.exit")["exit_code"] == exit_code
     assert failed["detail"].startswith(task.json("rank-0.exit")["tail"][0])
 
@@ -260,6 +266,17 @@ def test_broken_first_plan_ends_the_launcher(text: str, task: Task) -> None:
 def test_files_are_for_this_user_alone(task: Task, server: Server) -> None:
     task.run([*SH, "exit 1"], setup="true")
     server.wait("cleared")
-    written = [path for path in [*task.path.iterdir(), *(task.path / "1").iterdir()] if path.name not in {"token", "plan-1.json"}]
-    assert {path.name for path in written} >= {"1", "launcher.json", "rank-0.log", "rank-0.exit", "setup.log", "cleared"}
+    written = [
+        path
+        for path in [*task.path.iterdir(), *(task.path / "1").iterdir()]
+        if path.name not in {"token", "plan-1.json"}
+    ]
+    assert {path.name for path in written} >= {
+        "1",
+        "launcher.json",
+        "rank-0.log",
+        "rank-0.exit",
+        "setup.log",
+        "cleared",
+    }
     assert [path for path in written if path.stat().st_mode & 0o077] == []

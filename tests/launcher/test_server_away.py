@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.harness import GANG, NODE, TOKEN, Server, Task, eventually
+from tests.launcher.harness import GANG, NODE, TOKEN, Server, Task
 
 SH = ["/bin/sh", "-c"]
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
@@ -116,7 +116,10 @@ def test_server_that_hangs_up_at_hello_is_tried_again(task: Task, server: Server
         (b"not json\n", "ignored what is no message: b'not json'"),
         (b"[1, 2]\n", "ignored what is no message"),
         (b'{"v": 1, "type": ["stop"]}\n', "ignored what is no message"),
-        (b'{"v": 2, "type": "leave"}\n', "ignored a message of version 2 of the protocol; this launcher speaks version 1"),
+        (
+            b'{"v": 2, "type": "leave"}\n',
+            "ignored a message of version 2 of the protocol; this launcher speaks version 1",
+        ),
         (b'{"v": 1, "type": "stop", "generation": 1}\n', "ignored what is no message"),
         (b'{"v": 1, "type": "run", "generation": "one"}\n', "'one' is not a whole number"),
         (b'{"v": 1, "type": "resize", "ranks": 4}\n', ""),

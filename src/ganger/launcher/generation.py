@@ -183,7 +183,7 @@ class Generation:
     def _leave_if_done(self) -> None:
         """When every process has ended: say how, and clear away what they left behind."""
         self._look_at = NEVER
-        if self._running():
+        if self.is_over or self._running():
             return
         if self._lingering():
             self._look_at = time.monotonic() + FAREWELL_S

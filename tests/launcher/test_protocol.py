@@ -1,0 +1,73 @@
+"""docs/launcher-protocol.md names every message and field that the launcher sends or accepts, and no others."""
+
+import itertools
+import re
+import selectors
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.launcher import main, protocol
+from ganger.launcher.link import Link
+
+PAGE = (Path(__file__).parents[2] / "docs" / "launcher-protocol.md").read_text()
+
+
+def _table(title: str) -> dict[str, tuple[str, ...]]:
+    """Type -> fields of the table under a heading."""
+    section = PAGE.partition(f"### {title}\n")[2].partition("\n#")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `")
+    ]
+    return {row[0].strip("`"): tuple(re.findall(r"`(\w+)`", row[1])) for row in rows}
+
+
+def test_page_lists_what_the_launcher_sends() -> None:
+    assert _table("Launcher to server") == protocol.FROM_LAUNCHER
+
+
+def test_page_lists_what_the_launcher_accepts() -> None:
+    assert _table("Server to launcher") == protocol.TO_LAUNCHER
+
+
+def test_page_lists_the_exit_codes() -> None:
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert codes == {main.LEFT, main.USAGE, main.NO_PLAN, main.CANNOT_WRITE, main.LOCKED}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [("resized", {}), ("started", {"pid": 1}), ("cleared", {"step": 1})],
+)
+def test_link_sends_nothing_that_the_page_does_not_list(kind: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        link = Link(str(tmp_path / "s"), selector, dict, lambda message: None)
+        with pytest.raises((KeyError, ValueError)):
+            link.fact(kind, gang="g", node="n", generation=1, **fields)
+
+
+def test_link_backs_off_from_a_tenth_of_a_second_to_one(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        link = Link(str(tmp_path / "s"), selector, dict, lambda message: None)
+        tries = [0.0]
+        for _ in range(6):
+            link.tick(tries[-1])
+            tries.append(link.due)
+    pauses = [round(after - before, 3) for before, after in itertools.pairwise(tries)]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1, 1]
+
+
+def test_link_says_nothing_unnumbered_while_nobody_listens(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+        link = Link(str(tmp_path / "s"), selector, dict, lambda message: None)
+        link.say("progressed", gang="g", node="n", generation=1, step=1, metrics={}, milestone=False)
+        assert not link.has_unacknowledged
+        link.tick(0)
+        link.say("progressed", gang="g", node="n", generation=1, step=2, metrics={}, milestone=False)
+        with listening.accept()[0] as connection:
+            assert connection.recv(4096) == b'{"v": 1, "type": "hello"}\n'
+        link.close()

@@ -1,0 +1,61 @@
+"""A rank's surroundings, without a launcher."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.train import notices, reporting
+
+
+class Rank:
+    """What the launcher would have set up for rank 3 of bert-7f3, attempt 2."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.task = path / "task"
+        self.checkpoints = path / "checkpoints"
+        self.task.mkdir()
+        self._monkeypatch = monkeypatch
+        self.set(
+            GANGER_TASK_DIR=str(self.task),
+            GANGER_RANK="3",
+            GANGER_JOB_ID="bert-7f3",
+            GANGER_ATTEMPT="2",
+            GANGER_NODE_RANK="1",
+            GANGER_NODES="2",
+            LOCAL_RANK="1",
+            WORLD_SIZE="4",
+            GANGER_CHECKPOINT_DIR=str(self.checkpoints),
+            GANGER_RESUME="auto",
+        )
+
+    def set(self, **variables: str) -> None:
+        for name, value in variables.items():
+            self._monkeypatch.setenv(name, value)
+
+    def reports(self) -> list[dict[str, Any]]:
+        path = self.task / "rank-3.report"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def notify(self, cause: str = "preempted", deadline_ms: int = 1_700_000_000_500) -> None:
+        (self.task / "notice").write_text(json.dumps({"cause": cause, "deadline_ms": deadline_ms}))
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.checkpoints.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a process that has only just imported ganger.train, outside ganger."""
+    for name in ("GANGER_TASK_DIR", "GANGER_RANK", "RANK", "WORLD_SIZE", "GANGER_CHECKPOINT_DIR", "GANGER_RESUME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for module in (reporting, notices):
+        importlib.reload(module)
+
+
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rank:
+    return Rank(tmp_path, monkeypatch)

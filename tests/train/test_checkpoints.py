@@ -1,0 +1,277 @@
+"""A checkpoint is seen only when it is whole, and `latest` finds the newest that still is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger import train
+from tests.train.conftest import Rank
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def save(step: int, text: str = "weights") -> None:
+    with train.checkpoint(step) as directory:
+        (directory / "model.pt").write_text(text)
+        (directory / "optimizer").mkdir()
+        (directory / "optimizer" / "state.pt").write_bytes(b"\0" * 3000)
+
+
+def half_saved(directory: Path) -> None:
+    (directory / "model.pt").write_text("half")
+    (directory / "no such directory" / "optimizer.pt").write_text("")
+
+
+def manifest(rank: Rank, step: int) -> Any:
+    return json.loads((rank.checkpoints / f"step-{step:09d}" / "ganger-checkpoint.json").read_text())
+
+
+def latest_step() -> int | None:
+    found = train.latest()
+    return found.step if found else None
+
+
+def test_checkpoint_is_seen_when_it_is_whole(rank: Rank) -> None:
+    with train.checkpoint(12) as directory:
+        (directory / "model.pt").write_text("weights")
+        assert train.latest() is None
+    assert train.latest() == train.Checkpoint(12, rank.checkpoints / "step-000000012")
+    assert rank.names() == ["step-000000012"]
+
+
+def test_manifest_tells_sizes_and_checksums(rank: Rank) -> None:
+    save(12)
+    assert manifest(rank, 12) == {
+        "step": 12,
+        "job": "bert-7f3",
+        "files": {
+            "model.pt": {"bytes": 7, "crc32": zlib.crc32(b"weights")},
+            "optimizer/state.pt": {"bytes": 3000, "crc32": zlib.crc32(b"\0" * 3000)},
+        },
+    }
+
+
+def test_checkpoint_is_reported(rank: Rank) -> None:
+    save(12)
+    (record,) = rank.reports()
+    assert (record["checkpoint"], record["directory"]) == (12, str(rank.checkpoints / "step-000000012"))
+
+
+def test_failure_leaves_nothing(rank: Rank) -> None:
+    save(1)
+    with pytest.raises(FileNotFoundError), train.checkpoint(2) as directory:
+        half_saved(directory)
+    assert rank.names() == ["step-000000001"]
+    assert [record["checkpoint"] for record in rank.reports()] == [1]
+
+
+def test_whole_checkpoint_of_the_same_step_stays(rank: Rank) -> None:
+    save(12, "first")
+    save(12, "second")
+    assert (rank.checkpoints / "step-000000012" / "model.pt").read_text() == "first"
+    assert rank.names() == ["step-000000012"]
+
+
+def test_broken_checkpoint_of_the_same_step_is_replaced(rank: Rank) -> None:
+    save(12, "first")
+    (rank.checkpoints / "step-000000012" / "model.pt").write_text("xxxxx")
+    save(12, "second")
+    assert (rank.checkpoints / "step-000000012" / "model.pt").read_text() == "second"
+    assert latest_step() == 12
+    assert rank.names() == ["step-000000012"]
+
+
+def test_file_in_the_place_of_a_checkpoint_is_replaced(rank: Rank) -> None:
+    rank.checkpoints.mkdir()
+    (rank.checkpoints / "step-000000012").write_text("in the way")
+    save(12)
+    assert latest_step() == 12
+
+
+def test_newest_is_by_step_not_by_name_or_time(rank: Rank) -> None:
+    for step in (1_234_567_890, 7, 100):
+        save(step)
+    assert latest_step() == 1_234_567_890
+
+
+def _shorten(directory: Path) -> None:
+    (directory / "model.pt").write_text("weig")
+
+
+def _flip(directory: Path) -> None:
+    (directory / "optimizer" / "state.pt").write_bytes(b"\0" * 2999 + b"\1")
+
+
+def _lose(directory: Path) -> None:
+    (directory / "model.pt").unlink()
+
+
+def _no_manifest(directory: Path) -> None:
+    (directory / "ganger-checkpoint.json").unlink()
+
+
+def _broken_manifest(directory: Path) -> None:
+    (directory / "ganger-checkpoint.json").write_text('{"step": 2')
+
+
+def _odd_manifest(directory: Path) -> None:
+    (directory / "ganger-checkpoint.json").write_text('{"step": 2, "files": [1]}')
+
+
+def _wrong_step(directory: Path) -> None:
+    directory.rename(directory.with_name("step-000000003"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_shorten, "model.pt has 4 bytes instead of 7"),
+        (_flip, "optimizer/state.pt does not have the contents it was saved with (its CRC-32 differs)"),
+        (_lose, "model.pt cannot be read (No such file or directory)"),
+        (_no_manifest, "ganger-checkpoint.json cannot be read (No such file or directory)"),
+        (_broken_manifest, "its ganger-checkpoint.json is broken"),
+        (_odd_manifest, "its ganger-checkpoint.json is broken"),
+        (_wrong_step, "its ganger-checkpoint.json is of step 2"),
+    ],
+)
+def test_damaged_newest_is_passed_over_and_said_so(
+    damage: Any, said: str, rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(1)
+    save(2)
+    damage(rank.checkpoints / "step-000000002")
+    assert latest_step() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ganger: the checkpoint {rank.checkpoints}/step-00000000")
+    assert line.endswith(f" is passed over: {said}")
+
+
+def test_no_checkpoint_is_none(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train.latest() is None
+    rank.checkpoints.mkdir()
+    for name in ("step-x", "step-", "other", ".step-000000001.a.1.b.2"):
+        (rank.checkpoints / name).mkdir()
+    assert train.latest() is None
+    assert capsys.readouterr().err == ""
+
+
+def test_resume_never_sees_only_its_own_job(rank: Rank) -> None:
+    rank.set(GANGER_JOB_ID="older", GANGER_ATTEMPT="1")
+    save(100)
+    rank.set(GANGER_JOB_ID="bert-7f3", GANGER_RESUME="never")
+    assert train.latest() is None
+    save(5)
+    rank.set(GANGER_ATTEMPT="2")
+    assert latest_step() == 5
+    rank.set(GANGER_RESUME="auto")
+    assert latest_step() == 100
+
+
+def test_resume_never_replaces_what_another_job_left_at_a_step(rank: Rank) -> None:
+    rank.set(GANGER_JOB_ID="older")
+    save(5, "old")
+    rank.set(GANGER_JOB_ID="bert-7f3", GANGER_RESUME="never")
+    save(5, "new")
+    assert (rank.checkpoints / "step-000000005" / "model.pt").read_text() == "new"
+    assert rank.names() == ["step-000000005"]
+
+
+def test_outside_ganger_checkpoints_lie_in_the_directory_at_hand(tmp_path: Path) -> None:
+    save(3)
+    found = train.latest()
+    assert found == train.Checkpoint(3, tmp_path / "checkpoints" / "step-000000003")
+
+
+def test_directory_is_the_one_at_entry_though_the_script_moves(
+    rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank.set(GANGER_CHECKPOINT_DIR="relative")
+    with train.checkpoint(3):
+        os.chdir("/")
+    assert (tmp_path / "relative" / "step-000000003").exists()
+
+
+# -- leftovers -------------------------------------------------------------------------------------------------------
+
+SAVER = """
+import sys, time
+from ganger.train import checkpoint
+with checkpoint(int(sys.argv[1])) as directory:
+    (directory / "model.pt").write_text("half")
+    print("in the middle", flush=True)
+    time.sleep(600)
+"""
+
+
+def _saver_in_the_middle(step: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", SAVER, str(step)]
+    saver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, text=True)
+    assert saver.stdout is not None
+    assert saver.stdout.readline() == "in the middle\n"
+    return saver
+
+
+def _end(saver: "subprocess.Popen[str]") -> None:
+    saver.send_signal(signal.SIGKILL)
+    saver.communicate()
+
+
+def test_killed_in_the_middle_nothing_is_seen_and_the_next_one_clears_up(rank: Rank) -> None:
+    _end(_saver_in_the_middle(7))
+    assert train.latest() is None
+    assert len(rank.names()) == 1
+    save(8)
+    assert rank.names() == ["step-000000008"]
+
+
+def test_draft_of_a_living_process_is_left_alone(rank: Rank) -> None:
+    saver = _saver_in_the_middle(7)
+    try:
+        save(8)
+        assert len(rank.names()) == 2
+    finally:
+        _end(saver)
+
+
+def test_draft_of_an_older_attempt_is_removed_wherever_it_ran(rank: Rank) -> None:
+    for name in (".step-000000007.bert-7f3.1.0badcafe.1", ".step-000000007.bert-7f3.1.0badcafe.1.replaced"):
+        (rank.checkpoints / name).mkdir(parents=True)
+    save(8)
+    assert rank.names() == ["step-000000008"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".step-000000007.bert-7f3.2.0badcafe.1",  # this attempt, on another machine
+        ".step-000000007.bert-7f3.3.0badcafe.1",
+        ".step-000000007.other-1.1.0badcafe.1",
+        ".step-notes",
+        ".step-1.2.3",
+    ],
+)
+def test_draft_that_may_be_alive_is_left_alone(name: str, rank: Rank) -> None:
+    (rank.checkpoints / name).mkdir(parents=True)
+    save(8)
+    assert name in rank.names()
+
+
+def test_own_draft_of_the_same_step_is_begun_anew(rank: Rank) -> None:
+    saving = train.checkpoint(8)
+    draft = saving.__enter__()
+    (draft / "left").touch()
+    save(8)
+    assert sorted(manifest(rank, 8)["files"]) == ["model.pt", "optimizer/state.pt"]
+
+
+def test_disk_that_does_not_take_it_is_an_error(rank: Rank) -> None:
+    rank.checkpoints.write_text("a file")
+    with pytest.raises(FileExistsError), train.checkpoint(1):
+        pass
