@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,12 +46,16 @@ def ganger(environment: dict[str, str], *command: str) -> str:
     return done.stdout
 
 
+TOGETHER = 500
+"""Jobs of the history that are live at one time."""
+
+
 class _Instant:
     """A world in which every gang finishes as it starts; it makes history, not figures."""
 
     def open(self, report: Report, live: tuple[Live, ...]) -> None:
         self._report = report
-        report(NodesListed(nodes=(Node(name="n1", cpu_milli=4000, memory_bytes=1 << 30),)))
+        report(NodesListed(nodes=(Node(name="n1", cpu_milli=1_000_000, memory_bytes=1 << 40),)))
 
     def start(self, start: Start, job: Job) -> None:
         for event in (Started, Finished, Cleared):
@@ -73,11 +77,14 @@ def fill(environment: dict[str, str], jobs: int) -> None:
     thread = threading.Thread(target=loop.run)
     thread.start()
     loop.open()
-    answers: Sequence[Future[int]] = [loop.post(_submitted(number)) for number in range(jobs)]
-    for answer in answers:
-        answer.result()
-    while loop.view().gangs:
-        loop.wait(loop.view().seq, 0.1)
+    for first in range(0, jobs, TOGETHER):
+        answers: list[Future[int]] = [
+            loop.post(_submitted(number)) for number in range(first, min(first + TOGETHER, jobs))
+        ]
+        for answer in answers:
+            answer.result()
+        while loop.view().gangs:
+            loop.wait(loop.view().seq, 0.1)
     loop.close()
     thread.join()
     log.close()
