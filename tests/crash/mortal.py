@@ -6,8 +6,8 @@ backend was told to do. A killed server leaves its file as it is; people repeat 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from ganger.backends.simulator.world import World
 from ganger.core.lifecycle import DURABLE
@@ -17,8 +17,8 @@ from ganger.engine.projection import Projection
 from ganger.engine.replay import replay
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop
-from ganger.model.job import GangState, Job
-from tests.crash.scripts import Script, world_of
+from ganger.model.job import ENDED, Job
+from tests.crash.scripts import Script, written
 from tests.engine.scenes import POLICIES, ends, folded, raw, serve
 
 
@@ -80,7 +80,7 @@ class MortalWorld(World):
 
 @dataclass
 class Day:
-    """What is left of a day: the log, the last server, the world, and the moments at which it could have been killed."""
+    """What is left of a day: log, last server, world, and the moments at which it could have been killed."""
 
     log: EventLog
     loop: Loop
@@ -91,8 +91,8 @@ class Day:
 def lived(script: Script, path: Path, kills: tuple[int, ...] = (), down_ms: int = 0) -> Day:
     """The day, with the server killed at these moments and started again `down_ms` later."""
     fuse = Fuse(kills)
-    world = world_of(script, MortalWorld)
-    world.fuse = fuse  # type: ignore[attr-defined]
+    world = written(script, MortalWorld)
+    world.fuse = fuse
     while True:
         log = MortalLog(path, fuse)
         _ask_again(world, log)
@@ -121,7 +121,7 @@ def check(day: Day, ended_as: dict[str, str]) -> None:
     log, state = day.log, day.loop.view()
     rows = log.rows(limit=1_000_000)
     assert [row.seq for row in rows] == [*range(1, len(rows) + 1)]
-    assert all(one.at_ms <= next.at_ms for one, next in zip(rows, rows[1:], strict=False))
+    assert all(one.at_ms <= after.at_ms for one, after in pairwise(rows))
     assert ends(log) == ended_as
     assert {gang.id for gang in state.gangs.values()} == {job for job, at in ended_as.items() if at not in ENDED}
     assert all(gang.state in DURABLE for gang in state.gangs.values())
@@ -143,6 +143,3 @@ def _each_generation_once(rows: list[e.Stamped]) -> None:
             if isinstance(decision, Start):
                 assert decision.generation == newest.get(decision.gang, 0) + 1
                 newest[decision.gang] = decision.generation
-
-
-ENDED: tuple[Any, ...] = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)

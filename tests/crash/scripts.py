@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.world import World
@@ -13,6 +14,7 @@ from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.engine.scenes import limits, nodes, submit
 
 S = 1_000
+W = TypeVar("W", bound=World)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ def _divided_cluster(world: World) -> None:
         world.at(180 + number * 150, submit(f"speech-{number}", 1, 2 + number % 3, queue="speech", user="bob"))
         world.at(
             240 + number * 150,
-            submit(f"guest-{number}", 1, 1 + number % 2, queue="guest", user="eve", limits=limits(time_ms=15 * MINUTE_MS)),
+            submit(
+                f"guest-{number}", 1, 1 + number % 2, queue="guest", user="eve", limits=limits(time_ms=15 * MINUTE_MS)
+            ),
         )
     world.at(7_000, e.QueueSet(queue=Queue(name="speech", parent="lab", borrowing=Amount(gpus=1))))
     world.at(15_000, e.QueueSet(queue=Queue(name="guest", user_limits=UserLimits(gpus=6))))
@@ -122,7 +126,9 @@ def _divided_cluster(world: World) -> None:
     world.at(6 * MINUTE_MS, submit("late-0", 2, 2, queue="lab"))
 
 
-_DIVIDED_ACTS = {f"{queue}-{n}": Behaviour(steps=5 + 4 * n) for queue in ("vision", "speech", "guest") for n in range(5)}
+_DIVIDED_ACTS = {
+    f"{queue}-{n}": Behaviour(steps=5 + 4 * n) for queue in ("vision", "speech", "guest") for n in range(5)
+}
 
 
 def _young_and_old(world: World) -> None:
@@ -136,7 +142,10 @@ def _young_and_old(world: World) -> None:
 
 
 _YOUNG_ACTS = {
-    **{f"old-{n}": Behaviour(step_ms=60 * S, steps=60, checkpoint_every=10, save_ms=8 * S + n * 6 * S) for n in range(4)},
+    **{
+        f"old-{n}": Behaviour(step_ms=60 * S, steps=60, checkpoint_every=10, save_ms=8 * S + n * 6 * S)
+        for n in range(4)
+    },
     **{f"young-{n}": Behaviour(step_ms=30 * S, steps=4 + n) for n in range(5)},
     "wide-0": Behaviour(step_ms=30 * S, steps=3),
 }
@@ -149,8 +158,13 @@ SCRIPTS = (
 )
 
 
-def world_of(script: Script, kind: type[World] = World) -> World:
+def world_of(script: Script) -> World:
     """The day, written down, at its beginning."""
+    return written(script, World)
+
+
+def written(script: Script, kind: type[W]) -> W:
+    """The day, in a world of that kind."""
     world = kind(nodes(script.nodes, script.gpus), dict(script.acts))
     script.write(world)
     return world

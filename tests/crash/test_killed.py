@@ -13,7 +13,7 @@ from tests.crash.scripts import SCRIPTS, Script
 from tests.engine.scenes import ends
 
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
-STRIDE = 1 if LONG else 37
+STRIDE = 1 if LONG else 83
 DOWN_MS = (0, 300, 4_000, 40_000)
 """How long the server is away: not at all, while ranks start, while they work, longer than most pauses."""
 
@@ -41,6 +41,6 @@ def test_killed_at_any_moment(script: Script, tmp_path: Path) -> None:
 def test_killed_again_and_again(script: Script, tmp_path: Path) -> None:
     """Also while it finds out what runs."""
     ended_as = ends(lived(script, tmp_path / "quiet.db").log)
-    for first in (5, 11, 17):
-        day = lived(script, tmp_path / f"{first}.db", tuple(range(first, 500, first)), 100)
+    for every in range(3, 40) if LONG else (19,):
+        day = lived(script, tmp_path / f"{every}.db", tuple(range(every, 600, every)), 100)
         check(day, ended_as)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -36,6 +36,5 @@ def anything(of: Any) -> st.SearchStrategy[Any]:
     if isinstance(of, type) and issubclass(of, Enum):
         return st.sampled_from(list(of))
     assert is_dataclass(of), f"no strategy for {of}"
-    make: Callable[..., Any] = of
     hints = get_type_hints(of)
-    return st.builds(make, **{field.name: anything(hints[field.name]) for field in fields(of)})
+    return st.builds(cast(Callable[..., Any], of), **{field.name: anything(hints[field.name]) for field in fields(of)})

@@ -1,7 +1,9 @@
 """The server's time under a wall clock that people set. The wall is the fault that is injected."""
 
+import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -94,6 +96,16 @@ def test_however_the_wall_jumps_time_grows_as_it_passes(jumps: list[tuple[int, i
             last_ms, seen_ns = now_ms, clocks.passed_ns
 
 
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+@pytest.mark.usefixtures("restless")
 def test_many_threads_make_it_neither_run_nor_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     began_ns = time.monotonic_ns()

@@ -1,0 +1,293 @@
+"""The event log: whole batches or nothing, listings, snapshots, and readers beside the writer."""
+
+import json
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ganger.core.state import State
+from ganger.engine import log as logs
+from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.projection import Projection, project
+from ganger.engine.refusal import Refused
+from ganger.model import event as e
+from ganger.model.decision import Cause, Plan, Stop
+from ganger.model.event import Stamped
+from tests.crash.scripts import SCRIPTS, Script, world_of
+from tests.engine.scenes import ends, folded, job, played, raw, serve
+
+MANY = 10_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EventLog:
+    return EventLog(tmp_path / "g.db")
+
+
+def filled(log: EventLog, jobs: int, of: str = "job") -> State:
+    """Jobs in the log, ids `of-0` and so on; every third was stopped."""
+    state, projections = State(), list[Projection]()
+    users = [f"user {number % 100}" for number in range(jobs)]
+    asked = [e.Submitted(job=job(f"{of}-{number}", user=user)) for number, user in enumerate(users)]
+    rows = [Stamped(number + 1, 1_000 + number, event) for number, event in enumerate(asked)]
+    for row in rows:
+        projections += [project(gang, row.at_ms) for gang in state.apply(row)]
+    stops = tuple(Stop(gang=f"{of}-{number}", generation=0, cause=Cause.USER) for number in range(0, jobs, 3))
+    rows.append(
+        Stamped(jobs + 1, 20_000, e.Decided(plan=Plan(as_of=jobs, decisions=stops), policy="fifo", version="t"))
+    )
+    projections += [project(gang, 20_000) for gang in state.apply(rows[-1])]
+    log.append(rows, projections)
+    return state
+
+
+def submitted(seq: int, id: str) -> Stamped:
+    return Stamped(seq, 1_000, e.Submitted(job=job(id)))
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_written_whole(log: EventLog, tmp_path: Path) -> None:
+    batch = [submitted(1, "a-1"), submitted(2, "a-2"), Stamped(3, 1_001, e.StopRequested(gang="a-2"), closes=False)]
+    log.append(batch, [])
+    log.close()
+    assert EventLog(tmp_path / "g.db").rows() == batch
+
+
+def test_of_a_batch_that_fails_nothing_is_written(log: EventLog) -> None:
+    log.append([submitted(1, "a-1")], [])
+    with pytest.raises(Refused) as refused:
+        log.append([submitted(2, "a-2"), submitted(1, "a-3")], [])
+    assert refused.value.code == "log_failed"
+    assert [row.seq for row in log.rows()] == [1]
+    log.append([submitted(2, "a-2")], [])
+    assert log.last_seq() == 2
+
+
+def test_an_error_in_the_middle_leaves_no_transaction_open(log: EventLog) -> None:
+    def broken() -> Iterator[Projection]:
+        yield from ()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        log.append([submitted(1, "a-1")], broken())
+    assert log.last_seq() == 0
+    log.append([submitted(1, "a-1")], [])
+    assert log.last_seq() == 1
+
+
+@contextmanager
+def no_file_grows(beyond_bytes: int) -> Iterator[None]:
+    """The operating system refuses to write more, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (beyond_bytes, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_write_that_the_system_refuses(log: EventLog, tmp_path: Path) -> None:
+    log.append([submitted(1, "a-1")], [])
+    with no_file_grows((tmp_path / "g.db-wal").stat().st_size), pytest.raises(Refused) as refused:
+        log.append([submitted(2, "a-2")], [])
+    assert refused.value.code == "no_room"
+    assert "df -h" in refused.value.next
+    assert log.last_seq() == 1
+    log.append([submitted(2, "a-2")], [])
+    assert log.last_seq() == 2
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_come_in_pages_and_by_gang(log: EventLog) -> None:
+    filled(log, 30)
+    rows = log.rows()
+    assert [row.seq for row in rows] == [*range(1, 32)]
+    assert log.rows(after=29) == rows[29:]
+    assert log.rows(after=4, limit=3) == rows[4:7]
+    assert log.rows(gang="job-3") == [rows[3], rows[30]]
+    assert log.rows(gang="job-4") == [rows[4]]
+    assert log.rows(gang="job-3", after=4) == [rows[30]]
+    assert log.rows(gang="nobody") == []
+    assert [*log.each(3, 31)] == rows[3:]
+    assert log.last_seq() == 31
+    assert log.last_ms() == 20_000
+
+
+def test_a_hole_is_found(log: EventLog) -> None:
+    log.append([submitted(1, "a-1"), submitted(3, "a-3")], [])
+    with pytest.raises(Refused, match="hole") as refused:
+        log.restore()
+    assert refused.value.code == "corrupt_log"
+
+
+# -- listings --------------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
+    state = filled(log, MANY)
+    wanted = [f"job-{number}" for number in reversed(range(MANY))]
+    seen, before, sizes = list[str](), None, list[int]()
+    while page := log.jobs(limit=997, before=before):
+        seen += [json.loads(row)["id"] for _, _, row in page]
+        sizes.append(len(page))
+        before = page[-1][0]
+    assert seen == wanted
+    assert sizes == [997] * 10 + [30]
+    assert ends(log) == {name: "pending" if name in state.gangs else "stopped" for name in wanted}
+
+
+@pytest.mark.parametrize(
+    "states", [["pending"], ["stopped"], ["stopped", "pending"], ["running"], ["running", "stopped"]]
+)
+def test_listing_by_state(log: EventLog, states: list[str]) -> None:
+    filled(log, 1_000)
+    wanted = [n for n in reversed(range(1_000)) if ("pending" if n % 3 else "stopped") in states]
+    first = log.jobs(states, limit=100)
+    assert [json.loads(row)["id"] for _, _, row in first] == [f"job-{n}" for n in wanted[:100]]
+    assert {state for _, state, _ in first} <= {*states}
+    if first:
+        second = log.jobs(states, limit=100, before=first[-1][0])
+        assert [json.loads(row)["id"] for _, _, row in second] == [f"job-{n}" for n in wanted[100:200]]
+
+
+def test_a_job_is_found_by_id_name_and_request(log: EventLog) -> None:
+    state = filled(log, 5, of="bert")
+    gang = state.gangs["bert-4"]
+    row, ledger, step, kept = log.job("bert-4") or pytest.fail("it is there")
+    assert (row.id, row.state, row.submitted_ms, step) == ("bert-4", "pending", 1_004, None)
+    assert kept == gang.job
+    assert ledger.total_ms == 0
+    assert log.find("bert-2") == "bert-2"
+    assert log.find("bert") == "bert-4"
+    assert log.find("ber") is None
+    assert log.by_request("request of bert-1") == "bert-1"
+    assert log.by_request("") is None
+    assert log.job("bert-9") is None
+    assert log.like("bert")[0] == "bert-4"
+
+
+def test_an_id_goes_before_a_name(log: EventLog) -> None:
+    state = State()
+    rows = [submitted(1, "bert-1"), Stamped(2, 1_000, e.Submitted(job=job("other-1", name="bert-1")))]
+    log.append(rows, [project(gang, 1_000) for row in rows for gang in state.apply(row)])
+    assert log.find("bert-1") == "bert-1"
+
+
+def test_a_deleted_job_is_out_of_the_listings_and_in_the_log(log: EventLog) -> None:
+    filled(log, 4)
+    log.append([Stamped(6, 30_000, e.Deleted(gang="job-0"))], [])
+    assert sorted(ends(log)) == ["job-1", "job-2", "job-3"]
+    assert log.find("job-0") is None
+    assert [row.event.kind for row in log.rows(gang="job-0")] == ["submitted", "decided", "deleted"]
+
+
+def test_steps_beyond_any_counter_are_kept() -> None:
+    """What a script reports is its own affair."""
+    log, state = EventLog(MEMORY), State()
+    (gang,) = state.apply(submitted(1, "a-1"))
+    gang.checkpoint_step = 1 << 80
+    log.append([submitted(1, "a-1")], [project(gang, 1_000)])
+    assert (log.job("a-1") or pytest.fail("it is there"))[2] == 1 << 80
+
+
+# -- snapshots -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_restored_equals_folded_at_every_event(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots every 20 events, and all of them kept, so that each event has one of its own before it."""
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)
+    monkeypatch.setattr(logs, "SNAPSHOTS_KEPT", 1_000)
+    log = EventLog(tmp_path / "g.db")
+    played(world_of(script), log, script.policy, script.until_ms)
+    assert log._read("SELECT count(*) FROM snapshot")[0][0] > log.last_seq() // 40
+    state = State()
+    for row in log.each(0, log.last_seq()):
+        state.apply(row)
+        restored = log.restore(row.seq)
+        assert raw(restored) == raw(state)
+        restored.validate()
+
+
+def test_old_snapshots_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
+    log = EventLog(tmp_path / "g.db")
+    script = SCRIPTS[0]
+    loop = played(world_of(script), log, script.policy, script.until_ms)
+    kept = [seq for (seq,) in log._read("SELECT seq FROM snapshot ORDER BY seq")]
+    assert len(kept) == logs.SNAPSHOTS_KEPT
+    assert kept[-1] > log.last_seq() - 30
+    assert raw(log.restore()) == raw(loop.view())
+    assert raw(log.restore(7)) == raw(folded(log, 7)), "what is older than all snapshots is folded from the beginning"
+
+
+def test_short_lives_of_the_server_add_up_to_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 40)
+    script = SCRIPTS[0]
+    world = world_of(script)
+    for second in range(1, 60):
+        log = EventLog(tmp_path / "g.db")
+        before = log.last_seq()
+        world.run(serve(world, log, script.policy), second * 1_000)
+        assert log.last_seq() - before < 40, "no life is long enough by itself"
+        newest = log._read("SELECT coalesce(max(seq), 0) FROM snapshot")[0][0]
+        assert log.last_seq() - newest < 80
+        log.close()
+
+
+def test_a_snapshot_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
+    log = EventLog(tmp_path / "g.db")
+    script = SCRIPTS[0]
+    loop = played(world_of(script), log, script.policy, script.until_ms)
+    for damaged in range(logs.SNAPSHOTS_KEPT):
+        newest = "(SELECT seq FROM snapshot ORDER BY seq DESC LIMIT 1 OFFSET ?)"
+        log._writer.execute(f"UPDATE snapshot SET image = '{{\"seq\": 3' WHERE seq = {newest}", (damaged,))
+        assert raw(log.restore()) == raw(loop.view())
+
+
+# -- readers beside the writer ---------------------------------------------------------------------------------------
+
+
+def test_readers_see_whole_batches_while_there_is_writing(log: EventLog) -> None:
+    """Batches of five: no reader ever sees a part of one, nor rows and listing apart."""
+    done, torn = threading.Event(), list[str]()
+
+    def read() -> None:
+        while not done.is_set():
+            last = log.last_seq()
+            if last % 5:
+                torn.append(f"the newest is {last}")
+            first = max(0, last - 7)
+            if [row.seq for row in log.rows(after=first, limit=last - first)] != [*range(first + 1, last + 1)]:
+                torn.append(f"a hole before {last}")
+            listed = log.jobs(limit=1)
+            if listed and listed[0][0] % 5:
+                torn.append(f"the newest job is {listed[0][0]}")
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    state = State()
+    for first in range(1, 1_000, 5):
+        batch = [submitted(seq, f"job-{seq}") for seq in range(first, first + 5)]
+        log.append(batch, [project(gang, 1_000) for row in batch for gang in state.apply(row)])
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert torn == []
+
+
+def test_another_process_may_read_an_open_log(log: EventLog, tmp_path: Path) -> None:
+    filled(log, 10)
+    with_it = EventLog(tmp_path / "g.db")
+    assert raw(with_it.restore()) == raw(log.restore())
+    with_it.close()
+    log.append([Stamped(12, 30_000, e.StopRequested(gang="job-1"))], [])
+    assert log.last_seq() == 12
