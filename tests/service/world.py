@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
+from ganger.engine.refusal import Refused
 from ganger.engine.registry import policies
 from ganger.engine.service import Service, Submission
 from ganger.launcher.archive import build
@@ -78,7 +80,7 @@ class Embedded:
     def close(self) -> None:
         """Stop what runs, then every part."""
         for gang in list(self.loop.view().gangs.values()):
-            if not gang.ended:
+            with suppress(Refused):  # it ended by itself meanwhile
                 self.service.stop(gang.id)
         wait_until(lambda: not self.loop.view().gangs, "every job has ended")
         self.backend.close()

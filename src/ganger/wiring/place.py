@@ -85,6 +85,11 @@ def clear_way(path: Path) -> Path:
     raise CannotServe(f"the socket {path} is in use by another program", _who(path))
 
 
+def make_database(home: Home) -> None:
+    """An empty file for the event log, for this user alone; SQLite gives its other files the same mode."""
+    os.close(_open_private(home.database))
+
+
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
     """A socket at `path` for this user alone; it is gone afterwards."""

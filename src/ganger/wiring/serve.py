@@ -33,7 +33,7 @@ from ganger.faces.rest.app import make_app
 from ganger.launcher.archive import build
 from ganger.model.cluster import Node
 from ganger.settings import Home
-from ganger.wiring.place import CannotServe, announced, check_home, clear_way, listening, locked
+from ganger.wiring.place import CannotServe, announced, check_home, clear_way, listening, locked, make_database
 
 POLICY: Final = "priority"
 """The queue order of a server that nobody configured."""
@@ -72,6 +72,7 @@ class _Server:
 
     async def serve(self) -> str | None:
         """Serve to the end; gives the interpreter to run anew with, if somebody asked for that."""
+        make_database(self._home)
         log = EventLog(self._home.database)
         try:
             async with self._world(log) as (loop, backend):
@@ -110,7 +111,8 @@ class _Server:
 
         app = make_app(service, leave)
         path = clear_way(self._home.socket("server"))
-        with listening(path) as listener, announced(self._home, path):
+        # Announced first: whoever gets an answer can also read from whom.
+        with announced(self._home, path), listening(path) as listener:
             for number in (signal.SIGTERM, signal.SIGINT):
                 event_loop.add_signal_handler(number, self._leave, None)
             _log.info("ganger %s serves %s (pid %d)", __version__, self._home.path, os.getpid())

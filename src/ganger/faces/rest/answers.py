@@ -41,8 +41,8 @@ Served = Annotated[Service, Depends(_service)]
 
 
 def encoded(value: Any) -> bytes:
-    """A view as JSON. A number that JSON does not have becomes text: a loss of NaN is news that must get through."""
-    return to_json(value, inf_nan_mode="strings")
+    """A view as JSON. A number that JSON does not have, a loss of NaN, becomes null."""
+    return to_json(value, inf_nan_mode="null")
 
 
 def answer(value: Any, status: int = 200) -> Response:

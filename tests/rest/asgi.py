@@ -1,0 +1,65 @@
+"""Requests to the application in this process, without a socket: what a server would hand it."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from fastapi import FastAPI
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+def call(app: FastAPI, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+    """One request to /api/v1 and its whole answer. `body` is sent as JSON, bytes as they are, in two pieces."""
+    return asyncio.run(_call(app, method, target, body, headers or {}))
+
+
+async def _call(app: FastAPI, method: str, target: str, body: Any, headers: dict[str, str]) -> Answer:
+    content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    pieces = [content[: len(content) // 2], content[len(content) // 2 :]]
+    path, _, query = f"/api/v1{target}".partition("?")
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        if not pieces:
+            await asyncio.Event().wait()
+        piece = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json"), *((k.encode(), v.encode()) for k, v in headers.items())],
+        "client": None,
+        "server": None,
+        "state": {},
+    }
+    await app(scope, receive, send)
+    start, *parts = sent
+    found = {name.decode(): value.decode() for name, value in start["headers"]}
+    return Answer(start["status"], found, b"".join(part.get("body", b"") for part in parts))

@@ -1,0 +1,116 @@
+"""Servers in processes of their own, as a client starts them, and raw connections to them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ganger.faces.client import Client
+from ganger.settings import Home
+
+DEADLINE_S = 60.0
+TOPOLOGY = 'nodes: [{name: "n{}", count: 2, rack: r1, gpu: h100:4, cpu: 8, memory: 1Gi}]\n'
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+class Place:
+    """A state directory with virtual nodes, and whatever serves it."""
+
+    def __init__(self, path: Path) -> None:
+        self.home = Home(path)
+        path.chmod(0o700)
+        self.home.topology.write_text(TOPOLOGY)
+        self.client = Client(self.home)
+
+    def request(self, run: Any, **fields: Any) -> dict[str, Any]:
+        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+        return {"spec": {"run": run} | fields, "directory": str(self.home.path), "environment": environment}
+
+    def submit(self, run: Any, **fields: Any) -> str:
+        name: str = self.client.submit(self.request(run, **fields))["row"]["id"]
+        return name
+
+    def until(self, name: str, *states: str) -> dict[str, Any]:
+        wait_until(lambda: self.client.job(name)["row"]["state"] in states, f"{name} is {states}")
+        return self.client.job(name)
+
+    @property
+    def pid(self) -> int:
+        return int(json.loads(self.home.server_file.read_text())["pid"])
+
+    def serve(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a server in the foreground until it ends; for those that end at once."""
+        command = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(self.home.path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    def servers(self) -> list[int]:
+        """Pids of the servers of this directory: there must never be two."""
+        mark = ["serve", "--home", str(self.home.path)]
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            words = process.info["cmdline"] or []
+            if any(words[at : at + 3] == mark for at in range(len(words))) and process.info["status"] != "zombie":
+                found.append(process.pid)
+        return found
+
+    def close(self) -> None:
+        """Stop every job and the server."""
+        if self.servers():
+            self.client.connect()
+            live = [row for row in self.client.jobs(limit=2000)["items"] if row["ended_ms"] is None]
+            for row in live:
+                self.client.stop(row["id"])
+            for row in live:
+                self.until(row["id"], "succeeded", "failed", "stopped")
+            self.client.shutdown()
+        for pid in self.servers():
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def streaming(place: Place, target: str, headers: str = "") -> Iterator[Iterator[bytes]]:
+    """Lines of a streamed answer, raw, from the first after the head; ends when the server does."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(DEADLINE_S)
+        link.connect(str(place.home.socket("server")))
+        link.sendall(f"GET /api/v1{target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+        with link.makefile("rb") as answer:
+            assert answer.readline().split()[1] == b"200"
+            while answer.readline() != b"\r\n":
+                pass
+            yield _unchunked(answer)
+
+
+def _unchunked(answer: Any) -> Iterator[bytes]:
+    """Lines of a body that comes in chunks."""
+    rest = b""
+    while (size := int(answer.readline() or b"0", 16)) > 0:
+        rest += answer.read(size)
+        answer.readline()
+        *lines, rest = rest.split(b"\n")
+        yield from lines
+
+
+def frames(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Server-sent events as (id, data); comments are passed over."""
+    seq = 0
+    for line in lines:
+        if line.startswith(b"id: "):
+            seq = int(line[4:])
+        elif line.startswith(b"data: "):
+            yield seq, json.loads(line[6:])

@@ -1,0 +1,154 @@
+"""The OpenAPI document: valid, complete, and true to what the routes answer."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.openapi.models import OpenAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from tests.rest.asgi import call
+from tests.service.world import Embedded
+
+ROUTES = {
+    "GET /server",
+    "POST /server/stop",
+    "POST /server/restart",
+    "GET /jobs",
+    "POST /jobs",
+    "GET /jobs/{id}",
+    "DELETE /jobs/{id}",
+    "POST /jobs/{id}/stop",
+    "GET /jobs/{id}/explain",
+    "GET /jobs/{id}/events",
+    "GET /jobs/{id}/metrics",
+    "GET /jobs/{id}/logs",
+    "GET /queues",
+    "GET /queues/{name}",
+    "PUT /queues/{name}",
+    "DELETE /queues/{name}",
+    "GET /nodes",
+    "PATCH /nodes/{name}",
+    "GET /events",
+    "GET /stream",
+}
+
+
+@pytest.fixture
+def document(app: FastAPI) -> Any:
+    return call(app, "GET", "/openapi.json").json
+
+
+def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path.removeprefix("/api/v1"), operation
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def test_it_is_openapi_3_1_and_every_reference_leads_somewhere(document: Any) -> None:
+    assert document["openapi"].startswith("3.1.")
+    OpenAPI.model_validate(document)
+    for reference in references(document):
+        value = document
+        for part in reference.removeprefix("#/").split("/"):
+            value = value[part]
+        assert value, reference
+
+
+def test_every_route_is_there_and_says_what_it_does(document: Any) -> None:
+    found = {f"{method} {path}" for method, path, _ in operations(document)}
+    assert found == ROUTES
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(ids) == len(set(ids))
+    for method, path, operation in operations(document):
+        where = f"{method} {path}"
+        assert operation["summary"], where
+        assert operation["description"], where
+        assert operation["tags"], where
+        assert operation["responses"]["default"]["content"].keys() == {"application/problem+json"}, where
+        assert "422" not in operation["responses"], where
+        named = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"}
+        assert named == set(re.findall(r"{(\w+)}", path)), where
+
+
+def test_no_route_hides_from_the_document(app: FastAPI) -> None:
+    served = {
+        f"{method} {route.path.removeprefix('/api/v1')}"
+        for context in iter_route_contexts(app.routes)
+        if isinstance(route := context.route, APIRoute) or hasattr(context, "path")
+        for method in getattr(route, "methods", None) or ()
+        if route.path.startswith("/api/v1") and method != "HEAD"
+    }
+    assert served <= ROUTES | {"GET /openapi.json"}
+
+
+def matches(value: Any, schema: Any, document: Any, where: str) -> Iterator[str]:
+    """Sentences about where `value` is not what `schema` says: the part of JSON Schema that our views use."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        tried = [list(matches(value, option, document, where)) for option in schema["anyOf"]]
+        yield from () if [] in tried else tried[0]
+        return
+    kinds = schema.get("type")
+    types = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    allowed = [kinds] if isinstance(kinds, str) else kinds or []
+    if allowed and not any(value is None if kind == "null" else isinstance(value, types[kind]) for kind in allowed):
+        yield f"{where}: {value!r} is not {allowed}"
+    if isinstance(value, dict) and "properties" in schema:
+        yield from (f"{where} lacks {name}" for name in schema.get("required", ()) if name not in value)
+        yield from (f"{where} has {name}" for name in value if name not in schema["properties"])
+        for name, part in schema["properties"].items():
+            if name in value:
+                yield from matches(value[name], part, document, f"{where}.{name}")
+    if isinstance(value, list) and "items" in schema:
+        for item in value:
+            yield from matches(item, schema["items"], document, f"{where}[]")
+
+
+def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, document: Any) -> None:
+    held = world.submit(
+        nodes=2, resources={"gpu": "h100:4"}, checkpoint={"every": "1m", "grace": "100ms"}, limits={"time": "1h"}
+    )
+    waits = world.submit(["true"], resources={"gpu": "h100:1"})
+    over = world.submit(["true"])
+    world.ended(over)
+    world.until(held, "running")
+    asked = {"spec": {"run": "true"}, "directory": str(world.work)}
+    for method, path, target, body in (
+        ("GET", "/server", "/server", None),
+        ("GET", "/jobs", "/jobs", None),
+        ("POST", "/jobs", "/jobs", asked),
+        *(("GET", "/jobs/{id}", f"/jobs/{name}", None) for name in (held, waits, over)),
+        *(("GET", "/jobs/{id}/explain", f"/jobs/{name}/explain", None) for name in (held, waits, over)),
+        ("GET", "/jobs/{id}/events", f"/jobs/{over}/events", None),
+        ("POST", "/jobs/{id}/stop", f"/jobs/{waits}/stop", None),
+        ("GET", "/queues", "/queues", None),
+        ("PUT", "/queues/{name}", "/queues/nlp", {"nominal": {"gpus": 3}}),
+        ("GET", "/queues/{name}", "/queues/nlp", None),
+        ("GET", "/nodes", "/nodes", None),
+        ("PATCH", "/nodes/{name}", "/nodes/n3", {"cordoned": True}),
+        ("GET", "/events", "/events?limit=5", None),
+    ):
+        answer = call(app, method, target, body)
+        described = document["paths"][f"/api/v1{path}"][method.lower()]["responses"][str(answer.status)]
+        schema = described["content"]["application/json"]["schema"]
+        assert list(matches(answer.json, schema, document, target)) == []
+    told = call(app, "POST", "/jobs?dryRun=true", asked).json
+    described = document["paths"]["/api/v1/jobs"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert list(matches(told, described, document, "dry run")) == []
+    assert json.dumps(document)

@@ -1,0 +1,151 @@
+"""Requests and their answers: what a program sees that speaks to the server without the client."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from ganger.engine.ports import LogQuery
+from ganger.faces.rest.problems import MAX_BODY_BYTES
+from tests.rest.asgi import Answer, call
+from tests.service.world import Embedded, python
+
+PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
+    "no such job": ("GET", "/jobs/nothing", None, 404, "no_such_job"),
+    "no such queue": ("GET", "/queues/nothing", None, 404, "no_such_queue"),
+    "no such node": ("PATCH", "/nodes/nothing", {"cordoned": True}, 404, "no_such_node"),
+    "no such route": ("GET", "/nothing", None, 404, "no_such_route"),
+    "no such method": ("DELETE", "/jobs", None, 405, "no_such_method"),
+    "no body": ("POST", "/jobs", None, 422, "invalid_request"),
+    "not JSON": ("POST", "/jobs", b"{", 422, "invalid_request"),
+    "not an object": ("POST", "/jobs", [1], 422, "invalid_request"),
+    "a field that is none": ("POST", "/jobs", {"directory": "/", "spce": {}}, 422, "invalid_request"),
+    "a field of another type": ("POST", "/jobs", {"directory": 7, "spec": {}}, 422, "invalid_request"),
+    "a bad spec": ("POST", "/jobs", {"directory": "/", "spec": {"nodse": 1}}, 422, "bad_spec"),
+    "a limit too large": ("GET", "/jobs?limit=2001", None, 422, "invalid_request"),
+    "a limit of nothing": ("GET", "/jobs?limit=0", None, 422, "invalid_request"),
+    "a bad cursor": ("GET", "/jobs?cursor=x", None, 422, "invalid_request"),
+    "a bad state": ("GET", "/jobs?state=asleep", None, 422, "invalid_request"),
+    "bad ranks": ("GET", "/jobs/{job}/logs?rank=1,x", None, 422, "invalid_request"),
+    "too many ranks": ("GET", "/jobs/{job}/logs?rank=0-999999", None, 422, "invalid_request"),
+    "a bad attempt": ("GET", "/jobs/{job}/logs?attempt=0", None, 422, "invalid_request"),
+    "a job that lives": ("DELETE", "/jobs/{job}", None, 409, "still_live"),
+    "a queue that is needed": ("DELETE", "/queues/root", None, 409, "queue_in_use"),
+    "a queue that cannot be": ("PUT", "/queues/a", {"parent": "nowhere"}, 422, "bad_queue"),
+    "a queue with a field that is none": ("PUT", "/queues/a", {"gpus": 1}, 422, "invalid_request"),
+    "an interpreter that is none": ("POST", "/server/restart", {"python": "python"}, 422, "no_interpreter"),
+}
+
+
+def assert_problem(answer: Answer, status: int, code: str) -> None:
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json
+    assert set(problem) == {"type", "title", "status", "code", "detail", "next"}
+    assert (answer.status, problem["status"], problem["code"]) == (status, status, code), problem
+    assert problem["detail"]
+    assert problem["title"]
+
+
+@pytest.fixture
+def holder(world: Embedded) -> str:
+    name = world.submit(name="holder")
+    world.until(name, "running")
+    return name
+
+
+def test_errors_are_problems(app: FastAPI, world: Embedded, holder: str) -> None:
+    before = world.service.seq()
+    for method, target, body, status, code in PROBLEMS.values():
+        assert_problem(call(app, method, target.format(job=holder), body), status, code)
+    assert world.service.seq() == before
+
+
+def test_a_body_that_is_too_large_is_refused_without_being_read_whole(app: FastAPI) -> None:
+    body = b'{"directory": "' + b"x" * MAX_BODY_BYTES + b'"}'
+    assert_problem(call(app, "POST", "/jobs", body), 413, "body_too_large")
+    assert_problem(call(app, "POST", "/jobs", body, {"content-length": str(len(body))}), 413, "body_too_large")
+
+
+def test_what_nobody_foresaw_is_an_incident_with_a_number(
+    app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("secret of the house")
+
+    monkeypatch.setattr(world.service, "nodes", broken)
+    answer = call(app, "GET", "/nodes")
+    assert_problem(answer, 500, "internal_error")
+    assert b"secret" not in answer.body
+    assert answer.json["detail"].split()[-1] in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_job_from_submission_to_its_end(app: FastAPI, world: Embedded) -> None:
+    says = "import sys\nfor n in range(1200): print(n)\nprint('loss', file=sys.stderr)"
+    asked = {
+        "spec": {"name": "train", "run": python(says)},
+        "directory": str(world.work),
+        "environment": {"PATH": "/bin"},
+        "request_id": "one",
+    }
+    told = call(app, "POST", "/jobs?dryRun=true", asked)
+    assert (told.status, told.json["starts_now"]) == (200, True)
+    made = call(app, "POST", "/jobs", asked)
+    name = made.json["row"]["id"]
+    assert made.status == 201
+    assert call(app, "POST", "/jobs", asked).json["row"]["id"] == name
+    followed = call(app, "GET", f"/jobs/{name}/logs?follow=true")
+    assert followed.headers["content-type"] == "application/x-ndjson"
+    assert [line["text"] for line in followed.lines if line["stream"] == "o"] == [str(n) for n in range(1200)]
+    assert {(line["rank"], line["generation"]) for line in followed.lines} == {(0, 1)}
+    assert call(app, "GET", "/jobs/train").json["row"]["state"] == "succeeded"
+    assert call(app, "GET", f"/jobs/{name}/logs?rank=all&attempt=1&tail=1").lines == followed.lines[-1:]
+    assert call(app, "GET", f"/jobs/{name}/logs?rank=1").lines == []
+    assert call(app, "DELETE", f"/jobs/{name}").status == 204
+    assert_problem(call(app, "GET", f"/jobs/{name}"), 404, "no_such_job")
+
+
+def test_metrics_are_what_rank_0_reported(app: FastAPI, world: Embedded) -> None:
+    script = "import ganger.train\nfor s in range(3): ganger.train.report(step=s, loss=float('nan') if s == 2 else s)"
+    name = world.submit(python(script), nodes=2)
+    assert world.ended(name).row.state == "succeeded", list(world.service.lines(LogQuery(job=name, everything=True)))
+    found = call(app, "GET", f"/jobs/{name}/metrics").lines
+    assert [(line["step"], line["metrics"]["loss"]) for line in found] == [(0, 0), (1, 1), (2, None)]
+
+
+def test_pages_of_jobs_and_of_events(app: FastAPI, world: Embedded) -> None:
+    for node in world.service.nodes():
+        world.service.cordon(node.name, cordoned=True)
+    made = [world.submit() for _ in range(7)]
+    found, cursor = [], ""
+    while cursor is not None:
+        page = call(app, "GET", f"/jobs?all=true&limit=3&cursor={cursor}" if cursor else "/jobs?all=true&limit=3").json
+        found += [row["id"] for row in page["items"]]
+        cursor = page["next"]
+    assert found == made[::-1]
+    seqs, after = [], 0
+    while after is not None:
+        page = call(app, "GET", f"/events?after={after}&limit=4").json
+        seqs += [row["seq"] for row in page["items"]]
+        after = page["next"]
+    assert seqs == list(range(1, world.service.seq() + 1))
+    about = call(app, "GET", f"/events?gang={made[0]}").json["items"]
+    assert [row["kind"] for row in about] == ["submitted"]
+
+
+def test_a_queue_is_replaced_whole(app: FastAPI) -> None:
+    body = {"nominal": {"gpus": 4}, "user_limits": {"time_ms": 3_600_000}}
+    assert call(app, "PUT", "/queues/nlp", body).json["user_limits"]["time_ms"] == 3_600_000
+    row = call(app, "PUT", "/queues/nlp", {"nominal": {"gpus": 2}}).json
+    assert (row["nominal"]["gpus"], row["user_limits"]["time_ms"], row["parent"]) == (2, None, "root")
+    assert call(app, "PUT", "/queues/root", {"user_limits": {"gpus": 8}}).json["parent"] is None
+    assert call(app, "DELETE", "/queues/nlp").status == 204
+
+
+def test_the_server_is_told_to_end_or_to_run_anew(app: FastAPI, left: list[str | None]) -> None:
+    assert call(app, "POST", "/server/stop").status == 202
+    assert call(app, "POST", "/server/restart", {"python": sys.executable}).status == 202
+    assert left == [None, sys.executable]
+    assert json.loads(call(app, "GET", "/server").body)["health"] == "ok"

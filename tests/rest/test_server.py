@@ -1,0 +1,337 @@
+"""Real servers: how they start, how they refuse to, how they end, and what clients see of it."""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ganger.faces.client import Client, ClientError
+from ganger.settings import Home, home, travelling, wants_colour
+from tests.rest.serving import Place, frames, streaming, wait_until
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A server for tests that leave it as it was."""
+    place = Place(tmp_path_factory.mktemp("served"))
+    place.client.connect()
+    yield place
+    place.close()
+
+
+START = (
+    "import sys; from pathlib import Path; from ganger.settings import Home; from ganger.faces.client import Client; \
+print(Client(Home(Path(sys.argv[1]))).connect().server()['pid'])"
+)
+
+
+def test_clients_that_start_at_once_get_one_server(place: Place) -> None:
+    clients = [
+        subprocess.Popen([sys.executable, "-c", START, str(place.home.path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    pids = {client.communicate()[0] for client in clients}
+    assert [client.returncode for client in clients] == [0] * 6
+    assert [int(pid) for pid in pids] == place.servers() == [place.pid]
+
+
+def test_files_and_sockets_are_for_their_owner_only(served: Place) -> None:
+    for path in served.home.path.iterdir():
+        mode = path.lstat().st_mode
+        assert not stat.S_ISSOCK(mode) or stat.S_IMODE(mode) == 0o600, path
+    assert stat.S_IMODE(served.home.path.stat().st_mode) == 0o700
+    for path in (served.home.server_log, served.home.server_lock, served.home.server_file, served.home.database):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    announced = json.loads(served.home.server_file.read_text())
+    process = psutil.Process(announced["pid"])
+    ticks = round((process.create_time() - psutil.boot_time()) * os.sysconf("SC_CLK_TCK"))
+    assert abs(announced["start_ticks"] - ticks) <= os.sysconf("SC_CLK_TCK")
+    assert set(announced) == {"pid", "start_ticks", "socket", "launcher_socket", "version"}
+
+
+def test_a_second_server_says_who_is_the_first(served: Place) -> None:
+    second = served.serve()
+    assert second.returncode == 5
+    assert f"pid {served.pid}" in second.stderr
+    assert "next: ganger server status" in second.stderr
+    assert served.client.server()["pid"] == served.pid
+
+
+def test_a_corrupt_log_is_left_as_it_is(place: Place) -> None:
+    place.home.database.write_bytes(b"this is no database" * 1000)
+    with pytest.raises(ClientError) as refused:
+        place.client.connect()
+    assert refused.value.exit_code == 5
+    assert str(place.home.database) in refused.value.detail
+    assert "mv " in refused.value.next
+    assert place.home.database.read_bytes() == b"this is no database" * 1000
+    assert place.servers() == []
+
+
+def test_a_damaged_page_is_found_and_left_as_it_is(place: Place) -> None:
+    place.client.connect()
+    place.client.wait(place.submit(["true"]), 60)
+    place.client.shutdown()
+    with sqlite3.connect(place.home.database) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        root = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'event'").fetchone()[0]
+        size = database.execute("PRAGMA page_size").fetchone()[0]
+    database.close()
+    with place.home.database.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+    damaged = place.home.database.read_bytes()
+    with pytest.raises(ClientError) as refused:
+        place.client.connect()
+    assert str(place.home.database) in refused.value.detail
+    assert place.home.database.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("name", ["server", "launcher"])
+def test_a_socket_that_something_else_uses_is_left_alone(place: Place, name: str) -> None:
+    path = place.home.socket(name)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        refused = place.serve()
+        assert refused.returncode == 5
+        assert f"{path} is in use by another program" in refused.stderr
+    path.unlink()
+    path.write_text("notes")
+    refused = place.serve()
+    assert refused.returncode == 5
+    assert "is not a socket" in refused.stderr
+    assert path.read_text() == "notes"
+
+
+def test_a_socket_of_a_dead_server_is_in_nobodys_way(place: Place) -> None:
+    place.client.connect()
+    os.kill(place.pid, signal.SIGKILL)
+    wait_until(lambda: not place.servers(), "it is dead")
+    assert place.home.socket("server").exists()
+    assert place.client.connect().server()["health"] == "ok"
+
+
+def test_a_broken_topology_is_told_with_line_and_column(place: Place) -> None:
+    place.home.topology.write_text("nodes:\n  - {name: n1, gpsu: 4}\n")
+    with pytest.raises(ClientError) as refused:
+        place.client.connect()
+    assert f"{place.home.topology}:2:" in refused.value.detail
+    assert "gpsu" in refused.value.detail
+    assert "gpus" in refused.value.next
+
+
+def test_a_home_that_others_can_read_is_refused(place: Place) -> None:
+    place.home.path.chmod(0o755)
+    assert "chmod 700" in place.serve().stderr
+    place.home.path.chmod(0o700)
+
+
+def test_a_state_directory_deeper_than_a_socket_path(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    place = Place(deep)
+    try:
+        place.client.connect()
+        assert place.client.wait(place.submit(["true"]), 60)["row"]["state"] == "succeeded"
+        path = Path(json.loads(place.home.server_file.read_text())["socket"])
+        assert path.parent.stat().st_mode & 0o077 == 0
+    finally:
+        place.close()
+
+
+def test_jobs_outlive_a_server_that_is_stopped_or_killed(place: Place) -> None:
+    place.client.connect()
+    name = place.submit(["sh", "-c", "while [ ! -e over ]; do sleep 0.05; done"])
+    place.until(name, "running")
+    place.client.shutdown()
+    assert place.servers() == []
+    assert not place.home.server_file.exists()
+    place.client.connect()
+    os.kill(place.pid, signal.SIGKILL)
+    wait_until(lambda: not place.servers(), "it is dead")
+    place.client.connect()
+    assert place.client.job(name)["row"]["state"] == "running"
+    (place.home.path / "over").touch()
+    job = place.client.wait(name, 60)
+    assert (job["row"]["state"], job["row"]["generation"]) == ("succeeded", 1)
+
+
+def test_a_signal_ends_the_server_in_order(place: Place) -> None:
+    place.client.connect()
+    pid = place.pid
+    with streaming(place, "/stream") as lines:
+        assert next(lines) == b": connected"
+        os.kill(pid, signal.SIGTERM)
+        assert list(lines) == [b""]
+    wait_until(lambda: not place.servers(), "it has ended")
+    assert not place.home.socket("server").exists()
+    assert "the server ends; jobs run on" in place.home.server_log.read_text()
+
+
+def test_a_restart_keeps_the_pid_the_lock_and_the_jobs(place: Place) -> None:
+    place.client.connect()
+    pid = place.pid
+    name = place.submit(["sh", "-c", "echo before; while [ ! -e over ]; do sleep 0.05; done; echo after"])
+    place.until(name, "running")
+    with ThreadPoolExecutor() as pool:
+        lines = pool.submit(lambda: [line["text"] for line in place.client.logs(name, follow=True)])
+        ended = pool.submit(place.client.wait, name, 60)
+        wait_until(lambda: list(place.client.logs(name)), "it has written")
+        again = place.client.restart()
+        (place.home.path / "over").touch()
+        assert (again["pid"], place.servers()) == (pid, [pid])
+        assert ended.result()["row"]["state"] == "succeeded"
+        assert lines.result() == ["before", "after"]
+
+
+def test_an_older_server_is_replaced_by_one_of_the_clients_version(place: Place) -> None:
+    place.client.connect()
+    started = place.client.server()["started_ms"]
+    record = json.loads(place.home.server_file.read_text())
+    place.home.server_file.write_text(json.dumps(record | {"version": "99.0.0"}))
+    assert Client(place.home).connect().server()["started_ms"] == started
+    place.home.server_file.write_text(json.dumps(record | {"version": "0.0.9"}))
+    assert Client(place.home).connect().server()["started_ms"] > started
+
+
+def test_a_core_that_dies_takes_the_server_with_it(place: Place) -> None:
+    place.client.connect()
+    pid = place.pid
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not place.servers(), "it has ended")
+    with place.home.server_log.open("ab") as log:
+        broken = (
+            "import ganger.engine.loop as l; l.Loop.run = lambda self: 1 / 0; import ganger.wiring.__main__ as m, sys; \
+sys.exit(m.main(['serve', '--home', sys.argv[1]]))"
+        )
+        done = subprocess.run([sys.executable, "-c", broken, str(place.home.path)], stderr=log, timeout=60, check=False)
+    assert done.returncode == 5
+    said = place.home.server_log.read_text()
+    assert "ZeroDivisionError" in said
+    assert "the core stopped working" in said
+
+
+def test_without_a_server_a_client_that_must_not_start_one_says_so(place: Place) -> None:
+    with pytest.raises(ClientError) as refused:
+        place.client.connect(start=False)
+    assert (refused.value.code, refused.value.exit_code, refused.value.next) == (
+        "unreachable",
+        5,
+        "ganger server start",
+    )
+    assert place.servers() == []
+
+
+def test_errors_of_the_client_have_the_documented_exit_codes(served: Place) -> None:
+    name = served.submit(["sleep", "60"])
+    for call, code, exit_code in (
+        (lambda: served.client.job("nothing"), "no_such_job", 3),
+        (lambda: served.client.delete(name), "still_live", 4),
+        (lambda: served.submit(["sleep", "60"], nodse=1), "bad_spec", 2),
+    ):
+        with pytest.raises(ClientError) as refused:
+            call()
+        assert (refused.value.code, refused.value.exit_code) == (code, exit_code)
+        assert refused.value.next
+    served.client.stop(name)
+
+
+def test_events_stream_and_resume_without_gap_or_repeat(served: Place) -> None:
+    start = served.client.server()["seq"]
+    first = served.submit(["true"])
+    with streaming(served, f"/stream?after={start}") as lines:
+        before = list(islice(frames(lines), 3))
+    second = served.submit(["true"])
+    served.client.wait(second, 60)
+    last = served.client.server()["seq"]
+    with streaming(served, "/stream?after=0", f"Last-Event-ID: {before[-1][0]}\r\n") as lines:
+        after = list(islice(frames(lines), last - before[-1][0]))
+    seqs = [seq for seq, _ in before + after]
+    assert seqs == list(range(start + 1, last + 1)) == [event["seq"] for _, event in before + after]
+    assert {first, second} <= {event["job"] for _, event in before + after}
+    assert [event for _, event in before + after] == served.client.events(after=start)["items"]
+
+
+def test_many_idle_subscribers_all_hear_the_next_event(served: Place) -> None:
+    with ExitStack() as stack:
+        streams = [stack.enter_context(streaming(served, "/stream")) for _ in range(100)]
+        assert {next(lines) for lines in streams} == {b": connected"}
+        seq = served.client.server()["seq"]
+        served.client.cordon("n1", cordoned=True)
+        assert [next(frames(lines))[0] for lines in streams] == [seq + 1] * 100
+    served.client.cordon("n1", cordoned=False)
+
+
+def test_a_follower_that_goes_away_is_let_go(served: Place) -> None:
+    name = served.submit(["sh", "-c", "echo one; sleep 300"])
+    threads = psutil.Process(served.pid).num_threads
+    with streaming(served, f"/jobs/{name}/logs?follow=true") as lines:
+        assert json.loads(next(lines))["text"] == "one"
+        during = threads()
+    wait_until(lambda: threads() < during, "its thread has ended")
+
+
+def test_waiting_ends_with_the_job_or_with_the_time(served: Place) -> None:
+    name = served.submit(["sleep", "300"])
+    assert served.client.wait(name, 0.2) is None
+    served.client.stop(name)
+    assert served.client.wait(name, 60)["row"]["state"] == "stopped"
+    assert served.client.wait(name)["row"]["state"] == "stopped"
+
+
+def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: Place) -> None:
+    place.client.connect()
+    for _ in range(3):
+        place.client.wait(place.submit(["true"], nodes=2), 60)
+
+    def errand(name: str, seed: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-P", "-m", "ganger.wiring", name, "--home", str(place.home.path)]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}, check=False
+        )
+
+    replayed = errand("replay", "7")
+    assert (replayed.returncode, "all the same" in replayed.stdout) == (0, True), replayed
+    checks = {check["name"]: check for check in json.loads(errand("doctor", "0").stdout)}
+    assert {name for name, check in checks.items() if not check["ok"]} <= {"room", "git"}
+    assert {"python", "home", "room", "socket", "log", "clock", "server", "devices", "git"} <= set(checks)
+    place.client.shutdown()
+    for path in place.home.path.glob("ganger.db*"):
+        path.write_bytes(b"no database" * 100)
+    checks = {check["name"]: check for check in json.loads(errand("doctor", "0").stdout)}
+    assert not checks["log"]["ok"]
+    assert "mv " in checks["log"]["next"]
+    assert errand("replay", "0").returncode == 5
+
+
+def test_homes_are_found_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert home({"GANGER_HOME": str(tmp_path), "XDG_STATE_HOME": "/x"}) == Home(tmp_path)
+    assert home({"XDG_STATE_HOME": "/x"}).path == Path("/x/ganger")
+    assert home({"XDG_STATE_HOME": "relative"}).path == Path("/home/ada/.local/state/ganger")
+    assert home({}).path == Path("/home/ada/.local/state/ganger")
+    given = {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "LANGUAGE": "en"}
+    assert travelling(given) == {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C"}
+    assert wants_colour({})
+    assert wants_colour({"NO_COLOR": ""})
+    assert not wants_colour({"NO_COLOR": "1"})
