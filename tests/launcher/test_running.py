@@ -227,6 +227,16 @@ def test_unreadable_directory_says_so(mode: int, task: Task, server: Server) -> 
     assert failed["exit_code"] == 126
 
 
+def test_more_ranks_than_the_launcher_can_hold_pipes_of(task: Task, server: Server) -> None:
+    task.plan(["sleep", "600"], ranks=8)
+    task.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20)))
+    server.wait("cleared")
+    assert server.kinds() == ["start_failed", "cleared"]
+    failed = server.wait("start_failed")
+    assert failed["detail"].endswith(f"Too many open files (on {NODE})")
+    assert failed["exit_code"] == 126
+
+
 def test_rank_that_cannot_start_takes_the_started_ones_with_it(task: Task, server: Server) -> None:
     tried = [{"rank": 0, "environment": {"PATH": "/bin"}}, {"rank": 1, "environment": {"PATH": "/no"}}]
     task.run(["sleep", "60"], ranks=tried)

@@ -192,6 +192,8 @@ class Generation:
         if self._stop is None and not self._outcome_told:
             self._outcome_told = True
             self._fact("finished")
+        for process in self._processes():
+            process.close()  # also what strays may still print: they have no time left
         found = strays.strays(self._directory, frozenset(process.pid for process in self._processes()))
         if found:
             strays.kill(found)
@@ -201,8 +203,6 @@ class Generation:
         self._clear()
 
     def _clear(self) -> None:
-        for process in self._processes():
-            process.close()
         with suppress(OSError):  # there may be none
             os.unlink(os.path.join(self._directory, "notice"))
         try:

@@ -77,12 +77,8 @@ class Link:
             return
         self._retry_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.setblocking(False)
-        try:
-            connection.connect(self._path)
-        except OSError:
-            connection.close()
+        connection = _connect(self._path)
+        if connection is None:
             return
         self._socket = connection
         self._incoming = self._outgoing = b""
@@ -174,6 +170,20 @@ class Link:
             self._selector.unregister(self._socket)
             self._socket.close()
             self._socket = None
+
+
+def _connect(path: str) -> socket.socket | None:
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:
+        return None  # too many open files
+    try:
+        connection.setblocking(False)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        return None
+    return connection
 
 
 def _message(kind: str, **fields: Any) -> dict[str, Any]:

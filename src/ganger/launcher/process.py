@@ -42,7 +42,7 @@ class Process:
 
     def __init__(self, argv: list[str], directory: str, environment: dict[str, str]) -> None:
         """Raises StartError."""
-        self._pipes = [os.pipe(), os.pipe()]
+        self._pipes = _two_pipes()
         self._streams: list[Stream] = []
         self._log: LogFile | None = None
         self._was_told = False
@@ -111,6 +111,17 @@ class Process:
             stream.close()
         if self._log is not None:
             self._log.close()
+
+
+def _two_pipes() -> list[tuple[int, int]]:
+    first = None
+    try:
+        first = os.pipe()
+        return [first, os.pipe()]
+    except OSError as error:
+        for fd in first or ():
+            os.close(fd)
+        raise StartError(f"the launcher cannot open another pipe: {error.strerror}") from error
 
 
 def ending(code: int) -> dict[str, int]:
