@@ -48,6 +48,10 @@ def test_nothing_is_lost_and_nothing_is_doubled() -> None:
     assert sorted(got) == sorted((record["rank"], record["text"]) for record in records)
 
 
+def test_the_lowest_rank_stands_for_all() -> None:
+    assert written([line("x", rank=r) for r in (2, 0, 3)]) == ["r0 | x  (x3)"]
+
+
 def test_one_process_needs_no_prefix() -> None:
     assert written([line("x")], processes=1) == ["x"]
 

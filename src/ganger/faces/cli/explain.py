@@ -63,7 +63,7 @@ def events_command(job: str | None, follow: bool, after: int, output: str) -> No
         show_json_array(events)
         return
     now = now_ms()
-    show_table(_COLUMNS, [_cells(event, now) for event in events], "nothing happened yet")
+    show_table(_COLUMNS, [_cells(event, now) for event in events], "no events")
 
 
 def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
@@ -79,7 +79,7 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
         yield f"  {explanation['quota']}"
     if explanation["earliest_ms"] is not None:
         yield f"  starts at the latest {when(explanation['earliest_ms'], now)}, by the limits of what runs"
-    elif explanation["reason"]:
+    elif explanation["reason"] and explanation["reason"]["holders"]:
         yield "  no time can be promised: something that runs has no time limit"
     for change in explanation["changes"]:
         yield f"  try: {change['flags']}   {change['say']}"

@@ -73,10 +73,10 @@ class Writing:
         self._width = len(str(processes - 1)) + 1
 
     def text(self, same: Same) -> str:
-        """`r0 | loss 2.3  (x4)`; without the rank when there is only one."""
+        """`r0 | loss 2.3  (x4)`, the lowest rank of those that wrote it; without a rank when there is only one."""
         record = same.record
         at = f"{_iso(record['t'])} " if self._timestamps else ""
-        who = f"{'r' + str(record['rank']):{self._width}} | " if self.processes > 1 else ""
+        who = f"{'r' + str(min(same.ranks)):{self._width}} | " if self.processes > 1 else ""
         count = f"  (x{len(same.ranks)})" if len(same.ranks) > 1 else ""
         return f"{at}{who}{record['text']}{count}"
 

@@ -73,8 +73,8 @@ def _show_changed(rows: Iterable[Record], output: str) -> None:
         show_json_array(rows)
         return
     for row in rows:
-        running = f"; {', '.join(row['gangs'])} goes on there" if row["gangs"] else ""
-        show(f"{quoted(row['name'])} is {row['state']}{running}")
+        goes_on = f"; it still runs {', '.join(row['gangs'])}" if row["gangs"] and row["state"] != "ready" else ""
+        show(f"{quoted(row['name'])} is {row['state']}{goes_on}")
 
 
 def _cells(row: Record) -> tuple[str, ...]:

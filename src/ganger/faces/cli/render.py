@@ -34,6 +34,9 @@ STATE_COLOURS: Final = {
     "lost_cordoned": "red",
 }
 
+LONG: Final = 500
+"""Rows beyond which a table is plain text even on a terminal: rich measures every cell, 10,000 rows take it seconds."""
+
 Row = Sequence[str]
 
 
@@ -85,7 +88,7 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> No
     """A table on stdout, or the sentence `empty` when there is nothing to show."""
     if not rows:
         show(empty)
-    elif fancy(sys.stdout):
+    elif fancy(sys.stdout) and len(rows) <= LONG:
         _show_rich_table(columns, rows)
     else:
         for line in aligned(columns, rows):

@@ -29,7 +29,7 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
     elif path is None:
         raise Problem("nothing to run: give a command, or a job file with -f", next=_EXAMPLE)
     request: dict[str, Any] = {
-        "directory": str(Path.cwd()),
+        "directory": _here(),
         "environment": settings.travelling(os.environ),
         "request_id": os.urandom(16).hex(),
     }
@@ -77,6 +77,14 @@ def name_of_command(command: str | Sequence[str]) -> str:
     script = next((word for word in words if word.endswith((".py", ".sh"))), None)
     name = PurePath(script).stem if script else PurePath(words[0]).name if words else ""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:_NAME_LENGTH].strip("-") or "job"
+
+
+def _here() -> str:
+    """The directory the job is submitted from, and runs in."""
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        raise Problem(f"this shell stands in a directory that is not there: {error.strerror}", next="cd") from None
 
 
 def _python() -> str:

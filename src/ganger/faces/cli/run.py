@@ -43,8 +43,8 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
         return show_dry_run(client.dry_run(request), output)
     after = client.server()["seq"]
     job = submit(client, request)
-    _say_plan(job)
     try:
+        _say_plan(job)
         ended = _follow(client, job, after)
     except KeyboardInterrupt:
         _say_detached(job["row"]["id"])
