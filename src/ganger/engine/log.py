@@ -6,6 +6,7 @@ written in the same transaction, or snapshots, from which a restart folds on.
 """
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,16 +81,20 @@ class EventLog:
     def _looked(self) -> bool:
         """Whether there is a log already, seen without writing a byte. Refused if there is something else."""
         path = Path(self._path)
-        if not path.exists() or (path.is_file() and not path.stat().st_size):
+        if not path.exists() or not path.stat().st_size:
             return False
+        if not os.access(self._path, os.W_OK, effective_ids=True):
+            # SQLite would open it, and complain in the middle of the day.
+            raise Refused("log_failed", f"{self._path} must not be written by this user", f"ls -l {self._path}", 500)
         try:
             with closing(_connect_to_read(self._path)) as look:
-                application, version, damage = (
-                    look.execute(f"PRAGMA {what}").fetchone()[0]
-                    for what in ("application_id", "user_version", "quick_check(1)")
-                )
+                asked = "SELECT count(*) FROM sqlite_schema", "PRAGMA application_id", "PRAGMA user_version"
+                tables, application, version = (look.execute(sql).fetchone()[0] for sql in asked)
+                damage = look.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error
+        if not tables and not version:
+            return False  # somebody died who was about to make it
         if application != _APPLICATION_ID:
             raise _corrupt(self._path, "it is a database of some other program")
         if version != _FORMAT:
