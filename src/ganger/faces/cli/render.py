@@ -110,7 +110,7 @@ def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
 
 
 def _show_rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """The same with bold titles and coloured states; a narrow terminal folds the last column and cuts the others."""
+    """The same with bold titles and coloured states; a narrow terminal folds the last column and cuts others short."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -118,11 +118,13 @@ def _show_rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         last = i == len(columns) - 1
+        whole = i == 0 or column.state  # a name is there to be copied
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
             no_wrap=not last,
             overflow="fold" if last else "ellipsis",
+            min_width=max(len(row[i]) for row in rows) if whole else None,
         )
     for row in rows:
         table.add_row(
