@@ -1,0 +1,428 @@
+"""The loop: what becomes of facts and requests, what readers see, and how it ends."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.world import World
+from ganger.engine import loop as loops
+from ganger.engine.clock import WallClock
+from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.loop import Loop, copy_of
+from ganger.engine.refusal import Refused
+from ganger.model import event as e
+from ganger.model.decision import Cause, Start, Stop
+from ganger.model.job import GangState, Job
+from tests.engine.scenes import POLICIES, ends, folded, job, limits, nodes, raw, serve, submit
+
+DEADLINE_S = 60
+S = 1_000
+
+
+def kinds(log: EventLog) -> list[str]:
+    return [row.event.kind for row in log.rows()]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EventLog:
+    return EventLog(tmp_path / "g.db")
+
+
+@pytest.fixture
+def world() -> World:
+    return World(nodes(2, gpus=2))
+
+
+class Running:
+    """A loop at work on its own thread, over a world whose time stands still unless a clock is given."""
+
+    def __init__(self, log: EventLog, world: World, clock: Any = None) -> None:
+        self.loop = Loop(log, world, POLICIES["priority"], clock or world, "test")
+        self.broke: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Loop:
+        self.loop.open()
+        self.thread.start()
+        return self.loop
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.close()
+        self.join()
+
+    def join(self) -> None:
+        self.thread.join(DEADLINE_S)
+        assert not self.thread.is_alive(), "the loop does not end"
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except ZeroDivisionError as error:
+            self.broke = error
+
+
+def on_threads(work: Callable[[int], None], number: int = 8) -> None:
+    """The same on several threads; what they raise is raised here."""
+    raised: list[BaseException] = []
+
+    def guarded(at: int) -> None:
+        try:
+            work(at)
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            raised.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(at,)) for at in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert raised == []
+
+
+# -- batches, facts, requests ------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_one_round_after_all_of_it(log: EventLog, world: World) -> None:
+    loop = serve(world, log)
+    world.run(loop, 0)
+    first = log.last_seq()
+    answers = [loop.post(submit(f"job-{number}")) for number in range(5)]
+    assert not any(answer.done() for answer in answers)
+    loop.turn(loop.drain())
+    assert [answer.result(0) for answer in answers] == [*range(first + 1, first + 6)]
+    rows = log.rows(after=first)
+    assert [row.event.kind for row in rows] == ["submitted"] * 5 + ["decided"]
+    assert [row.closes for row in rows] == [False] * 4 + [True, False]
+    assert len({row.at_ms for row in rows}) == 1
+
+
+def test_nothing_is_planned_before_the_nodes_are_listed(log: EventLog, world: World) -> None:
+    loop = Loop(log, world, POLICIES["fifo"], world, "test")
+    loop.post(submit("job-1"))
+    loop.turn(loop.drain())
+    loop.open()
+    assert kinds(log) == ["submitted", "server_started"]
+    loop.turn(loop.drain())
+    assert kinds(log) == ["submitted", "server_started", "nodes_listed", "decided"]
+
+
+def test_a_server_that_starts_anew_plans_nothing_on_what_it_remembers(log: EventLog, world: World) -> None:
+    world.run(serve(world, log), 0)
+    loop = serve(world, log)
+    loop.post(submit("job-1"))
+    # The job comes after the listing that opening it has brought, and not a moment before.
+    loop.turn([loop.drain()[-1]])
+    assert "decided" not in kinds(log)
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        e.Started(gang="job-1", generation=1, nodes=("n1",)),
+        e.Progressed(gang="job-1", generation=2, step=4),
+        e.Checkpointed(gang="job-1", generation=0, step=4),
+        e.Failed(gang="nobody", generation=1, node="n1", cause=Cause.RANK_FAILED),
+        e.Cleared(gang="job-1", generation=7, nodes=("n1",)),
+        e.NodeReturned(node="n1"),
+        e.NodeLost(node="n77"),
+    ],
+)
+def test_stale_facts_are_dropped(stale: e.Event, log: EventLog, world: World) -> None:
+    loop = serve(world, log)
+    world.at(0, submit("job-1"))
+    world.run(loop, 5 * S)
+    before = log.last_seq()
+    answer = loop.post(stale)
+    loop.turn(loop.drain())
+    assert answer.result(0) == 0
+    assert log.last_seq() == before
+
+
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [
+        (submit("job-1"), "exists already"),
+        (submit("job-2", queue="nowhere"), "there is no queue nowhere"),
+        (e.StopRequested(gang="nobody"), "not pending or running"),
+        (e.Deleted(gang="job-1"), "is still running"),
+        (e.QueueDeleted(queue="default"), "always there"),
+        (e.NodeCordoned(node="n77"), "no node n77"),
+        (e.NodeUncordoned(node="n1"), "n1 is ready"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_in_words(refused: e.Event, why: str, log: EventLog, world: World) -> None:
+    loop = serve(world, log)
+    world.at(0, submit("job-1"))
+    world.run(loop, 5 * S)
+    before = log.last_seq()
+    answer = loop.post(refused)
+    loop.turn(loop.drain())
+    error = answer.exception(0)
+    assert isinstance(error, Refused)
+    assert (error.code, error.status) == ("conflict", 409)
+    assert why in error.detail
+    assert error.next
+    assert log.last_seq() == before
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        submit("job-1", env={"TEXT": "\udcff"}),
+        e.Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, tail=("fine", "\ud800")),
+    ],
+)
+def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: World) -> None:
+    """Bytes of an argument or of a log line that were no UTF-8."""
+    loop = serve(world, log)
+    bad, good = loop.post(event), loop.post(submit("job-2"))
+    loop.turn(loop.drain())
+    error = bad.exception(0)
+    assert isinstance(error, Refused)
+    assert error.code == "bad_text"
+    assert good.result(0) == log.last_seq() - 1
+
+
+def test_a_step_beyond_any_counter_stops_nobody(log: EventLog, world: World) -> None:
+    loop = serve(world, log)
+    world.at(0, submit("job-1"))
+    world.run(loop, 5 * S)
+    loop.post(e.Checkpointed(gang="job-1", generation=1, step=1 << 90))
+    loop.turn(loop.drain())
+    assert (log.job("job-1") or pytest.fail("it is there"))[2] == 1 << 90
+
+
+def test_ended_and_deleted_in_one_turn_leaves_no_row(log: EventLog) -> None:
+    world = World(nodes(1), {"job-1": Behaviour(steps=None, stop_ms=500)})
+    loop = serve(world, log)
+    world.at(0, submit("job-1"))
+    world.at(3 * S, e.StopRequested(gang="job-1"))
+    world.run(loop, 3 * S)
+    loop.post(e.Cleared(gang="job-1", generation=1, nodes=("n1",)))
+    deleted = loop.post(e.Deleted(gang="job-1"))
+    loop.turn(loop.drain())
+    assert deleted.result(0) == log.last_seq()
+    assert ends(log) == {}
+
+
+def test_what_was_decided_is_durable_before_the_world_hears_of_it(log: EventLog, tmp_path: Path) -> None:
+    class Suspicious(World):
+        def start(self, start: Start, job: Job) -> None:
+            self._find(start)
+            super().start(start, job)
+
+        def stop(self, stop: Stop, job: Job) -> None:
+            self._find(stop)
+            super().stop(stop, job)
+
+        def _find(self, decision: Start | Stop) -> None:
+            other = EventLog(tmp_path / "g.db")
+            rows = other.rows(gang=decision.gang)
+            other.close()
+            assert any(isinstance(row.event, e.Decided) and decision in row.event.plan.decisions for row in rows)
+
+    world = Suspicious(nodes(2, gpus=2), {"job-1": Behaviour(steps=None)})
+    loop = serve(world, log)
+    world.at(0, submit("job-1", 2, 2))
+    world.at(5 * S, e.StopRequested(gang="job-1"))
+    world.run(loop, 10 * S)
+    assert ends(log) == {"job-1": "stopped"}
+
+
+# -- a log that cannot be written --------------------------------------------------------------------------------------
+
+
+def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: World, tmp_path: Path) -> None:
+    """Somebody else has the file: `database is locked`."""
+    loop = serve(world, log)
+    world.run(loop, 0)
+    log._writer.execute("PRAGMA busy_timeout = 0")
+    intruder = sqlite3.connect(tmp_path / "g.db", isolation_level=None)
+    intruder.execute("BEGIN IMMEDIATE")
+    before, seq = raw(loop.view()), log.last_seq()
+    fact, asked = loop.post(e.NodeLost(node="n2")), loop.post(submit("job-1"))
+    loop.turn(loop.drain())
+    error = asked.exception(0)
+    assert isinstance(error, Refused)
+    assert error.code == "log_failed"
+    assert "locked" in error.detail
+    assert "locked" in loop.health()
+    assert not fact.done()
+    assert raw(loop.view()) == before
+    assert loop.next_wake_ms == world.now_ms() + loops.RETRY_MS
+    intruder.execute("ROLLBACK")
+    intruder.close()
+    early = loop.post(e.NodeLost(node="n1"))
+    loop.turn(loop.drain())
+    assert not early.done(), "it is not tried again at every turn"
+    world.run(loop, loops.RETRY_MS)
+    assert (fact.result(0), early.result(0)) == (seq + 1, seq + 2)
+    assert loop.health() == "ok"
+
+
+def test_a_start_that_could_not_be_written_plans_nothing(log: EventLog, world: World, tmp_path: Path) -> None:
+    """The state it remembers says that the nodes are listed; they are those of another life."""
+    loop = serve(world, log)
+    world.at(0, submit("job-1", 2, 2))
+    world.at(1, submit("job-2", 2, 2))
+    world.run(loop, 5 * S)
+    world.lose(6 * S, "n1")
+    world.run(None, 7 * S)
+    log._writer.execute("PRAGMA busy_timeout = 0")
+    intruder = sqlite3.connect(tmp_path / "g.db", isolation_level=None)
+    intruder.execute("BEGIN IMMEDIATE")
+    loop = serve(world, log)
+    intruder.close()
+    seq = log.last_seq()
+    world.run(loop, 8 * S)
+    since = [row.event.kind for row in log.rows(after=seq)]
+    assert since[0] == "server_started"
+    assert since.index("nodes_listed") < since.index("decided")
+    assert set(loop.view().nodes.index) == {"n2"}
+
+
+# -- readers -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
+    world = World(nodes(4, gpus=4), {f"job-{n}": Behaviour(steps=None) for n in range(9)})
+    loop = serve(world, log)
+    for number in range(9):
+        world.at(number, submit(f"job-{number}", 1 + number % 3, 2, user=f"u{number % 2}"))
+    world.run(loop, 20 * S)
+    before = raw(copy_of(loop.view()))
+    copy = copy_of(loop.view())
+    with copy.trial():
+        for gang, _ in copy.holding():
+            copy.release(gang)
+        copy.undo.put(copy.nodes.free_gpus, slice(None), 0)
+    copy.validate()
+    for gang in [*copy.gangs.values()]:
+        gang.left.append("n9")
+        gang.started.clear()
+        gang.account.lose(world.now_ms())
+        gang.spent += 1
+    copy.apply(e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
+    copy.waits.clear()
+    copy.queues.clear()
+    assert raw(loop.view()) == before
+    loop.view().validate()
+    world.run(loop, 40 * S)
+    assert raw(loop.view()) == raw(folded(log))
+
+
+def test_readers_on_many_threads_see_whole_rounds(log: EventLog, world: World) -> None:
+    """Each view is sound and no older than the last, while jobs are submitted from other threads."""
+    with Running(log, world) as loop:
+
+        def read_or_ask(at: int) -> None:
+            seen = 0
+            for number in range(15):
+                if at % 2:
+                    loop.ask(submit(f"job-{at}-{number}"))
+                view = loop.view()
+                copy_of(view).validate()
+                assert view.seq >= seen
+                seen = view.seq
+                assert loop.wait(-1, 0) >= 0
+
+        on_threads(read_or_ask)
+        assert len(ends(log)) == 60
+        assert loop.wait(-1, 0) == log.last_seq()
+
+
+def test_who_has_an_answer_finds_it_in_the_view(log: EventLog, world: World) -> None:
+    with Running(log, world) as loop:
+
+        def ask(at: int) -> None:
+            for number in range(10):
+                seq = loop.ask(submit(f"job-{at}-{number}"))
+                assert f"job-{at}-{number}" in loop.view().gangs
+                assert loop.wait(seq - 1, DEADLINE_S) >= seq
+                assert log.job(f"job-{at}-{number}")
+
+        on_threads(ask)
+
+
+def test_waiting_ends_with_the_next_event_or_the_time(log: EventLog, world: World) -> None:
+    with Running(log, world) as loop:
+        seq = loop.ask(e.NodeCordoned(node="n1"))
+        assert loop.wait(seq, 0.01) == seq
+        asked = threading.Thread(target=loop.ask, args=(e.NodeUncordoned(node="n1"),))
+        asked.start()
+        assert loop.wait(seq, DEADLINE_S) == seq + 1
+        asked.join()
+
+
+def test_a_clock_that_was_put_back_is_said(log: EventLog, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = serve(world, log)
+    monkeypatch.setattr(world, "behind_ms", lambda: 59 * S)
+    assert loop.health() == "ok"
+    monkeypatch.setattr(world, "behind_ms", lambda: 90 * S)
+    assert "1m 30s behind" in loop.health()
+
+
+# -- by itself, on its own thread --------------------------------------------------------------------------------------
+
+
+def test_it_wakes_when_time_alone_decides(log: EventLog) -> None:
+    """A job that has waited long enough is stopped although nothing happens."""
+    world = World(nodes(1))
+    with Running(log, world, WallClock()) as loop:
+        loop.ask(submit("job-1", 5, limits=limits(queue_time_ms=50)))
+        assert loop.wait(log.last_seq(), DEADLINE_S)
+        while ends(log)["job-1"] != GangState.STOPPED:
+            assert loop.wait(log.last_seq(), DEADLINE_S)
+
+
+def test_closing_is_not_lost_among_what_else_comes(log: EventLog, world: World) -> None:
+    """The end stands in the middle of what was posted."""
+    running = Running(log, world)
+    running.loop.open()
+    before = [running.loop.post(submit(f"job-{number}")) for number in range(10)]
+    running.loop.close()
+    after = [running.loop.post(submit(f"late-{number}")) for number in range(10)]
+    running.thread.start()
+    running.join()
+    for answer in [*before, *after]:
+        assert answer.done()
+        assert isinstance(answer.exception(), Refused | None)
+
+
+def test_whoever_asks_a_closed_loop_is_told(log: EventLog, world: World) -> None:
+    with Running(log, world) as loop:
+        loop.ask(submit("job-1"))
+    with pytest.raises(Refused) as refused:
+        loop.ask(submit("job-2"))
+    assert (refused.value.code, refused.value.status) == ("server_stopping", 503)
+    answer: Future[int] = loop.post(e.NodeLost(node="n1"))
+    assert isinstance(answer.exception(0), Refused), "a backend that can hear of it again, does"
+
+
+def test_nobody_waits_for_a_loop_that_broke(log: EventLog) -> None:
+    class Broken(World):
+        def start(self, start: Start, job: Job) -> None:
+            raise ZeroDivisionError
+
+    running = Running(log, Broken(nodes(1)))
+    with running as loop:
+        loop.ask(submit("job-1"))
+        running.join()
+        assert isinstance(running.broke, ZeroDivisionError)
+        with pytest.raises(Refused):
+            loop.ask(submit("job-2"))
+    assert raw(serve(World(nodes(1)), log).view())["gangs"][0].generation == 1, "what was decided is in the log"
+
+
+def test_in_memory_one_thread_does_everything() -> None:
+    world, log = World(nodes(1)), EventLog(MEMORY)
+    loop = serve(world, log)
+    world.at(0, e.Submitted(job=job("job-1")))
+    world.run(loop, 20 * S)
+    assert ends(log) == {"job-1": "succeeded"}
