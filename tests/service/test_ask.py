@@ -160,7 +160,7 @@ def test_the_log_tells_the_story_of_one_job_and_of_all(world: Embedded) -> None:
     rows = world.service.events(after=0, gang=None, limit=1_000)
     assert [row.seq for row in rows] == list(range(1, world.service.seq() + 1))
     assert world.service.events(after=3, gang=None, limit=2) == rows[3:5]
-    story = world.service.job_events(names[0])
+    story = world.service.events(after=0, gang=names[0], limit=100)
     assert [row.kind for row in story] == ["submitted", "decided", "started", "finished", "cleared"]
     assert {row.job for row in story} == {names[0]}
     assert story == [row for row in rows if row.job == names[0]]

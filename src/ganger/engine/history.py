@@ -1,14 +1,18 @@
 """A job's attempts, read out of its events. Called by `engine.service`."""
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
+from ganger.engine.log import EventLog
 from ganger.engine.sentences import CAUSES, ending
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Checkpointed, Cleared, Decided, Event, Failed, Finished, Stamped, Started
 from ganger.model.view import AttemptView
 
-_MEANT = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.PREEMPTED)
+KEPT: Final = 256
+_MEANT: Final = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.PREEMPTED)
 """Causes of a stop that was decided, rather than something that went wrong."""
 
 
@@ -47,51 +51,79 @@ class _Attempt:
         if self.outcome == "running":
             self.outcome, self.sentence = outcome, sentence
 
-    def view(self) -> AttemptView:
-        """As faces show it."""
+    def view(self, over_ms: int | None) -> AttemptView:
+        """As faces show it. `over_ms`: when it was over at the latest; a lost node never said that it was cleared."""
+        gone = self.outcome == "running" and self.ended_ms is None and over_ms is not None
         return AttemptView(
             generation=self.start.generation,
             started_ms=self.started_ms,
-            ended_ms=self.ended_ms,
-            outcome=self.outcome,
+            ended_ms=over_ms if self.ended_ms is None else self.ended_ms,
+            outcome="failed" if gone else self.outcome,
             nodes=tuple(share.node for share in self.start.shares),
-            sentence=self.sentence,
+            sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence,
             resumed_step=self.resumed_step,
         )
 
 
-def attempts(rows: Iterable[Stamped], job: str, *, resumes: bool, ended_ms: int | None) -> tuple[AttemptView, ...]:
-    """The attempts of `job` from its own events, oldest first. `resumes`: it starts from its newest checkpoint;
-    `ended_ms`: when the job ended, if it has."""
-    found: dict[int, _Attempt] = {}
-    newest_step: int | None = None
-    for row in rows:
-        event = row.event
-        if isinstance(event, Checkpointed):
-            newest_step = event.step
-        if isinstance(event, Decided):
-            for decision in event.plan.decisions:
-                if isinstance(decision, Start) and decision.gang == job:
-                    _close(found, row.at_ms)
-                    found[decision.generation] = _begun(decision, newest_step if resumes else None)
-                elif isinstance(decision, Stop) and decision.gang == job and decision.generation in found:
-                    meant = decision.cause in _MEANT
-                    found[decision.generation].settle("stopped" if meant else "failed", CAUSES[decision.cause])
-        elif (attempt := found.get(getattr(event, "generation", 0))) is not None:
-            attempt.take(event, row.at_ms)
-    if ended_ms is not None:
-        _close(found, ended_ms)
-    return tuple(attempt.view() for attempt in found.values())
+class History:
+    """The attempts of one job, folded from its own events. `after` is the seq of the newest one taken in, so that a job
+    that runs for weeks is read once."""
+
+    def __init__(self, job: str, *, resumes: bool) -> None:
+        """Nothing yet. `resumes`: the job starts from its newest checkpoint."""
+        self.after = 0
+        self._job = job
+        self._resumes = resumes
+        self._attempts: dict[int, _Attempt] = {}
+        self._begun_ms: list[int] = []
+        self._newest_step: int | None = None
+
+    def take(self, rows: Iterable[Stamped]) -> None:
+        """Events of the job that follow those taken in before."""
+        for row in rows:
+            self.after = row.seq
+            event = row.event
+            if isinstance(event, Checkpointed):
+                self._newest_step = event.step
+            if isinstance(event, Decided):
+                self._decided(event, row.at_ms)
+            elif (attempt := self._attempts.get(getattr(event, "generation", 0))) is not None:
+                attempt.take(event, row.at_ms)
+
+    def attempts(self, ended_ms: int | None) -> tuple[AttemptView, ...]:
+        """Oldest first. `ended_ms`: when the job ended, if it has. No attempt outlives the next one, or the job."""
+        over_ms = [*self._begun_ms[1:], ended_ms]
+        return tuple(attempt.view(over) for attempt, over in zip(self._attempts.values(), over_ms, strict=False))
+
+    def _decided(self, event: Decided, at_ms: int) -> None:
+        for decision in event.plan.decisions:
+            if isinstance(decision, Start) and decision.gang == self._job:
+                nodes = [share.node for share in decision.shares]
+                resumed = self._newest_step if self._resumes else None
+                attempt = _Attempt(decision, resumed, waited=list(nodes), left=list(nodes), unfinished=list(nodes))
+                self._attempts[decision.generation] = attempt
+                self._begun_ms.append(at_ms)
+            elif isinstance(decision, Stop) and decision.gang == self._job and decision.generation in self._attempts:
+                outcome = "stopped" if decision.cause in _MEANT else "failed"
+                self._attempts[decision.generation].settle(outcome, CAUSES[decision.cause])
 
 
-def _begun(start: Start, resumed_step: int | None) -> _Attempt:
-    nodes = [share.node for share in start.shares]
-    return _Attempt(start, resumed_step, waited=list(nodes), left=list(nodes), unfinished=list(nodes))
+class Histories:
+    """Histories of the jobs that were asked about last, each brought up to date when it is asked for."""
 
+    def __init__(self, log: EventLog) -> None:
+        """None yet."""
+        self._log = log
+        self._kept: dict[str, History] = {}
+        self._lock = threading.Lock()
 
-def _close(found: dict[int, _Attempt], at_ms: int) -> None:
-    """No attempt outlives the next one, or the job: a lost node never said that it was cleared."""
-    for attempt in found.values():
-        if attempt.ended_ms is None:
-            attempt.ended_ms = at_ms
-            attempt.settle("failed", CAUSES[Cause.NODE_LOST])
+    def attempts(self, job: str, *, resumes: bool, ended_ms: int | None) -> tuple[AttemptView, ...]:
+        """The attempts of a job up to now."""
+        with self._lock:
+            history = self._kept.pop(job, None) or History(job, resumes=resumes)
+            self._kept[job] = history
+            if len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+            while rows := self._log.rows(history.after, job):
+                history.take(rows)
+            return history.attempts(ended_ms)

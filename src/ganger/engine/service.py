@@ -19,7 +19,7 @@ from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.engine import codec
 from ganger.engine.admission import nearest, wrong_with
-from ganger.engine.history import attempts
+from ganger.engine.history import Histories
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop, copy_of
@@ -51,7 +51,6 @@ LIVE: Final = tuple(state for state in GangState if state not in ENDED)
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 LISTED_WITHIN_S: Final = 5.0
 """How long a submission to a server that has just started waits for the nodes."""
-EVENTS_A_READ: Final = 1_000
 _LIST: Final = "ganger ls"
 
 
@@ -72,6 +71,7 @@ class Service:
         self._user = _user_name()
         self._started_ms = loop.now_ms()
         self._requests = Requests()
+        self._histories = Histories(log)
 
     # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Service:
             directory=job.origin.directory,
             git_commit=job.origin.git_commit,
             git_dirty=job.origin.git_dirty,
-            attempts=attempts(self._about(name), name, resumes=resumes, ended_ms=row.ended_ms),
+            attempts=self._histories.attempts(name, resumes=resumes, ended_ms=row.ended_ms),
             ledger=ledger,
             checkpoint_step=step,
             progress=self._backend.progress(name) if row.state == GangState.RUNNING else None,
@@ -214,10 +214,6 @@ class Service:
     def events(self, *, after: int, gang: str | None, limit: int) -> list[EventRow]:
         """Rows of the log, oldest first; only those about one job, if an id is given."""
         return [_event_row(stamped) for stamped in self._log.rows(after, gang, limit)]
-
-    def job_events(self, text: str) -> list[EventRow]:
-        """Every row about a job, by id or name."""
-        return [_event_row(stamped) for stamped in self._about(self.find(text))]
 
     # -- queues and nodes ---------------------------------------------------------------------------------------------
 
@@ -311,12 +307,6 @@ class Service:
         if found is None:
             raise Refused("no_such_job", f"{id} was deleted", _LIST, 404)
         return found
-
-    def _about(self, id: str) -> Iterator[Stamped]:
-        after = 0
-        while rows := self._log.rows(after, id, EVENTS_A_READ):
-            yield from rows
-            after = rows[-1].seq
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Listing rows with the sentences of those that wait: they change without the job."""

@@ -6,10 +6,11 @@ thread that asks, since they are append-only and shared with nobody.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ganger.backends.local import logs
 from ganger.backends.local.layout import Layout
@@ -19,6 +20,8 @@ from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
+
+REMOVE_WITHIN_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +85,15 @@ class LocalBackend:
         return ("memory is accounted, not enforced: a rank that takes more than it asked for is not stopped",)
 
     def _remove(self, gang: str) -> None:
-        try:
-            self._layout.remove(gang)
-        except OSError as error:
-            _log.warning("the files of %s are still there: %s", gang, error)
+        """Its launchers may still be writing their last words: what is not gone at once is tried again."""
+        deadline = time.monotonic() + REMOVE_WITHIN_S
+        while True:
+            try:
+                return self._layout.remove(gang)
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    return _log.warning("the files of %s are still there: %s", gang, error)
+            time.sleep(0.1)
 
     def _hop(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Run something on the event loop; a loop that has ended has nothing to do any more."""

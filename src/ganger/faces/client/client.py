@@ -38,15 +38,25 @@ class Client:
 
     def connect(self, *, start: bool = True) -> "Client":
         """Find the server; start one if there is none and `start`; restart one that is older than this client."""
-        serving = spawn.serving(self.home)
-        if serving is None:
-            if not start:
-                raise unreachable(f"no server runs for {self.home.path}", "ganger server start")
-            serving = spawn.start(self.home)
-        self._socket = serving.socket
-        if start and _older(serving.version, __version__):
-            self.restart()
-        return self
+        deadline = time.monotonic() + GONE_S
+        while True:
+            serving = spawn.serving(self.home)
+            if serving is None:
+                if not start:
+                    raise unreachable(f"no server runs for {self.home.path}", "ganger server start")
+                serving = spawn.start(self.home)
+            self._socket = serving.socket
+            try:
+                version = self.server()["version"]
+            except ClientError as error:
+                # One that was killed a moment ago still takes connections, and never answers.
+                if error.code != "unreachable" or time.monotonic() > deadline:
+                    raise
+                time.sleep(spawn.POLL_S)
+                continue
+            if start and _older(version, __version__):
+                self.restart()
+            return self
 
     # -- the server ---------------------------------------------------------------------------------------------------
 
@@ -187,10 +197,13 @@ class Client:
         """A page of the event log, oldest first: {"items", "next"}; `next` is the seq to go on after, or None."""
         return self._record("GET", "/events", after=after, gang=gang, limit=limit)
 
-    def job_events(self, id: str) -> list[Record]:
+    def job_events(self, id: str) -> Iterator[Record]:
         """Every event of one job, by id or name, oldest first."""
-        items: list[Record] = self._ask("GET", f"/jobs/{_quoted(id)}/events")["items"]
-        return items
+        after: int | None = 0
+        while after is not None:
+            page = self._record("GET", f"/jobs/{_quoted(id)}/events", after=after)
+            yield from page["items"]
+            after = page["next"]
 
     def stream(self, after: int, deadline: float | None = None) -> Iterator[Record]:
         """Every event after `after` as it comes, over restarts of the server. ClientError `timeout` at the deadline, on
@@ -211,7 +224,17 @@ class Client:
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Any:
-        with exchange(self._socket, method, target + _query(query), body, timeout_s) as answer:
+        path = target + _query(query)
+        try:
+            return self._exchange(method, path, body, timeout_s)
+        except ClientError as error:
+            # What may be asked twice outlives a restart of the server.
+            if error.code != "unreachable" or method == "POST" or not self._came_back():
+                raise
+            return self._exchange(method, path, body, timeout_s)
+
+    def _exchange(self, method: str, path: str, body: Any, timeout_s: float) -> Any:
+        with exchange(self._socket, method, path, body, timeout_s) as answer:
             content = answer.read()
         return json.loads(content) if content else None
 

@@ -50,6 +50,12 @@ def answer(value: Any, status: int = 200) -> Response:
     return Response(encoded(value), status, media_type="application/json")
 
 
+def event_page(service: Service, after: int, gang: str | None, limit: int) -> dict[str, Any]:
+    """A page of the event log; its cursor is a seq."""
+    items = service.events(after=after, gang=gang, limit=limit)
+    return {"items": items, "next": items[-1].seq if len(items) == limit else None}
+
+
 def ndjson(values: Iterable[Any]) -> Iterator[bytes]:
     """One JSON value a line, many lines a chunk."""
     chunk: list[bytes] = []

@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import Service
-from ganger.faces.rest.answers import Served, answer, encoded, shown, streamed
+from ganger.faces.rest.answers import Served, answer, encoded, event_page, shown, streamed
 from ganger.faces.rest.feed import Feed
 from ganger.model.view import EventRow
 
@@ -27,8 +27,7 @@ def list_events(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
 ) -> Response:
     """The event log, oldest first."""
-    items = service.events(after=after, gang=gang, limit=limit)
-    return answer({"items": items, "next": items[-1].seq if len(items) == limit else None})
+    return answer(event_page(service, after, gang, limit))
 
 
 @router.get("/stream", responses=streamed("text/event-stream", "Server-sent events: `id` is seq, `data` an EventRow"))

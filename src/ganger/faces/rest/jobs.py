@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, Refused, Submission
-from ganger.faces.rest.answers import NDJSON, Served, answer, documented, ndjson, shown, streamed
+from ganger.faces.rest.answers import NDJSON, Served, answer, documented, event_page, ndjson, shown, streamed
 from ganger.faces.rest.feed import Feed
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
 
@@ -65,9 +65,14 @@ def explain_job(service: Served, id: str) -> Response:
 
 
 @router.get("/{id}/events", responses=shown(EventRow, many=True))
-def list_job_events(service: Served, id: str) -> Response:
-    """Everything that happened to a job, oldest first."""
-    return answer({"items": service.job_events(id), "next": None})
+def list_job_events(
+    service: Served,
+    id: str,
+    after: Annotated[int, Query(ge=0, description="seq to go on after")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
+) -> Response:
+    """What happened to a job, oldest first."""
+    return answer(event_page(service, after, service.find(id), limit))
 
 
 @router.get("/{id}/metrics", responses=streamed(NDJSON, "Lines {generation, rank, t, step, metrics}"))
