@@ -47,14 +47,14 @@ class Client:
                 serving = spawn.start(self.home)
             self._socket = serving.socket
             try:
-                version = self.server()["version"]
+                self.server()
             except ClientError as error:
                 # One that was killed a moment ago still takes connections, and never answers.
                 if error.code != "unreachable" or time.monotonic() > deadline:
                     raise
                 time.sleep(spawn.POLL_S)
                 continue
-            if start and _older(version, __version__):
+            if start and _older(serving.version, __version__):
                 self.restart()
             return self
 
