@@ -1,0 +1,36 @@
+"""Random days with a server that is killed at random moments: whatever happens, what is left is sound."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ganger.model.job import ENDED, GangState
+from ganger.model.units import HOUR_MS
+from tests.crash.mortal import Life, MortalWorld, check_sound, survived
+from tests.crash.test_killed import LONG
+from tests.engine.days import Day, days
+from tests.engine.scenes import ends
+
+UNTIL_MS = 48 * HOUR_MS
+
+
+@given(
+    day=days(max_jobs=8),
+    kills=st.lists(st.integers(1, 250), min_size=1, max_size=6, unique=True).map(tuple),
+    down_ms=st.sampled_from((0, 0, 7, 1_500, 60_000)),
+)
+@settings(
+    max_examples=1_000 if LONG else 40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+def test_any_day_is_survived(
+    day: Day, kills: tuple[int, ...], down_ms: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path: Path = tmp_path_factory.mktemp("day") / "g.db"
+    lived = survived(day.written(MortalWorld), Life(path, day.policy, UNTIL_MS, kills, down_ms))
+    check_sound(lived)
+    assert {*ends(lived.log).values()} <= {*ENDED, GangState.PENDING}, "whoever can end has ended"
+    lived.log.close()
+    path.unlink()

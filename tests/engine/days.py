@@ -1,0 +1,126 @@
+"""Random days in virtual time, drawn by Hypothesis: any nodes, jobs, troubles and requests."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from ganger.backends.simulator.script import Behaviour, Death
+from ganger.backends.simulator.world import World
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause
+from ganger.model.job import Checkpoint, Retry
+from ganger.model.queue import Amount, Queue, UserLimits
+from ganger.model.units import MINUTE_MS
+from tests.engine.scenes import POLICIES, limits, node, submit
+
+CAUSES = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, None)
+QUEUES = ("default", "lab", "vision")
+W = TypeVar("W", bound=World)
+MOMENTS_MS = st.integers(0, 90_000) | st.sampled_from((0, 500, 510, 1_500, 10_500)) | st.integers(0, 40 * MINUTE_MS)
+
+
+@dataclass(frozen=True)
+class Day:
+    """What happens: under which policy, on which nodes, by which jobs; requests; (lost at, for how long, node)."""
+
+    policy: str
+    nodes: list[Node]
+    acts: dict[str, Behaviour]
+    requests: list[tuple[int, e.Event]]
+    losses: list[tuple[int, int, str]]
+
+    def world(self) -> World:
+        """The day, written down."""
+        return self.written(World)
+
+    def written(self, kind: type[W]) -> W:
+        """The day, in a world of that kind."""
+        world = kind(self.nodes, dict(self.acts))
+        for at_ms, event in self.requests:
+            world.at(at_ms, event)
+        ends_ms: dict[str, int] = {}
+        for at_ms, for_ms, name in sorted(self.losses):
+            if at_ms > ends_ms.get(name, -1):
+                world.lose(at_ms, name)
+                world.restore(at_ms + for_ms, name)
+                ends_ms[name] = at_ms + for_ms
+        return world
+
+
+deaths = st.builds(
+    Death,
+    generation=st.integers(1, 4),
+    cause=st.sampled_from(CAUSES),
+    after_ms=st.integers(0, 20_000),
+    node=st.integers(0, 3),
+    exit_code=st.integers(1, 255),
+    signal=st.none() | st.sampled_from((9, 11)),
+)
+behaviours = st.builds(
+    Behaviour,
+    begin_ms=st.sampled_from((0, 500, 20_000)),
+    apart_ms=st.sampled_from((0, 10, 700)),
+    step_ms=st.sampled_from((100, 1_000, 30_000)),
+    steps=st.integers(0, 40),
+    checkpoint_every=st.integers(0, 7),
+    save_ms=st.sampled_from((0, 3_000)),
+    stop_ms=st.sampled_from((0, 200, 5_000)),
+    deaths=st.lists(deaths, max_size=4).map(tuple),
+)
+amounts = st.builds(Amount, gpus=st.none() | st.integers(0, 8))
+queues = st.builds(
+    Queue,
+    name=st.sampled_from(QUEUES),
+    parent=st.sampled_from(("root", "root", "lab", "default")),
+    nominal=amounts,
+    borrowing=amounts,
+    lending=amounts,
+    user_limits=st.builds(UserLimits, gpus=st.none() | st.integers(0, 6)),
+)
+
+
+@st.composite
+def days(draw: st.DrawFn, max_jobs: int = 12) -> Day:
+    """One day. Every job ends by itself once it runs, so that a day ends too."""
+    gpus = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
+    there = [node(f"n{at}", has, rack=draw(st.sampled_from(("r1", "r2")))) for at, has in enumerate(gpus, start=1)]
+    names = [one.name for one in there]
+    jobs = [f"job-{number}" for number in range(draw(st.integers(1, max_jobs)))]
+    asked = [(draw(MOMENTS_MS), _submission(draw, name, len(there))) for name in jobs]
+    asked += draw(st.lists(st.tuples(MOMENTS_MS, _requests(jobs, names)), max_size=8))
+    return Day(
+        policy=draw(st.sampled_from(sorted(POLICIES))),
+        nodes=there,
+        acts={name: draw(behaviours) for name in jobs},
+        requests=asked,
+        losses=draw(st.lists(st.tuples(MOMENTS_MS, st.integers(1, 30_000), st.sampled_from(names)), max_size=4)),
+    )
+
+
+def _submission(draw: st.DrawFn, id: str, most: int) -> e.Event:
+    time_ms = draw(st.none() | st.sampled_from((8_000, 3 * MINUTE_MS)))
+    queue_time_ms = draw(st.none() | st.sampled_from((4_000, 10 * MINUTE_MS)))
+    return submit(
+        id,
+        draw(st.integers(1, most)),
+        draw(st.integers(0, 4)),
+        user=draw(st.sampled_from(("ada", "bob"))),
+        queue=draw(st.sampled_from(("default", "default", "default", "lab"))),
+        priority=draw(st.sampled_from((0, 0, 100, -100))),
+        checkpoint=draw(st.none() | st.builds(Checkpoint, grace_ms=st.sampled_from((0, 2_000)))),
+        retry=draw(st.builds(Retry, max=st.none() | st.integers(0, 2))),
+        limits=limits(time_ms, queue_time_ms),
+    )
+
+
+def _requests(ids: list[str], names: list[str]) -> st.SearchStrategy[e.Event]:
+    return st.one_of(
+        st.builds(e.StopRequested, gang=st.sampled_from(ids)),
+        st.builds(e.Deleted, gang=st.sampled_from(ids)),
+        st.builds(e.NodeCordoned, node=st.sampled_from(names)),
+        st.builds(e.NodeUncordoned, node=st.sampled_from(names)),
+        st.builds(e.QueueSet, queue=queues),
+        st.builds(e.QueueDeleted, queue=st.sampled_from(QUEUES)),
+    )
