@@ -114,22 +114,25 @@ def make_private(directory: Path) -> None:
         raise BadHome(f"{directory} is open to other users; type: chmod 700 {directory}")
 
 
-def network_filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
+def network_filesystem(path: Path) -> str | None:
     """Type of the network file system that `path` is on, or None when it is on a disk of this machine. SQLite's log in
     WAL mode needs memory shared between processes, which no network file system gives (sqlite.org/wal.html)."""
     try:
-        rows = [line.split(" ") for line in mounts.read_text().splitlines()]
+        kind = filesystem(path.resolve(), Path("/proc/self/mounts").read_text())
     except OSError:
         return None
-    real = path.resolve()
-    places = [(Path(row[1].encode().decode("unicode_escape")), row[2]) for row in rows if len(row) > 2]
-    # The longest mount point around it; of two on the same place the later one hides the other.
-    _, kind = max(
-        ((len(place.parts), kind) for place, kind in places if real.is_relative_to(place)),
-        key=lambda of: of[0],
-        default=(0, ""),
-    )
     return kind if kind.startswith(_NETWORK) else None
+
+
+def filesystem(path: Path, mounts: str) -> str:
+    """Type of the file system that `path` (absolute, no links) is on, by the text of /proc/self/mounts."""
+    kind, depth = "", 0
+    for _, place, found, *_ in (line.split(" ") for line in mounts.splitlines()):
+        point = Path(place.encode().decode("unicode_escape"))
+        # The deepest mount point around it; of two on the same place the later one hides the other.
+        if path.is_relative_to(point) and len(point.parts) >= depth:
+            kind, depth = found, len(point.parts)
+    return kind
 
 
 def travelling(environ: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from ganger.faces.client import Client, ClientError
-from ganger.settings import Home, home, travelling, wants_colour
 from tests.rest.serving import Place, frames, streaming, wait_until
 
 
@@ -322,16 +321,3 @@ def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: Place) -> Non
     assert not checks["log"]["ok"]
     assert "mv " in checks["log"]["next"]
     assert errand("replay", "0").returncode == 5
-
-
-def test_homes_are_found_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
-    assert home({"GANGER_HOME": str(tmp_path), "XDG_STATE_HOME": "/x"}) == Home(tmp_path)
-    assert home({"XDG_STATE_HOME": "/x"}).path == Path("/x/ganger")
-    assert home({"XDG_STATE_HOME": "relative"}).path == Path("/home/ada/.local/state/ganger")
-    assert home({}).path == Path("/home/ada/.local/state/ganger")
-    given = {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "LANGUAGE": "en"}
-    assert travelling(given) == {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C"}
-    assert wants_colour({})
-    assert wants_colour({"NO_COLOR": ""})
-    assert not wants_colour({"NO_COLOR": "1"})
