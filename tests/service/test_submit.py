@@ -2,12 +2,14 @@
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ganger.engine.refusal import Refused
 from ganger.engine.service import Submission
+from ganger.model.cluster import Node
 from ganger.model.queue import Amount, Queue, UserLimits
 from tests.service.world import Embedded, python
 
@@ -87,6 +89,18 @@ def test_the_impossible_is_refused_with_the_next_step_and_nothing_is_kept(limite
     assert wrong == []
     assert service.seq() == before
     assert list(limited.home.jobs.iterdir()) == []
+
+
+def test_gpus_where_there_are_none_are_refused_with_both_ways_out(tmp_path: Path, zipapp: Path) -> None:
+    world = Embedded(tmp_path, zipapp, (Node(name="n1", cpu_milli=8_000),))
+    try:
+        for gpu in (1, "h100:1"):
+            with pytest.raises(Refused, match="no node has any") as refused:
+                world.service.submit(world.asked(resources={"gpu": gpu}))
+            assert refused.value.code == "no_gpus"
+            assert "--topology" in refused.value.next
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ganger.model.queue import Queue
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 _SEE_NODES: Final = "`ganger node` shows what there is"
+_NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
 _QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _SAY: Final[dict[str, Callable[[int], str]]] = {
     "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",
@@ -85,6 +86,8 @@ def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
             f"it needs {shape.nodes} nodes with {each} each, and there {'is' if able == 1 else 'are'} {able}",
             f"submit with --nodes {able} or fewer; {_SEE_NODES}",
         )
+    if shape.gpus and not nodes.gpus.any():
+        raise Refused("no_gpus", f"it asks for {_SAY['gpus'](shape.gpus)} per node, and no node has any", _NO_GPUS)
     typed = nodes.of_type(shape.gpu_type)
     if not typed.any():
         types = ", ".join(sorted({kind: None for kind in nodes.gpu_types if kind})) or "none"
@@ -95,7 +98,7 @@ def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
         if asked > most:
             detail = f"it asks for {say(asked)} per node, and the most that a node has is {say(most)}"
             remedy = f"submit with {_AT_MOST[resource](most)} or less; {_SEE_NODES}"
-            raise Refused("node_too_small", detail, remedy if most else _SEE_NODES)
+            raise Refused("node_too_small", detail, remedy)
     raise Refused("node_too_small", f"no node has {_each(shape)} together", _SEE_NODES)
 
 
