@@ -1,12 +1,14 @@
 """A backend with real launchers and real ranks, a record of all it reports, and jobs to give it."""
 
 import asyncio
+import gc
 import itertools
 import os
 import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -99,6 +101,15 @@ class Server:
         self.turned()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
+        for task in (left := asyncio.all_tasks(self.loop)):  # as asyncio.run ends
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.wait(left))
+        with warnings.catch_warnings():
+            # asyncio loses a connection that is just being made when its server closes; a process that ends does not.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self.loop.run_until_complete(asyncio.sleep(0))
+            gc.collect()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ganger.backends.local import processes
 from ganger.backends.local.layout import Layout, TaskDirectory, read_json
-from ganger.backends.local.link import Connection
+from ganger.backends.local.link import Connection, Hello
 from ganger.backends.local.processes import Process
 
 
@@ -76,9 +76,8 @@ class Launchers:
         if task.process is not None:
             processes.kill(task.process)
 
-    def connected(self, connection: Connection) -> Task | None:
+    def connected(self, connection: Connection, hello: Hello) -> Task | None:
         """The task of the launcher that has just shown its token; None when that launcher is gone already."""
-        hello = connection.hello
         task = self.task(hello.gang, hello.node)
         if not self._adopt(task, hello.process):
             return None
@@ -89,17 +88,15 @@ class Launchers:
 
     def disconnected(self, connection: Connection) -> None:
         """A launcher's connection is gone."""
-        task = self._tasks.get((connection.hello.gang, connection.hello.node))
+        hello = connection.hello
+        task = self._tasks.get((hello.gang, hello.node)) if hello else None
         if task is not None and task.connection is connection:
             task.connection = None
             if task.process is None:
                 self._on_gone(task)
 
     def close(self) -> None:
-        """Let go of connections and pidfds; the launchers run on."""
-        for task in self._tasks.values():
-            if task.connection is not None:
-                task.connection.close()
+        """Let go of what watches them; the launchers run on."""
         for pidfd in self._watched:
             self._loop.remove_reader(pidfd)
             os.close(pidfd)

@@ -41,10 +41,13 @@ class Hello:
 class Listener(Protocol):
     """Who is told what comes in."""
 
-    def greeted(self, connection: "Connection") -> None:
+    def connected(self, connection: "Connection") -> None:
+        """Somebody is there, who has yet to say who."""
+
+    def greeted(self, connection: "Connection", hello: Hello) -> None:
         """A launcher has shown its token."""
 
-    def heard(self, connection: "Connection", message: dict[str, Any]) -> None:
+    def heard(self, connection: "Connection", hello: Hello, message: dict[str, Any]) -> None:
         """It said something. A ValueError drops the connection; the launcher comes again and repeats itself."""
 
     def parted(self, connection: "Connection") -> None:
@@ -56,15 +59,13 @@ TokenOf = Callable[[str, str], str | None]
 
 
 class Connection(asyncio.Protocol):
-    """One launcher's connection. `hello` is there once the launcher has been let in."""
-
-    hello: Hello
+    """One launcher's connection. `hello` is there once it has shown its token."""
 
     def __init__(self, listener: Listener, token_of: TokenOf) -> None:
         self._listener = listener
         self._token_of = token_of
         self._pending = b""
-        self._greeted = False
+        self.hello: Hello | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._owed: deque[tuple[int, Future[int] | None]] = deque()
@@ -92,13 +93,13 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]  # asyncio gives stream protocols a transport that writes
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(HELLO_WITHIN_S, self.close)
+        self._listener.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._greeted:
-            self._listener.parted(self)
+        self._listener.parted(self)
 
     def data_received(self, data: bytes) -> None:
         *lines, self._pending = (self._pending + data).split(b"\n")
@@ -129,14 +130,13 @@ class Connection(asyncio.Protocol):
             self.send("ack", n=number)
 
     def _line(self, message: dict[str, Any]) -> None:
-        if self._greeted:
-            self._listener.heard(self, message)
+        if self.hello is not None:
+            self._listener.heard(self, self.hello, message)
             return
         self.hello = self._let_in(message)
-        self._greeted = True
         if self._deadline is not None:
             self._deadline.cancel()
-        self._listener.greeted(self)
+        self._listener.greeted(self, self.hello)
 
     def _let_in(self, message: dict[str, Any]) -> Hello:
         if message["type"] != "hello":

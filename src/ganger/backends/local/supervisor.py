@@ -16,7 +16,7 @@ from ganger.backends.local.begin import Unstartable, refuse_busy_port, working_d
 from ganger.backends.local.generation import Generation, begun, kill_after_ms
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
-from ganger.backends.local.link import Connection
+from ganger.backends.local.link import Connection, Hello
 from ganger.engine.ports import Compose, LaunchPlan, Live, Report
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
@@ -44,6 +44,7 @@ class Supervisor:
         self._lost: list[str] = []
         self._report: Report
         self._sweeps: set[asyncio.Task[None]] = set()
+        self._connections: list[Connection] = []
         self._closing = asyncio.Event()
 
     # -- what the core decides ----------------------------------------------------------------------------------------
@@ -115,34 +116,42 @@ class Supervisor:
         for sweep in self._sweeps:
             sweep.cancel()
         self._launchers.close()
+        for connection in self._connections:
+            connection.close()
         with suppress(OSError):
             self._layout.socket.unlink()
 
     # -- what launchers say -------------------------------------------------------------------------------------------
 
-    def greeted(self, connection: Connection) -> None:
+    def connected(self, connection: Connection) -> None:
+        """Somebody is there. A launcher that comes too late must be dropped, or it would not come to our successor."""
+        self._connections.append(connection)
+        if self._closing.is_set():
+            connection.close()
+
+    def greeted(self, connection: Connection, hello: Hello) -> None:
         """A launcher is there, for the first time or again: tell it what holds."""
-        lost = self._closing.is_set() or connection.hello.node in self._lost
-        task = None if lost else self._launchers.connected(connection)
+        lost = self._closing.is_set() or hello.node in self._lost
+        task = None if lost else self._launchers.connected(connection, hello)
         if task is None:
             connection.close()
             return
         connection.send("welcome")
         generation = self._generations.get(task.gang)
         current = generation.number if generation and task.node in generation.left else None
-        for number in connection.hello.generations:
+        for number in hello.generations:
             if number != current:
                 _send_stop(connection, Stop(gang=task.gang, generation=number, cause=Cause.USER))
         if generation is None:
             connection.send("leave")
         elif current and generation.stopping:
             _send_stop(connection, generation.stopping)
-        elif current and current not in connection.hello.generations and not task.directory.begun(current):
+        elif current and current not in hello.generations and not task.directory.begun(current):
             connection.send("run", generation=current)
 
-    def heard(self, connection: Connection, message: dict[str, Any]) -> None:
+    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         """A fact about a generation, current or not: the core tells them apart. Acknowledged when it is durable."""
-        task = self._launchers.task(connection.hello.gang, connection.hello.node)
+        task = self._launchers.task(hello.gang, hello.node)
         if self._closing.is_set() or task.connection is not connection:
             return
         event = self._event(task, message)
@@ -152,6 +161,7 @@ class Supervisor:
 
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
+        self._connections.remove(connection)
         self._launchers.disconnected(connection)
 
     def _event(self, task: Task, message: dict[str, Any]) -> Event | None:
