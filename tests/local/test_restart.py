@@ -93,6 +93,20 @@ def test_what_was_decided_but_not_begun_is_begun(serve: Serve, tmp_path: Path) -
     assert sorted(server.nodes_of("finished")) == ["n1", "n2"]
 
 
+def test_what_was_decided_but_not_begun_is_begun_under_the_launchers_there_are(serve: Serve, tmp_path: Path) -> None:
+    server = serve().open()
+    job = make_job(tmp_path, "true")
+    server.backend.start(make_start(job), job)
+    server.wait("cleared", 2)
+    before = server.launchers()
+
+    server = serve().open(Live(job=job, start=make_start(job, generation=2)))
+    server.wait("cleared", 2)
+    assert sorted(server.nodes_of("finished", generation=2)) == ["n1", "n2"]
+    assert not server.of("failed")
+    assert server.launchers() == before
+
+
 def test_what_was_begun_on_one_node_is_begun_on_the_other(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     server, start = running(serve, job)

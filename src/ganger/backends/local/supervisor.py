@@ -292,15 +292,15 @@ class Supervisor:
 
     def _resume(self, generation: Generation) -> None:
         """Carry on with a generation of which this server knows only what the log and the disk say."""
-        unbegun = []
+        number, unbegun = generation.number, []
         for node in list(generation.left):
             task = self._launchers.task(generation.gang, node)
-            if task.process is not None:
-                continue  # it will connect
-            if generation.stopping or task.directory.begun(generation.number):
+            if not generation.stopping and not task.directory.begun(number):
+                # With a plan and a launcher it may be about to begin; the launcher tells when it connects.
+                if task.process is None or not task.directory.planned_ranks(number):
+                    unbegun.append(node)
+            elif task.process is None:
                 self._conclude(generation, task)
-            else:
-                unbegun.append(node)
         if unbegun:
             self._begin(generation, unbegun)
         if generation.stopping:
