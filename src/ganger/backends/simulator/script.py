@@ -53,6 +53,10 @@ class Behaviour:
         """From a start to all its ranks running."""
         return self.begin_ms + (len(start.shares) - 1) * self.apart_ms
 
+    def lasts_ms(self, first: int) -> int | None:
+        """From all ranks running to the good end of a generation that began at step `first`; None: for ever."""
+        return None if self.steps is None else max(0, self.steps - first) * self.step_ms
+
     def step_after(self, ran_ms: int, first: int) -> int:
         """The step that a generation which began at `first` has done after running for `ran_ms`."""
         done = first + max(0, ran_ms) // self.step_ms
@@ -68,7 +72,9 @@ def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tupl
     for position, share in enumerate(start.shares):
         started = e.Started(gang=start.gang, generation=start.generation, nodes=(share.node,))
         yield act.begin_ms + position * act.apart_ms, (started,)
-    runs_ms = act.runs_after_ms(start)
+    runs_ms, lasts_ms = act.runs_after_ms(start), act.lasts_ms(first)
+    if death and lasts_ms is not None and death.after_ms >= lasts_ms:
+        death = None  # it is done before
     for after_ms, facts in _life(start, act, first):
         if death and after_ms >= death.after_ms:
             break
@@ -79,7 +85,7 @@ def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tupl
 
 def _life(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
     """Steps, checkpoints and a good end, by ms since all ranks run."""
-    end_ms = None if act.steps is None else max(0, act.steps - first) * act.step_ms
+    end_ms = act.lasts_ms(first)
     for after_ms, fact in heapq.merge(_progress(start, act, first), _checkpoints(start, act, first), key=_after_ms):
         if end_ms is not None and after_ms >= end_ms:
             break
