@@ -87,6 +87,7 @@ class Loop:
         self._lock = threading.Lock()
         self._grown = threading.Condition()
         self._view = State()
+        self._published: dict[str, Gang] = {}
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
 
@@ -123,7 +124,11 @@ class Loop:
         """The state to read. Callers share it: who wants to try something takes a `copy_of` it."""
         with self._lock:
             if self._view.seq != self._state.seq:
-                self._view = copy_of(self._state)
+                image = self._state.image()
+                # With thousands of jobs waiting, to copy them all after every event would cost more than to plan.
+                self._published = {gang.id: self._published.get(gang.id) or _copy_of(gang) for gang in image.gangs}
+                image.gangs = list(self._published.values())
+                self._view = State(image)
             return self._view
 
     def health(self) -> str:
@@ -216,13 +221,15 @@ class Loop:
         with self._lock:
             turn = self._accept(wishes, now_ms)
             self._decide(turn, now_ms)
+            for name in turn.touched:
+                self._published.pop(name, None)
             try:
                 if turn.rows:
                     self._log.append(turn.rows, (project(gang, now_ms) for gang in turn.touched.values()))
                     self._trouble = None
             except Refused as refused:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
-                self._state = self._log.restore()
+                self._state, self._published = self._log.restore(), {}
                 return None
             return turn
 
