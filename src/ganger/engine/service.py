@@ -27,7 +27,7 @@ from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows, waiting_for
 from ganger.engine.sentences import job_of, sentence
-from ganger.engine.submission import Requests, Submission, check, keep_code, new_id, read_spec
+from ganger.engine.submission import Requests, Submission, check, check_text, keep_code, new_id, read_spec
 from ganger.model.cluster import NodeState
 from ganger.model.decision import Start
 from ganger.model.event import (
@@ -51,6 +51,8 @@ LIVE: Final = tuple(state for state in GangState if state not in ENDED)
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 LISTED_WITHIN_S: Final = 5.0
 """How long a submission to a server that has just started waits for the nodes."""
+MAX_CURSOR_DIGITS: Final = 18
+"""SQLite counts a little further."""
 _LIST: Final = "ganger ls"
 
 
@@ -77,6 +79,7 @@ class Service:
 
     def submit(self, submission: Submission) -> JobView:
         """Accept a job, or give the one that the same request made before. Refused says what is wrong with it."""
+        check_text(submission)
         with self._requests.alone(submission.request_id):
             known = self._log.by_request(submission.request_id)
             if known:
@@ -92,6 +95,7 @@ class Service:
 
     def dry_run(self, submission: Submission) -> DryRun:
         """What the next round would do with the job: the same checks, and the round itself on a copy of the state."""
+        check_text(submission)
         job = self._checked(submission)
         state, now_ms = copy_of(self._loop.view()), self._loop.now_ms()
         state.apply(Stamped(state.seq + 1, now_ms, Submitted(job=job)))
@@ -364,7 +368,7 @@ def _event_row(stamped: Stamped) -> EventRow:
 def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not cursor.isdecimal():
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= MAX_CURSOR_DIGITS):
         raise Refused("invalid_request", f"{cursor!r} is not a cursor", "send `next` of the page before")
     return int(cursor)
 

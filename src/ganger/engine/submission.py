@@ -45,6 +45,28 @@ class Submission:
     request_id: str = ""
 
 
+def check_text(submission: Submission) -> None:
+    """Refused (bad_text) when what comes with the spec can be no path, no variable, or no text at all."""
+    texts = {"the directory": submission.directory, "the request_id": submission.request_id}
+    for name, value in submission.environment.items():
+        if not name or "=" in name:
+            raise Refused("bad_text", f"{name!r} cannot be the name of a variable", "leave it out of `environment`")
+        texts[f"the variable {name!r}"] = name + value
+    for what, text in texts.items():
+        if "\0" in text or not _is_unicode(text):
+            why = f"{what} has a character that no program can be given: zero, or one that is no UTF-8"
+            raise Refused("bad_text", why, "change it, or leave it out")
+
+
+def _is_unicode(text: str) -> bool:
+    """False for text with half of a pair: a byte that was no UTF-8 where it came from."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_spec(submission: Submission) -> JobSpec:
     """The spec as it was sent. Refused (bad_spec) with everything that is wrong with it."""
     if (submission.spec is None) == (submission.spec_text is None):

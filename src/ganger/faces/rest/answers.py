@@ -29,6 +29,8 @@ VIEWS: Final = (
 
 NDJSON: Final = "application/x-ndjson"
 LINES_A_CHUNK: Final = 500
+MAX_NUMBER: Final = (1 << 63) - 1
+"""The largest seq, and the largest count of lines: neither SQLite nor Python's containers go beyond."""
 
 
 async def _service(request: Request) -> Service:

@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import Service
-from ganger.faces.rest.answers import Served, answer, encoded, event_page, shown, streamed
+from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, encoded, event_page, shown, streamed
 from ganger.faces.rest.feed import Feed
 from ganger.model.view import EventRow
 
@@ -22,7 +22,7 @@ KEEP_ALIVE_S: Final = 15.0
 @router.get("/events", responses=shown(EventRow, many=True))
 def list_events(
     service: Served,
-    after: Annotated[int, Query(ge=0, description="seq to go on after")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
     gang: Annotated[str | None, Query(description="only events of this job, by id")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
 ) -> Response:
@@ -34,8 +34,12 @@ def list_events(
 async def stream_events(
     request: Request,
     service: Served,
-    after: Annotated[int | None, Query(ge=0, description="seq to go on after; unset: only what comes")] = None,
-    last_event_id: Annotated[int | None, Header(ge=0, description="sent by a browser that reconnects")] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=MAX_NUMBER, description="seq to go on after; unset: only what comes")
+    ] = None,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=MAX_NUMBER, description="sent by a browser that reconnects")
+    ] = None,
 ) -> Response:
     """Everything that changes, as it changes. Resumes after Last-Event-ID, else after `after`."""
     start = last_event_id if last_event_id is not None else after

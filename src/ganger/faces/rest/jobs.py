@@ -7,7 +7,17 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, Refused, Submission
-from ganger.faces.rest.answers import NDJSON, Served, answer, documented, event_page, ndjson, shown, streamed
+from ganger.faces.rest.answers import (
+    MAX_NUMBER,
+    NDJSON,
+    Served,
+    answer,
+    documented,
+    event_page,
+    ndjson,
+    shown,
+    streamed,
+)
 from ganger.faces.rest.feed import Feed
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
 
@@ -68,7 +78,7 @@ def explain_job(service: Served, id: str) -> Response:
 def list_job_events(
     service: Served,
     id: str,
-    after: Annotated[int, Query(ge=0, description="seq to go on after")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
 ) -> Response:
     """What happened to a job, oldest first."""
@@ -90,7 +100,7 @@ def read_logs(
     follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
     rank: Annotated[str | None, Query(description="0,3-5 or all; unset: rank 0 and every rank's stderr")] = None,
     attempt: Annotated[int | None, Query(ge=1, description="a generation; unset: the newest")] = None,
-    tail: Annotated[int | None, Query(ge=0, description="only that many of the last lines")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only that many of the last lines")] = None,
 ) -> Response:
     """What ranks wrote, in order of time."""
     query = LogQuery(job=service.find(id), ranks=_ranks(rank), everything=rank == "all", generation=attempt, tail=tail)
