@@ -5,7 +5,11 @@ user may have, what the queue may have, what the nodes have; cheap ones first, a
 change before one that time cures.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.gang import Gang
 from ganger.core.place import place
@@ -13,6 +17,10 @@ from ganger.core.queues import RESOURCES, UNLIMITED, need
 from ganger.core.state import Shares, State
 from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
+from ganger.model.units import format_bytes
+
+Mask = NDArray[np.bool_]
+Amounts = NDArray[np.integer[Any]]
 
 MAX_HOLDERS = 8
 """Gangs named in a reason; more would not be read."""
@@ -112,18 +120,21 @@ def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
     """Why the nodes have no place for it: too few could ever hold it, or others hold them."""
     nodes = state.nodes
     able = nodes.capable(shape) & nodes.ready
-    what = node_need(shape)
     if int(able.sum()) < shape.nodes:
+        what = _scarce(
+            shape, nodes.ready, nodes.of_type(shape.gpu_type), (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        )
         return Reason(why=Why.NO_NODE, resource="nodes", need=shape.nodes, have=int(able.sum()), scope=what)
+    free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+    what = _scarce(shape, nodes.ready & ~nodes.held, nodes.of_type(shape.gpu_type), free)
     holders = [
         gang.id for gang, shares in by_end(state.holding(), now_ms) if any(able[nodes.index[s.node]] for s in shares)
     ]
-    free = int(nodes.fitting(shape).sum())
     return Reason(
         why=Why.NO_CAPACITY,
         resource="nodes",
         need=shape.nodes,
-        have=free,
+        have=int(nodes.fitting(shape).sum()),
         limit=int(able.sum()),
         scope=what,
         holders=tuple(holders[:MAX_HOLDERS]),
@@ -140,9 +151,22 @@ def by_end(holding: list[tuple[Gang, Shares]], now_ms: int) -> list[tuple[Gang, 
     return sorted(holding, key=end)
 
 
+def _scarce(shape: Shape, among: Mask, typed: Mask, has: tuple[Amounts, ...]) -> str:
+    """The part of a node's need that too few nodes `among` have, in words; GPUs alone if they are a part of it."""
+    each = (shape.gpus, shape.cpu_milli, shape.memory_bytes)
+    masks = (among & typed, among, among)
+    short = [r for r in range(len(each)) if each[r] and (masks[r] & (has[r] >= each[r])).sum() < shape.nodes]
+    if not short:
+        return node_need(shape)
+    parts = short[:1] if short[0] == 0 else short
+    kept = [amount if r in parts else 0 for r, amount in enumerate(each)]
+    return node_need(replace(shape, gpus=kept[0], cpu_milli=kept[1], memory_bytes=kept[2]))
+
+
 def node_need(shape: Shape) -> str:
-    """What each node must have free, in words: `8 free h100 GPUs`, or the CPUs where no GPU is asked for."""
-    if shape.gpus:
-        kind = f" {shape.gpu_type}" if shape.gpu_type else ""
-        return f"{shape.gpus} free{kind} GPU{'s' if shape.gpus > 1 else ''}"
-    return f"{shape.cpu_milli / 1000:g} free CPU{'s' if shape.cpu_milli > 1000 else ''}"
+    """What each node must have free, in words: `8 free h100 GPUs, 8 free CPUs, 64Gi free memory`."""
+    kind = f" {shape.gpu_type}" if shape.gpu_type else ""
+    parts = [f"{shape.gpus} free{kind} GPU{'s' if shape.gpus > 1 else ''}"] if shape.gpus else []
+    parts += [f"{shape.cpu_milli / 1000:g} free CPU{'s' if shape.cpu_milli > 1000 else ''}"] if shape.cpu_milli else []
+    parts += [f"{format_bytes(shape.memory_bytes)} free memory"] if shape.memory_bytes else []
+    return ", ".join(parts)

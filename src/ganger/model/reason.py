@@ -79,9 +79,7 @@ def sentence(reason: Reason) -> str:
         case Why.USER_NODE_TIME:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
         case Why.HELD:
-            return (
-                f"nodes are held for {_listed(reason.holders)}, which has waited longer than the starvation threshold"
-            )
+            return f"room is kept for {_listed(reason.holders)}, which goes first"
         case Why.BACKOFF:
             return f"starts again after a pause: {reason.need} attempt(s) failed without progress"
         case Why.STOPPING_OTHERS:
