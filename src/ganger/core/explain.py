@@ -20,8 +20,10 @@ from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import format_duration
 from ganger.model.view import Change, Explanation, ReasonView
 
-NOT_FORESEEN = (Why.NO_NODE, Why.USER_TIME, Why.HELD)
-"""Reasons that time does not cure; and room kept for others, whose run time nobody knows yet."""
+NOT_FORESEEN = (Why.NO_NODE, Why.USER_TIME, Why.HELD, Why.NOT_LISTED)
+"""Reasons that time does not cure; room kept for others, whose run time nobody knows yet; and nothing known at all."""
+NOT_CHANGEABLE = (Why.BACKOFF, Why.NOT_LISTED)
+"""Reasons that no other form of the job would help."""
 
 
 def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation:
@@ -43,7 +45,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         earliest_ms=_expected_ms(gang, opening),
         where=tuple(_racks(state, gang, now_ms)),
         quota=_quota(state, gang),
-        changes=_changes(state, gang, now_ms, policy) if reason.why is not Why.BACKOFF else (),
+        changes=() if reason.why in NOT_CHANGEABLE else _changes(state, gang, now_ms, policy),
     )
 
 

@@ -45,7 +45,7 @@ def victims(now: Round, gang: Gang) -> Victims:
     now.ending |= {other.id: None for other in stop}
     now.keep(gang, Why.NO_CAPACITY, place)
     there = {share.node: None for share in place}
-    holders = [other.id for other in (*stop, *leaving) if any(share.node in there for share in shares[other.id])]
+    holders = [other.id for other, its in held if _leaves(now, other) and any(share.node in there for share in its)]
     return Victims(stop=tuple(stop), reason=Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders)))
 
 
