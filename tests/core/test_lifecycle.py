@@ -1,0 +1,79 @@
+"""The tables of lives: closed, live to the end, and drawn in the docs as they are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.core.lifecycle import DURABLE, GANG, NODE, GangStep, IllegalStep, NodeStep, diagram, gang_next, node_next
+from ganger.model.cluster import NodeState
+from ganger.model.job import ENDED, GangState
+
+DOCS = Path(__file__).parents[2] / "docs" / "lifecycle.md"
+
+
+def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
+    found = {start}
+    while new := {to for (at, _), to in table.items() if at in found} - found:
+        found |= new
+    return found
+
+
+def test_nothing_leaves_an_end() -> None:
+    assert [at for at, _ in GANG if at in ENDED] == []
+
+
+@pytest.mark.parametrize("state", GangState)
+def test_every_state_is_reached_and_reaches_an_end(state: GangState) -> None:
+    assert state in reachable(GANG, GangState.PENDING)
+    assert reachable(GANG, state) & {*ENDED}
+
+
+@pytest.mark.parametrize("state", [state for state in GangState if state not in ENDED])
+def test_every_live_state_can_be_ended(state: GangState) -> None:
+    ends = gang_next(state, GangStep.END)
+    assert GangState.PENDING not in reachable(GANG, ends)
+
+
+def test_every_step_is_used() -> None:
+    assert {step for _, step in GANG} == {*GangStep}
+    assert {step for _, step in NODE} == {*NodeStep}
+
+
+def test_every_node_state_is_reached_and_comes_back() -> None:
+    for state in NodeState:
+        assert state in reachable(NODE, NodeState.READY)
+        assert NodeState.READY in reachable(NODE, state)
+
+
+def test_a_cordon_and_a_loss_do_not_touch_each_other() -> None:
+    lost = {NodeState.LOST, NodeState.LOST_CORDONED}
+    cordoned = {NodeState.CORDONED, NodeState.LOST_CORDONED}
+    for (at, step), to in NODE.items():
+        if step in (NodeStep.CORDON, NodeStep.UNCORDON):
+            assert (at in lost) == (to in lost)
+        else:
+            assert (at in cordoned) == (to in cordoned)
+
+
+def test_what_is_not_in_a_table_is_an_error_that_says_what_is() -> None:
+    with pytest.raises(IllegalStep, match="gang is pending: cannot take started; it accepts end, placed"):
+        gang_next(GangState.PENDING, GangStep.STARTED)
+    with pytest.raises(IllegalStep, match=r"it accepts nothing \(ended\)"):
+        gang_next(GangState.FAILED, GangStep.RETRY)
+    with pytest.raises(IllegalStep, match="node is ready: cannot take return; it accepts cordon, lose"):
+        node_next(NodeState.READY, NodeStep.RETURN)
+
+
+def test_durable_states_need_nothing_done() -> None:
+    """Where a generation is half begun or half over, somebody must carry on."""
+    carried_on = {GangState.STARTING, GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING}
+    assert {*DURABLE} == {*GangState} - carried_on
+
+
+def test_the_diagram_in_the_docs_is_current() -> None:
+    current = DOCS.read_text() == diagram()
+    assert current, (
+        "python -c 'from ganger.core.lifecycle import diagram; print(diagram(), end=\"\")' > docs/lifecycle.md"
+    )
