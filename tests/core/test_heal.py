@@ -1,0 +1,54 @@
+"""What a failure leads to: the whole table of retries."""
+
+import pytest
+
+from ganger.core.gang import Gang
+from ganger.core.heal import Verdict, verdict
+from ganger.core.usage import Account
+from ganger.model.decision import Cause
+from ganger.model.event import Failed
+from ganger.model.job import Job, JobSpec, Origin, Retry
+
+EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
+
+
+def gang(most: int | None, **so_far: object) -> Gang:
+    retry = Retry(max=most, backoff_first_ms=1_000, backoff_max_ms=60_000)
+    job = Job(id="j", user="ann", spec=JobSpec(run="x", retry=retry), origin=Origin(directory="/"))
+    account = Account(opened_ms=0, since_ms=0)
+    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **so_far)
+
+
+def again(pause_ms: int, *, spends: bool) -> Verdict:
+    return Verdict(again=True, spends=spends, pause_ms=pause_ms)
+
+
+@pytest.mark.parametrize(
+    ("most", "so_far", "cause", "how", "wanted"),
+    [
+        (None, {}, Cause.RANK_FAILED, SIGNAL, again(1_000, spends=True)),
+        (None, {"spent": 2}, Cause.RANK_FAILED, SIGNAL, again(1_000, spends=True)),
+        (None, {"spent": 3}, Cause.RANK_FAILED, SIGNAL, None),
+        (None, {}, Cause.RANK_FAILED, EXIT, None),
+        (None, {"stepped": True}, Cause.RANK_FAILED, EXIT, again(1_000, spends=True)),
+        (None, {}, Cause.START_FAILED, SETUP, again(1_000, spends=True)),
+        (1, {}, Cause.RANK_FAILED, EXIT, again(1_000, spends=True)),
+        (1, {"spent": 1}, Cause.RANK_FAILED, EXIT, None),
+        (0, {}, Cause.RANK_FAILED, SIGNAL, None),
+        (0, {}, Cause.NODE_LOST, SETUP, again(0, spends=False)),
+        (0, {}, Cause.LAUNCHER_LOST, SETUP, again(0, spends=False)),
+        (0, {}, Cause.PORT_BUSY, EXIT, again(0, spends=False)),
+        (0, {"fruitless": 1}, Cause.NODE_LOST, SETUP, again(2_000, spends=False)),
+        (9, {"fruitless": 3}, Cause.RANK_FAILED, SIGNAL, again(8_000, spends=True)),
+        (9, {"fruitless": 6}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
+        (9, {"fruitless": 900}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
+        (0, {"checkpoint_step": 5}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
+        (0, {"checkpoint_step": 5, "resumed_step": 4}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
+        (0, {"checkpoint_step": 5, "resumed_step": 5}, Cause.RANK_FAILED, EXIT, None),
+    ],
+)
+def test_verdict(
+    most: int | None, so_far: dict[str, object], cause: Cause, how: dict[str, int], wanted: Verdict | None
+) -> None:
+    judged = verdict(gang(most, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **how))
+    assert judged == wanted or (wanted is None and not judged.again)

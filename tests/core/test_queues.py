@@ -1,0 +1,166 @@
+"""The quota arithmetic of the queue tree, against Kueue's definitions written out on fractions, and by example."""
+
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.queues import UNLIMITED, QueueTree, need
+from ganger.core.undo import Undo
+from ganger.model.job import Shape
+from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
+from tests.laws import draws
+
+CAPACITY = (16, 64_000, 256)
+CHARGES = st.lists(st.tuples(st.sampled_from((*draws.QUEUES, DEFAULT, ROOT)), st.integers(0, 6)), max_size=8)
+
+
+def tree_of(*queues: Queue) -> QueueTree:
+    named = {queue.name: queue for queue in (Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues)}
+    return QueueTree(named.values(), CAPACITY, Undo())
+
+
+class Definitions:
+    """Quota of GPUs as defined: usage of the whole tree at once, no increments."""
+
+    def __init__(self, tree: QueueTree, charges: list[tuple[str, int]]) -> None:
+        self.queues = {queue.name: queue for queue in tree.queues}
+        self.charges = charges
+
+    def children(self, name: str) -> list[str]:
+        return [queue.name for queue in self.queues.values() if queue.parent == name]
+
+    def subtree(self, name: str) -> Fraction:
+        own = self.queues[name].nominal.gpus
+        if name == ROOT and own is None:
+            figures = [queue.nominal.gpus for queue in self.queues.values()]
+            own = UNLIMITED if figures.count(None) == len(figures) else max(0, 16 - sum(f or 0 for f in figures))
+        return Fraction(own or 0) + sum((self.subtree(c) - self.local(c) for c in self.children(name)), Fraction(0))
+
+    def local(self, name: str) -> Fraction:
+        lending = self.queues[name].lending.gpus
+        return Fraction(0) if lending is None or name == ROOT else max(Fraction(0), self.subtree(name) - lending)
+
+    def usage(self, name: str) -> Fraction:
+        own = sum(amount for queue, amount in self.charges if queue == name)
+        bubbled = (max(Fraction(0), self.usage(child) - self.local(child)) for child in self.children(name))
+        return Fraction(own) + sum(bubbled, Fraction(0))
+
+    def available(self, name: str) -> Fraction:
+        parent = self.queues[name].parent
+        if parent is None:
+            return self.subtree(name) - self.usage(name)
+        above, borrowing = self.available(parent), self.queues[name].borrowing.gpus
+        if borrowing is not None:
+            above = min(above, self.subtree(name) + borrowing - max(self.usage(name), self.local(name)))
+        return max(Fraction(0), self.local(name) - self.usage(name)) + above
+
+
+@given(queues=draws.queues(), charges=CHARGES)
+def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[tuple[str, int]]) -> None:
+    tree = tree_of(*queues)
+    charges = [(name, amount) for name, amount in charges if name in tree.index]
+    empty = Definitions(tree, [])
+    for name, at in tree.index.items():
+        assert tree.available(at, 0) == tree.potential(at, 0) == empty.available(name)
+    for name, amount in charges:
+        tree.charge(name, (amount, 0, 0))
+    defined = Definitions(tree, charges)
+    for name, at in tree.index.items():
+        assert tree.usage[0][at] == defined.usage(name)
+        assert tree.available(at, 0) == defined.available(name)
+        assert tree.potential(at, 0) == empty.available(name)
+    for name, amount in reversed(charges):
+        tree.charge(name, (-amount, 0, 0))
+    assert not any(any(row) for row in tree.usage), "what was taken away was what was added"
+
+
+@given(queues=draws.queues(), charges=CHARGES, order=st.randoms(use_true_random=False))
+def test_order_of_charges_says_nothing(
+    queues: tuple[Queue, ...], charges: list[tuple[str, int]], order: Random
+) -> None:
+    one, other = tree_of(*queues), tree_of(*reversed(queues))
+    charges = [(name, amount) for name, amount in charges if name in one.index]
+    for name, amount in charges:
+        one.charge(name, (amount, amount, amount))
+    order.shuffle(charges)
+    for name, amount in charges:
+        other.charge(name, (amount, amount, amount))
+    assert one.usage == other.usage
+    assert one.queues == other.queues
+
+
+@given(queues=draws.queues(), charges=CHARGES)
+def test_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, ...], charges: list[tuple[str, int]]) -> None:
+    """However much of its local quota a queue uses, nobody outside it may use more or less."""
+    tree = tree_of(*queues)
+    for name, at in tree.index.items():
+        inside = [q for q in tree.index if at in tree.path(tree.index[q])]
+        before = {q: tree.available(tree.index[q], 0) for q in tree.index if q not in inside}
+        tree.charge(name, (tree.local(at, 0), 0, 0))
+        assert {q: tree.available(tree.index[q], 0) for q in before} == before
+        tree.charge(name, (-tree.local(at, 0), 0, 0))
+
+
+def queue(name: str, parent: str = ROOT, **figures: int) -> Queue:
+    return Queue(name=name, parent=parent, **{what: Amount(gpus=gpus) for what, gpus in figures.items()})
+
+
+@pytest.mark.parametrize(
+    ("queues", "used", "name", "available"),
+    [
+        ((), {}, DEFAULT, UNLIMITED),
+        ((queue("a", nominal=4),), {}, "a", 16),
+        ((queue("a", nominal=4),), {}, DEFAULT, 16),
+        ((queue("a", nominal=4, borrowing=0),), {}, "a", 4),
+        ((queue("a", nominal=4, borrowing=2),), {"a": 5}, "a", 1),
+        ((queue("a", nominal=4, lending=0),), {}, DEFAULT, 12),
+        ((queue("a", nominal=4, lending=1),), {}, DEFAULT, 13),
+        ((queue("a", nominal=4, lending=0),), {DEFAULT: 12}, "a", 4),
+        ((queue("a", nominal=4),), {DEFAULT: 14}, "a", 2),
+        ((queue("a", nominal=20),), {}, DEFAULT, 20),
+        ((queue("a", nominal=4), queue("b", "a", borrowing=1)), {}, "b", 1),
+        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 6),
+        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {"a": 5}, "b", 1),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)), queue("a", nominal=4)), {}, "a", 12),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 8}, DEFAULT, 0),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 9}, DEFAULT, -1),
+    ],
+)
+def test_available(queues: tuple[Queue, ...], used: dict[str, int], name: str, available: int) -> None:
+    tree = tree_of(*queues)
+    for user, gpus in used.items():
+        tree.charge(user, (gpus, 0, 0))
+    assert tree.available(tree.index[name], 0) == available
+
+
+def test_each_resource_is_counted_by_itself() -> None:
+    tree = tree_of(Queue(name="a", nominal=Amount(gpus=4, cpu_milli=8_000), borrowing=Amount(gpus=0, cpu_milli=0)))
+    assert tree.short_of("a", (4, 8_000, 1 << 40)) is None
+    assert tree.short_of("a", (5, 8_000, 0)) == 0
+    assert tree.short_of("a", (4, 8_001, 0)) == 1
+    tree.charge("a", (5, 0, 0))
+    assert tree.short_of("a", (0, 8_000, 0)) is None, "a job without GPUs is not kept out by GPUs"
+
+
+def test_users_are_counted_up_to_the_root() -> None:
+    tree = tree_of(queue("a"), queue("b", "a"))
+    tree.charge_user("b", "ann", 3, 100)
+    tree.charge_user("a", "ann", 1, 50)
+    names = {name: tree.users[at, "ann"] for name, at in tree.index.items() if (at, "ann") in tree.users}
+    assert names == {"b": (3, 100), "a": (4, 150), ROOT: (4, 150)}
+    tree.charge_user("b", "ann", -3, -100)
+    tree.charge_user("a", "ann", -1, -50)
+    assert tree.users == {}
+
+
+def test_need_is_of_the_whole_gang() -> None:
+    assert need(Shape(nodes=3, gpus=2, cpu_milli=500, memory_bytes=7)) == (6, 1_500, 21)
+
+
+def test_parents_come_before_children_whatever_their_names() -> None:
+    tree = tree_of(queue("z"), queue("a", "z"), queue("m", "a"))
+    assert [q.name for q in tree.queues].index("z") < [q.name for q in tree.queues].index("a")
+    assert all(parent < at for at, parent in enumerate(tree.parent))
