@@ -1,0 +1,164 @@
+"""A scenario that goes on: lines of `what happens -> picture | what is said of whom`, one round after each line.
+
+What happens, separated by `;`: jobs are submitted (`C:2x4 D:1x1`), `+30m` passes, or a verb of `Film`. The picture is
+who holds what (`tests.pictures.picture`), `#` on a cordoned and `x` on a lost node. After `|` comes everybody who does
+not simply run: why it waits, the state it is in, or how it ended since the line before. All of it goes through
+`State.apply`.
+"""
+
+from ganger.core.explain import reason_view, standing_reason
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.decision import Cause, NodeShare, Plan, Start
+from ganger.model.job import GangState
+from ganger.model.units import parse_duration_ms
+from ganger.model.view import ReasonView
+from tests.pictures import picture
+
+CAUSES = {"start": Cause.START_FAILED, "port": Cause.PORT_BUSY, "launcher": Cause.LAUNCHER_LOST}
+RUNS = (GangState.STARTING, GangState.RUNNING)
+
+
+class Film:
+    """One cluster; `shows` is its picture after every line."""
+
+    def __init__(self, policy: Policy, cluster: str, queues: str) -> None:
+        self.policy, self.state, self.now_ms, self.steps = policy, State(), 1_000_000_000, 0
+        self.ended: dict[str, str] = {}
+        for token in queues.split():
+            self.apply(e.QueueSet(queue=picture.queue(token)))
+        said = dict(picture.words(token) for token in cluster.split() if token[0].isupper())
+        nodes = [picture.node(token) for token in cluster.split() if not token[0].isupper()]
+        self.apply(e.NodesListed(nodes=tuple(node for node, _ in nodes)))
+        for gang in sorted({mark.upper() for _, row in nodes for mark in row if mark.isalpha()}):
+            self._runs(gang, [(node.name, row) for node, row in nodes if gang in row.upper()], said.get(gang, {}))
+
+    def play(self, film: str) -> None:
+        """Every line of it; AssertionError with the pictures before and after when one comes out otherwise."""
+        for line in filter(None, map(str.strip, film.splitlines())):
+            happens, _, wanted = (part.strip() for part in line.partition("->"))
+            before, self.ended = picture.drawn(self.state), {}
+            for action in filter(None, map(str.strip, happens.split(";"))):
+                self.do(action)
+            self.round()
+            found, wanted = self.shows(), " ".join(wanted.split())
+            assert found == wanted, f"\n  {happens}\n  before: {before}\n  after:  {found}\n  wanted: {wanted}"
+
+    def shows(self) -> str:
+        """The picture, and what is said of those who do not simply run."""
+        told = [f"{gang.id} {self.says(gang.id)}" for gang in self.state.gangs.values() if gang.state not in RUNS]
+        told += [f"{gang} {state}" for gang, state in self.ended.items()]
+        return picture.drawn(self.state) + (f" | {', '.join(told)}" if told else "")
+
+    def says(self, gang: str) -> str:
+        """Its state, or why it waits."""
+        waits = self.state.gangs[gang].state is GangState.PENDING
+        return self.reason(gang).code if waits else self.state.gangs[gang].state
+
+    def reason(self, gang: str) -> ReasonView:
+        """Why it waits, as people see it."""
+        at = self.state.gangs[gang]
+        return reason_view(standing_reason(self.state, at, self.now_ms, self.policy), gang, at.queue)
+
+    def round(self) -> None:
+        """Plan and record, as the loop does."""
+        planned = plan(self.state, self.now_ms, self.policy)
+        if planned.decisions:
+            self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+
+    def apply(self, event: e.Event) -> None:
+        """One event, numbered and stamped."""
+        for gang in self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event)):
+            if gang.ended:
+                self.ended[gang.id] = gang.state
+        self.state.validate()
+
+    # -- what may happen -----------------------------------------------------------------------------------------------
+
+    def do(self, action: str) -> None:
+        """One of a line's parts."""
+        verb, *arguments = action.split()
+        if verb[0].isupper():
+            for token in (verb, *arguments):
+                self.apply(e.Submitted(job=picture.job(token)))
+        elif verb[0] == "+":
+            self.now_ms += parse_duration_ms(verb[1:])
+        else:
+            getattr(self, f"_{verb}")(*arguments)
+
+    def _of(self, gang: str, nodes: tuple[str, ...] = ()) -> dict[str, object]:
+        """The fields of a fact about a gang's generation, on these nodes or all that are left."""
+        at = self.state.gangs[gang]
+        return {"gang": gang, "generation": at.generation, "nodes": nodes or tuple(at.left)}
+
+    def _up(self, gang: str, *nodes: str) -> None:
+        self.apply(e.Started(**self._of(gang, nodes)))
+
+    def _step(self, gang: str) -> None:
+        self.steps += 1
+        self.apply(e.Progressed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
+
+    def _saves(self, gang: str) -> None:
+        self.steps += 1
+        self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
+
+    def _fails(self, gang: str, how: str = "exit") -> None:
+        at = self.state.gangs[gang]
+        code, signal = 1 if how == "exit" else None, 9 if how == "signal" else None
+        cause = CAUSES.get(how, Cause.RANK_FAILED)
+        fact = e.Failed(
+            gang=gang, generation=at.generation, node=at.left[0], cause=cause, exit_code=code, signal=signal
+        )
+        self.apply(fact)
+
+    def _gone(self, gang: str, *nodes: str) -> None:
+        self.apply(e.Cleared(**self._of(gang, nodes)))
+
+    def _done(self, gang: str, *nodes: str) -> None:
+        self.apply(e.Finished(**self._of(gang, nodes)))
+        self._gone(gang, *nodes)
+
+    def _exits(self, gang: str, *nodes: str) -> None:
+        self.apply(e.Finished(**self._of(gang, nodes)))
+
+    def _stop(self, gang: str) -> None:
+        self.apply(e.StopRequested(gang=gang))
+
+    def _lose(self, node: str) -> None:
+        self.apply(e.NodeLost(node=node))
+
+    def _return(self, node: str) -> None:
+        self.apply(e.NodeReturned(node=node))
+
+    def _cordon(self, node: str) -> None:
+        self.apply(e.NodeCordoned(node=node))
+
+    def _uncordon(self, node: str) -> None:
+        self.apply(e.NodeUncordoned(node=node))
+
+    def _list(self, *nodes: str) -> None:
+        self.apply(e.NodesListed(nodes=tuple(picture.node(token)[0] for token in nodes)))
+
+    def _restart(self) -> None:
+        self.apply(e.ServerStarted(version="0"))
+
+    def _queue(self, token: str) -> None:
+        self.apply(e.QueueSet(queue=picture.queue(token)))
+
+    # -- what ran before the first line --------------------------------------------------------------------------------
+
+    def _runs(self, gang: str, rows: list[tuple[str, str]], said: picture.Words) -> None:
+        held = [tuple(at for at, mark in enumerate(row) if mark == gang) for _, row in rows]
+        size = f"{gang}:{len(rows)}x{len(held[0])}"
+        job = picture.job(",".join([size, *(f"{key}={value}" for key, value in said.items())]))
+        ranks = job.spec.processes_per_node
+        shares = tuple(
+            NodeShare(name, tuple(range(at * ranks, (at + 1) * ranks)), devices)
+            for at, ((name, _), devices) in enumerate(zip(rows, held, strict=True))
+        )
+        start = Start(gang=gang, generation=1, shares=shares, host="127.0.0.1", port=20_000)
+        self.apply(e.Submitted(job=job))
+        self.apply(e.Decided(plan=Plan(as_of=self.state.seq, decisions=(start,)), policy=self.policy.NAME, version="0"))
+        self._up(gang)

@@ -1,0 +1,105 @@
+"""Scenarios as pictures: what a row of text means. One character is one GPU.
+
+A cluster is nodes, `rack/name:GPUS,words`: `.` a free GPU, a capital the gang that holds it, a small letter a gang
+that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`, `mem=8`. `A,time=1h` says more of a gang in it.
+A queue is `name=GPUS,words`: borrow, lend, cpu, in (its parent), user_gpus, user_time, user_nodes (node-hours).
+A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause.
+"""
+
+import re
+from dataclasses import replace
+
+from ganger.core.state import State
+from ganger.model.cluster import Node, NodeState
+from ganger.model.job import PRIORITIES, Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry
+from ganger.model.queue import ROOT, Amount, Queue, UserLimits
+from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
+
+MARKS = {NodeState.READY: "", NodeState.CORDONED: "#", NodeState.LOST: "x", NodeState.LOST_CORDONED: "x#"}
+
+Words = dict[str, str]
+
+
+def words(token: str) -> tuple[str, Words]:
+    """`name:size,key=value,word` -> (`name:size`, {"key": "value", "word": ""})."""
+    head, *rest = token.split(",")
+    return head, {key: value for key, _, value in (word.partition("=") for word in rest)}
+
+
+def node(token: str) -> tuple[Node, str]:
+    """A node, and who holds it: its row as drawn."""
+    head, said = words(token)
+    where, _, row = head.partition(":")
+    rack, _, name = where.rpartition("/")
+    types = [word for word in said if word not in ("cpu", "mem")]
+    made = Node(name=name, rack=rack, gpus=sum(not mark.islower() and mark != "-" for mark in row))
+    cpu_milli, memory_bytes = 1000 * int(said.get("cpu", "64")), GIB_BYTES * int(said.get("mem", "64"))
+    return replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types)), row
+
+
+def queue(token: str) -> Queue:
+    """A queue; `name=` has no GPUs of its own."""
+    head, said = words(token)
+    name, _, gpus = head.partition("=")
+    hours = _number(said, "user_nodes")
+    return Queue(
+        name=name,
+        parent=None if name == ROOT else said.get("in", ROOT),
+        nominal=Amount(gpus=int(gpus) if gpus else None, cpu_milli=_number(said, "cpu", 1000)),
+        borrowing=Amount(gpus=_number(said, "borrow")),
+        lending=Amount(gpus=_number(said, "lend")),
+        user_limits=UserLimits(
+            gpus=_number(said, "user_gpus"),
+            time_ms=_ms(said, "user_time"),
+            node_ms=None if hours is None else hours * HOUR_MS,
+        ),
+    )
+
+
+def job(token: str) -> Job:
+    """A job, its name being its id."""
+    head, said = words(token)
+    parts = re.fullmatch(r"(\w+):(\d+)x(\d+)(\w*)", head)
+    assert parts, f"{token} is not a job: write C:2x4,words"
+    name, nodes, gpus, kind = parts.groups()
+    priority = said.get("prio", "0")
+    spec = JobSpec(
+        run="train",
+        queue=said.get("q", "default"),
+        priority=PRIORITIES[priority] if priority in PRIORITIES else int(priority),
+        nodes=int(nodes),
+        resources=Resources(
+            gpu=GpuRequest(count=int(gpus), type=kind or None),
+            cpu_milli=_number(said, "cpu", 1000),
+            memory_bytes=_number(said, "mem", GIB_BYTES) or 0,
+        ),
+        checkpoint=Checkpoint() if "save" in said else None,
+        retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000),
+        limits=Limits(time_ms=_ms(said, "time"), queue_time_ms=_ms(said, "wait")),
+    )
+    return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"))
+
+
+def drawn(state: State) -> str:
+    """The nodes as they are held, in topology order, by what was decided and not given back."""
+    return " ".join(_row(state, at) for at in range(len(state.nodes.nodes)))
+
+
+def _row(state: State, at: int) -> str:
+    here, row, small = state.nodes.nodes[at], ["."] * state.nodes.nodes[at].gpus, ""
+    for gang in state.gangs.values():
+        for share in gang.start.shares if gang.start else ():
+            if share.node == here.name and share.node in gang.left:
+                for device in share.devices:
+                    assert row[device] == ".", f"device {device} of {here.name} is held twice"
+                    row[device] = gang.id
+                small += "" if share.devices else gang.id.lower()
+    return ("".join(row) + small or "-") + MARKS[state.nodes.states[at]]
+
+
+def _number(said: Words, key: str, scale: int = 1) -> int | None:
+    return scale * int(said[key]) if key in said else None
+
+
+def _ms(said: Words, key: str) -> int | None:
+    return parse_duration_ms(said[key]) if key in said else None

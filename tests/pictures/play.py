@@ -1,0 +1,20 @@
+"""Turns a table of scenarios, name -> (cluster, queues, film), into one test each."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+
+Table = dict[str, tuple[str, str, str]]
+
+
+def scenarios(table: Table, policy: str = "priority") -> Callable[..., None]:
+    """A test that plays every scenario of the table under a policy."""
+
+    @pytest.mark.parametrize(("cluster", "queues", "film"), table.values(), ids=table)
+    def play(cluster: str, queues: str, film: str) -> None:
+        Film(POLICIES[policy], cluster, queues).play(film)
+
+    return play

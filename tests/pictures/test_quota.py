@@ -1,0 +1,151 @@
+"""What queues and users may have: guarantees, borrowing, lending, trees of queues, limits of each user."""
+
+from tests.pictures.play import scenarios
+
+EIGHT = "n1:........"
+
+test_quota = scenarios(
+    {
+        "quota before capacity": (EIGHT, "q=4,borrow=0", "C:1x4,q=q D:1x4,q=q -> CCCC.... | D over_quota"),
+        "no figure, no limit": (EIGHT, "q= p=", "C:1x8,q=q -> CCCCCCCC"),
+        "the root limits all": (EIGHT, "root=4", "C:1x4 D:1x1 -> CCCC.... | D over_quota"),
+        "a queue of nothing": (EIGHT, "q=0,borrow=0", "C:1x1,q=q -> ........ | C over_quota"),
+        "has CPUs": (EIGHT, "q=0,borrow=0", "C:1x0,q=q -> ........c"),
+        "CPUs have a quota of their own": (EIGHT, "root=,cpu=2", "C:1x0,cpu=2 D:1x0 -> ........c | D over_quota"),
+        "a smaller job passes one that is over quota": (
+            EIGHT,
+            "q=4,borrow=0",
+            "C:1x2,q=q D:1x4,q=q E:1x2,q=q -> CCEE.... | D over_quota",
+        ),
+        "it is given back": (
+            EIGHT,
+            "q=4,borrow=0",
+            """C:1x4,q=q D:1x4,q=q -> CCCC.... | D over_quota
+               done C              -> DDDD.... | C succeeded""",
+        ),
+        "raised, it lets the next in": (
+            EIGHT,
+            "q=4,borrow=0",
+            """C:1x4,q=q D:1x4,q=q  -> CCCC.... | D over_quota
+               queue q=8,borrow=0   -> CCCCDDDD""",
+        ),
+        "lowered, it stops nobody": (
+            EIGHT,
+            "q=8,borrow=0",
+            """C:1x8,q=q                     -> CCCCCCCC
+               queue q=4,borrow=0; D:1x1,q=q -> CCCCCCCC | D over_quota""",
+        ),
+        "whole gangs count": ("n1:.. n2:..", "q=3,borrow=0", "C:2x2,q=q -> .. .. | C over_quota"),
+    }
+)
+
+test_borrowing_and_lending = scenarios(
+    {
+        "a queue borrows what others leave": (EIGHT, "q=4 p=4", "C:1x8,q=q -> CCCCCCCC"),
+        "not what they use": (EIGHT, "q=4 p=4", "C:1x4,q=p D:1x8,q=q -> CCCC.... | D over_quota"),
+        "what is lent is waited for": ("n1:AAAAAAAA A,q=q", "q=4 p=4", "C:1x4,q=p -> AAAAAAAA | C over_quota"),
+        "up to its borrowing limit": (
+            EIGHT,
+            "q=4,borrow=2 p=4",
+            "C:1x6,q=q D:1x1,q=q -> CCCCCC.. | D over_quota",
+        ),
+        "up to their lending limit": (EIGHT, "q=4,lend=1 p=4", "C:1x6,q=p D:1x5,q=p -> DDDDD... | C over_quota"),
+        "what is not lent is there for its owner": (
+            EIGHT,
+            "q=4,lend=0 p=4",
+            "C:1x4,q=p D:1x1,q=p E:1x4,q=q -> CCCCEEEE | D over_quota",
+        ),
+        "a guarantee implies what is left for the rest": (
+            EIGHT,
+            "q=4,lend=0",
+            "C:1x4 D:1x1 -> CCCC.... | D over_quota",
+        ),
+        "which may be nothing": (EIGHT, "q=9,lend=0", "C:1x1 -> ........ | C over_quota"),
+        "the owner's own first, then borrowed": (
+            EIGHT,
+            "q=4,lend=0 p=4",
+            "C:1x8,q=q D:1x1,q=p -> CCCCCCCC | D over_quota",
+        ),
+    }
+)
+
+test_trees = scenarios(
+    {
+        "a child lives on its parent's quota": (
+            EIGHT,
+            "p=4,borrow=0 q=,in=p",
+            "C:1x4,q=q D:1x1,q=q -> CCCC.... | D over_quota",
+        ),
+        "a parent's borrowing limit binds its children": (
+            EIGHT,
+            "p=4,borrow=0 q=2,in=p r=,in=p",
+            "C:1x4,q=q D:1x2,q=r E:1x1,q=r -> CCCCDD.. | E over_quota",
+        ),
+        "lending, two levels up": (
+            EIGHT,
+            "p=2,lend=1 q=2,in=p,lend=1",
+            "C:1x5 D:1x1 E:1x3,q=q -> CCCCCEEE | D over_quota",
+        ),
+        "siblings share what their parent has": (
+            EIGHT,
+            "p=4,borrow=0 q=,in=p r=,in=p",
+            "C:1x3,q=q D:1x2,q=r E:1x1,q=r -> CCCE.... | D over_quota",
+        ),
+        "a queue that moves takes its usage along": (
+            EIGHT,
+            "p=4,borrow=0 q=,in=p s=4,borrow=0",
+            """C:1x4,q=q        -> CCCC....
+               queue q=,in=s    -> CCCC....
+               D:1x1,q=s E:1x4,q=p -> CCCCEEEE | D over_quota""",
+        ),
+    }
+)
+
+test_users = scenarios(
+    {
+        "GPUs at one time": (
+            EIGHT,
+            "root=,user_gpus=4",
+            "C:1x4 D:1x1 E:1x4,user=bob -> CCCCEEEE | D user_gpus",
+        ),
+        "in one queue only": (EIGHT, "q=,user_gpus=2", "C:1x2,q=q D:1x1,q=q E:1x4 -> CCEEEE.. | D user_gpus"),
+        "in a queue and all below it": (
+            EIGHT,
+            "p=,user_gpus=4 q=,in=p r=,in=p",
+            "C:1x4,q=q D:1x1,q=r E:1x1 -> CCCCE... | D user_gpus",
+        ),
+        "jobs without GPUs are none": (EIGHT, "root=,user_gpus=0", "C:1x0 D:1x1 -> ........c | D user_gpus"),
+        "nor does a lowered limit keep them out": (
+            EIGHT,
+            "root=,user_gpus=8",
+            """C:1x8                          -> CCCCCCCC
+               queue root=,user_gpus=4; D:1x0 -> CCCCCCCCd""",
+        ),
+        "the length of one job": (
+            EIGHT,
+            "q=,user_time=1h",
+            "C:1x1,q=q,time=2h D:1x1,q=q,time=1h E:1x1,time=2h -> DE...... | C user_time",
+        ),
+        "node-hours": (
+            "n1:.. n2:..",
+            "root=,user_nodes=4",
+            "C:2x1,time=1h D:2x1,time=1h E:1x0,time=1h F:1x0,time=1h,user=bob -> CDf CD | E user_node_time",
+        ),
+        "node-hours in a parent": (
+            "n1:.. n2:..",
+            "p=,user_nodes=2 q=,in=p r=,in=p",
+            "C:2x1,q=q,time=1h D:1x1,q=r,time=1h E:1x1,time=9h -> CE C. | D user_node_time",
+        ),
+        "node-hours come back": (
+            "n1:.. n2:..",
+            "root=,user_nodes=2",
+            """C:2x1,time=1h D:1x1,time=2h -> C. C. | D user_node_time
+               done C                      -> D. .. | C succeeded""",
+        ),
+        "a user's limit before a queue's": (
+            EIGHT,
+            "q=2,borrow=0,user_gpus=1",
+            "C:1x1,q=q D:1x2,q=q -> C....... | D user_gpus",
+        ),
+    }
+)

@@ -1,0 +1,225 @@
+"""What people read: the reason in words, who is in the way, until when, what to do, what would start instead."""
+
+import pytest
+
+from ganger.core.explain import explain
+from ganger.model.view import Explanation
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+
+SENTENCES = {
+    "GPUs": ("n1:AA.. n2:BB..", "", "C:2x4", "waiting for 2 nodes with 4 free GPUs: 0 nodes free now; held by A, B"),
+    "a type": (
+        "n1:AA..,h100 n2:....,a100",
+        "",
+        "C:1x4h100",
+        "waiting for 1 node with 4 free h100 GPUs: 0 nodes free now; held by A",
+    ),
+    "CPUs": ("n1:A...,cpu=1", "", "C:1x1", "waiting for 1 node with 1 free CPU: 0 nodes free now; held by A"),
+    "memory": (
+        "n1:A...,mem=8 A,mem=6",
+        "",
+        "C:1x1,mem=4",
+        "waiting for 1 node with 4Gi free memory: 0 nodes free now; held by A",
+    ),
+    "CPUs and memory": (
+        "n1:A...,cpu=1,mem=8 A,mem=6",
+        "",
+        "C:1x1,mem=4",
+        "waiting for 1 node with 1 free CPU, 4Gi free memory: 0 nodes free now; held by A",
+    ),
+    "each of them somewhere, never together": (
+        "n1:A.,cpu=1 n2:BB,cpu=4",
+        "",
+        "C:1x1",
+        "waiting for 1 node with 1 free GPU, 1 free CPU: 0 nodes free now; held by A, B",
+    ),
+    "some are free": (
+        "n1:AA.. n2:....",
+        "",
+        "C:2x4",
+        "waiting for 2 nodes with 4 free GPUs: 1 node free now; held by A",
+    ),
+    "the first to end first": (
+        "n1:A. n2:B. n3:D. A,time=3h D,time=1h",
+        "",
+        "C:3x2",
+        "waiting for 3 nodes with 2 free GPUs: 0 nodes free now; held by D, A, B",
+    ),
+    "three are named": (
+        "n1:A. n2:B. n3:D. n4:E.",
+        "",
+        "C:4x2",
+        "waiting for 4 nodes with 2 free GPUs: 0 nodes free now; held by A, B, D and 1 more",
+    ),
+    "too large": (
+        "n1:....",
+        "",
+        "C:1x8",
+        "needs 1 node with 8 free GPUs: only 0 nodes in the cluster could hold it, whoever else stopped",
+    ),
+    "too much memory": (
+        "n1:....,mem=8",
+        "",
+        "C:1x1,mem=9",
+        "needs 1 node with 9Gi free memory: only 0 nodes in the cluster could hold it, whoever else stopped",
+    ),
+    "too many nodes": (
+        "n1:....",
+        "",
+        "C:2x1",
+        "needs 2 nodes with 1 free GPU: only 1 node in the cluster could hold it, whoever else stopped",
+    ),
+    "quota": (
+        "n1:AA.. A,q=q",
+        "q=3,borrow=0",
+        "C:1x2,q=q",
+        "queue q may use 1 GPU more, 2 GPUs needed (limit 3 GPUs); held by A",
+    ),
+    "quota that others borrowed": (
+        "n1:AA.. A,q=q",
+        "q=1 p=2",
+        "C:1x3,q=p",
+        "queue p may use 2 GPUs more, 3 GPUs needed (limit 4 GPUs); held by A",
+    ),
+    "quota of CPUs": (
+        "n1:a...",
+        "root=,cpu=2",
+        "C:1x0,cpu=2",
+        "queue default may use 1 CPUs more, 2 CPUs needed (limit 2 CPUs); held by A",
+    ),
+    "a user's GPUs": (
+        "n1:AA...... n2:BB.. B,user=bob",
+        "root=,user_gpus=4",
+        "C:1x4",
+        "you may hold 4 GPUs in queue root: 2 GPUs left, 4 GPUs needed; held by A",
+    ),
+    "only those that count there": (
+        "n1:AB...... B,q=q",
+        "q=,user_gpus=1",
+        "C:1x1,q=q",
+        "you may hold 1 GPU in queue q: 0 GPUs left, 1 GPU needed; held by B",
+    ),
+    "the length of a job": (
+        "n1:....",
+        "q=,user_time=1h",
+        "C:1x4,q=q,time=2h",
+        "one job may hold its nodes for 1h 00m in queue q, 2h 00m asked",
+    ),
+    "node-hours": (
+        "n1:A... A,time=1h",
+        "root=,user_nodes=2",
+        "C:1x1,time=90m",
+        "your live jobs may add up to 2 node-hours in queue root: 1 node-hours left, 1.5 node-hours needed; held by A",
+    ),
+    "kept for another": ("n1:AA.. n2:....", "", "S:2x4; +31m; C:1x1", "room is kept for S, which goes first"),
+    "only those that are in the way": (
+        "n1:A.,h100 n2:A.,h100 n3:B.,a100 n4:B.,a100",
+        "",
+        "S:2x2h100 T:2x2a100; +31m; C:1x1a100",
+        "room is kept for T, which goes first",
+    ),
+    "a pause": (
+        "n1:....",
+        "",
+        "C:1x1; fails C signal; gone C",
+        "starts again after a pause: 1 attempt(s) failed without progress",
+    ),
+    "a server that has not heard yet": (
+        "n1:A...",
+        "",
+        "restart; C:1x4",
+        "the server has not yet heard from every node what runs there",
+    ),
+}
+
+
+def explained(cluster: str, queues: str, happens: str, gang: str = "C", policy: str = "priority") -> Explanation:
+    film = Film(POLICIES[policy], cluster, queues)
+    for action in map(str.strip, happens.split(";")):
+        film.do(action)
+        film.round()
+    return explain(film.state, gang, film.now_ms, film.policy)
+
+
+@pytest.mark.parametrize(("cluster", "queues", "happens", "says"), SENTENCES.values(), ids=SENTENCES)
+def test_sentence(cluster: str, queues: str, happens: str, says: str) -> None:
+    assert explained(cluster, queues, happens).sentence == says
+
+
+def test_others_give_way() -> None:
+    told = explained("n1:AAAA n2:BBBB", "", "+15m; C:2x4", policy="las")
+    assert told.sentence == "waiting for A, B to stop and give way"
+    assert told.earliest_ms == 1_000_000_000 + 15 * 60_000
+
+
+@pytest.mark.parametrize(
+    ("cluster", "happens", "in_ms", "holders"),
+    [
+        ("n1:AA.. A,time=1h", "C:1x4", 3_600_000, ("A",)),
+        ("n1:AA.. A,time=1h", "+20m; C:1x4", 2_400_000, ("A",)),
+        ("n1:AA.. n2:BB.. A,time=1h B,time=30m", "C:1x4", 1_800_000, ("B",)),
+        ("n1:AA.. n2:BB.. A,time=1h B,time=30m", "C:2x4", 3_600_000, ("B", "A")),
+        ("n1:AA..", "C:1x4", None, ("A",)),
+        ("n1:AA.. n2:BB.. B,time=30m", "C:2x4", None, ("B", "A")),
+        ("n1:AA.. A,time=1h", "stop A; C:1x4", 0, ("A",)),
+        ("n1:....", "C:1x8", None, ()),
+        ("n1:AA.. n2:.... A,time=1h", "S:2x4; +31m; C:1x1", None, ("S",)),
+        ("n1:A... A,time=1h", "restart; C:1x4", None, ()),
+    ],
+)
+def test_until_when_and_who(cluster: str, happens: str, in_ms: int | None, holders: tuple[str, ...]) -> None:
+    told = explained(cluster, "", happens)
+    assert told.waited_ms is not None
+    assert told.reason
+    until = None if in_ms is None else 1_000_000_000 + in_ms + (20 * 60_000 if "+20m" in happens else 0)
+    assert (told.earliest_ms, told.reason.until_ms, told.reason.holders) == (until, until, holders)
+
+
+def test_a_pause_ends_when_it_says() -> None:
+    told = explained("n1:....", "", "C:1x1,pause=10s; fails C signal; gone C")
+    assert told.earliest_ms == 1_000_000_000 + 10_000
+    assert told.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "queues", "happens", "flags"),
+    [
+        ("n1:AA.. n2:BB..", "", "C:2x4", ["--gpu 2"]),
+        ("n1:AAAA n2:....", "", "C:2x4", ["--nodes 1"]),
+        ("n1:AA.. n2:....", "", "C:2x4", ["--nodes 1", "--gpu 2"]),
+        ("n1:AA,h100 n2:..,a100", "", "C:1x2h100", ["--gpu 2"]),
+        ("n1:aa,cpu=4 A,cpu=3", "", "C:1x0,cpu=2", ["--cpu 1"]),
+        ("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q", ["--gpu 1"]),
+        ("n1:AAAA", "", "C:1x4", []),
+        ("n1:AA.. n2:....", "", "S:2x4; +31m; C:1x4", []),
+        ("n1:AA.. n2:.... n3:..", "", "S:2x4; +31m; C:1x3", ["--gpu 2"]),
+        ("n1:A...", "", "restart; C:1x4", []),
+    ],
+)
+def test_what_would_start_now(cluster: str, queues: str, happens: str, flags: list[str]) -> None:
+    assert [change.flags for change in explained(cluster, queues, happens).changes] == flags
+
+
+def test_position_is_among_the_queue() -> None:
+    told = explained("n1:AAAA", "q=", "E:1x4,q=q D:1x4; C:1x4,prio=-1; B:1x4,prio=high")
+    assert (told.position, told.waiting) == (3, 3)
+
+
+def test_a_gang_that_does_not_wait() -> None:
+    told = explained("n1:AA n2:AA n3:AA n4:AA n5:AA", "", "C:1x1", gang="A")
+    assert told.sentence == "A is not waiting: it is running (attempt 1) on n1, n2, n3, n4 and 1 more"
+
+
+def test_where() -> None:
+    told = explained("r1/n1:AA.. r1/n2:.... r2/n3:BBBB r3/n4:. A,time=1h", "", "cordon n3; C:2x3")
+    assert told.where == (
+        "r1: 1 of 2 nodes have 3 free GPUs, 3 free CPUs; A (ends in at most 1h 00m)",
+        "r2: 0 of 1 nodes have 3 free GPUs, 3 free CPUs; B (no time limit); n3 is cordoned",
+    )
+
+
+def test_quota_line() -> None:
+    assert explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q").quota == "queue q: 2 GPUs used, limit 3"
+    told = explained("n1:AAA.", "", "C:1x2")
+    assert told.quota == "queue default: 3 GPUs used, no limit of its own; not what it waits for"
