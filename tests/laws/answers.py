@@ -1,0 +1,119 @@
+"""Every waiting gang has one answer, and the answer is true of the raw facts."""
+
+from math import floor
+
+from ganger.core.explain import reason_view, standing_reason
+from ganger.core.gang import Gang, class_text
+from ganger.model.decision import Cause
+from ganger.model.job import GangState
+from ganger.model.reason import Reason, Why
+from tests.laws.raw import RESOURCES, each
+from tests.laws.world import LEAVING, World
+
+USER = (Why.USER_GPUS, Why.USER_TIME, Why.USER_NODE_TIME)
+
+
+def waiting(world: World) -> list[Gang]:
+    """Pending gangs that may be started now."""
+    pending = (gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING)
+    return [gang for gang in pending if gang.not_before_ms <= world.now_ms]
+
+
+def answer(world: World, gang: Gang) -> Reason:
+    """The standing answer of a waiting gang's class."""
+    return world.state.waits[class_text(gang.class_key)]
+
+
+def everybody_is_answered(world: World) -> None:
+    """After a round: one answer each, a sentence, something to do, and true."""
+    if not world.state.ready:
+        return
+    for gang in waiting(world):
+        assert class_text(gang.class_key) in world.state.waits, f"{gang.id} waits without an answer"
+        reason = answer(world, gang)
+        view = reason_view(reason, gang.id, gang.queue)
+        assert view.sentence
+        assert view.remedy
+        assert "{" not in view.sentence + view.remedy
+        is_true(world, gang, reason)
+
+
+def questions_are_answered(world: World) -> None:
+    """`standing_reason` gives the pause of a gang that pauses, else the answer of its class."""
+    for gang in world.state.gangs.values():
+        if gang.state is GangState.PENDING and world.state.ready:
+            reason = standing_reason(world.state, gang, world.now_ms, world.policy)
+            pauses = gang.not_before_ms > world.now_ms
+            assert (reason.why is Why.BACKOFF) == pauses
+            # Where a preemptor will stand is chosen anew each round: what started after it may have moved its choice.
+            same = reason.why if reason.why is Why.STOPPING_OTHERS else reason
+            standing = answer(world, gang) if not pauses else reason
+            assert same in (standing, standing.why)
+
+
+def is_true(world: World, gang: Gang, reason: Reason) -> None:
+    """The binding constraint binds, by the raw facts; the numbers are theirs; holders hold."""
+    raw, job, shape = world.raw, gang.job, gang.shape
+    free, able = len(raw.fitting(shape)), len(raw.fitting(shape, empty=True))
+    kept = [other for other in waiting(world) if keeps(world, other)]
+    match reason.why:
+        case Why.NO_NODE:
+            assert (reason.need, reason.have) == (shape.nodes, able)
+            assert able < shape.nodes
+        case Why.NO_CAPACITY:
+            assert reason.need == shape.nodes > reason.have
+            assert reason.limit == able >= shape.nodes
+            assert reason.have == free or kept
+            assert raw.user_allows(job)
+            assert raw.quota_allows(job)
+            for holder in reason.holders:
+                assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
+        case Why.OVER_QUOTA:
+            resource = RESOURCES[RESOURCES.index(reason.resource)]
+            assert reason.need == shape.nodes * each(shape)[resource] > reason.have
+            assert kept or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
+            assert kept or not raw.quota_allows(job)
+            assert all(holder in raw.starts for holder in reason.holders)
+        case Why.USER_GPUS | Why.USER_TIME | Why.USER_NODE_TIME:
+            assert reason.need > reason.have
+            assert kept or not raw.user_allows(job)
+            assert all(raw.jobs[holder].user == job.user for holder in reason.holders)
+        case Why.HELD:
+            _held_is_true(world, gang, reason)
+        case Why.STOPPING_OTHERS:
+            assert world.policy.ORDERS_RUNNING
+            assert reason.holders
+            assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
+        case _:
+            raise AssertionError(f"{gang.id} waits because of {reason}")
+
+
+def _held_is_true(world: World, gang: Gang, reason: Reason) -> None:
+    policy, state = world.policy, world.state
+    assert reason.holders
+    for name in reason.holders:
+        holder = state.gangs[name]
+        assert holder.state is GangState.PENDING, f"{gang.id} is behind {name}, which does not wait"
+        assert keeps(world, holder)
+        mine, its = (policy.key(of, state, world.now_ms) for of in (gang, holder))
+        assert its < mine or policy.NAME == "fair_share", "room is kept from those after it only"
+
+
+def keeps(world: World, gang: Gang) -> bool:
+    """Whether a round may keep room for a gang: it starves, or others are being stopped for it."""
+    threshold_ms = world.policy.STARVES_AFTER_MS
+    if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
+        return True
+    return (
+        any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
+        and answer(world, gang).why is Why.STOPPING_OTHERS
+    )
+
+
+def nobody_waits_for_nothing(world: World) -> None:
+    """Work conservation: what fits by the raw facts and still waits, waits behind one for whom room is kept."""
+    if "work_conservation" not in world.policy.PROMISES or not world.state.ready:
+        return
+    for gang in waiting(world):
+        if world.raw.fits(gang.job):
+            assert answer(world, gang).why is Why.HELD, f"{gang.id} fits and waits: {answer(world, gang)}"

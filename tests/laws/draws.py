@@ -1,0 +1,126 @@
+"""What Hypothesis draws for the laws: small clusters, queue trees and jobs, odd on purpose.
+
+Small, because every fault found so far shows on a few nodes, and because a small example is one that a person reads.
+"""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause
+from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry
+from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
+from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
+
+QUEUES = ("a", "b", "c")
+USERS = ("ann", "bob")
+FAILURES = (
+    (Cause.RANK_FAILED, 1, None),
+    (Cause.RANK_FAILED, None, 9),
+    (Cause.START_FAILED, None, None),
+    (Cause.PORT_BUSY, 1, None),
+    (Cause.LAUNCHER_LOST, None, None),
+)
+"""Cause, exit code, signal."""
+
+
+def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
+    """Up to `most` nodes in up to three racks; now and then without GPUs, with an odd number of them, short of CPU."""
+    node = st.builds(
+        Node,
+        name=st.just(""),
+        rack=st.sampled_from(("", "r1", "r2")),
+        gpus=st.sampled_from((4, 2, 3, 1, 0, 9)),
+        gpu_type=st.sampled_from(("h100", "H100", "a100")),
+        cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),
+        memory_bytes=st.sampled_from((64, 3)),
+    )
+    return st.lists(node, min_size=1, max_size=most).map(_named)
+
+
+def _named(drawn: list[Node]) -> tuple[Node, ...]:
+    return tuple(
+        replace(node, name=f"n{at}", gpu_type=node.gpu_type if node.gpus else "") for at, node in enumerate(drawn, 1)
+    )
+
+
+def figures(most: int) -> st.SearchStrategy[int | None]:
+    """No figure, or a small one."""
+    return st.none() | st.integers(0, most)
+
+
+def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
+    """GPUs mostly; sometimes CPUs."""
+    return st.builds(Amount, gpus=figures(most), cpu_milli=st.sampled_from((None, None, None, 4_000, 1_500)))
+
+
+def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
+    """One queue under one of `parents`."""
+    limits = st.builds(
+        UserLimits,
+        gpus=st.sampled_from((None, None, None, 1, 3, 6)),
+        time_ms=st.sampled_from((None, None, HOUR_MS)),
+        node_ms=st.sampled_from((None, None, 2 * HOUR_MS)),
+    )
+    return st.builds(
+        Queue,
+        name=st.just(name),
+        parent=st.none() if name == ROOT else st.sampled_from(parents),
+        nominal=amounts(),
+        borrowing=st.just(Amount()) | amounts(4),
+        lending=st.just(Amount()) | amounts(4),
+        user_limits=st.just(UserLimits()) | limits,
+    )
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[Queue, ...]:
+    """A tree, parents first; often none at all, so that only the nodes bind."""
+    if draw(st.integers(0, 2)) == 0:
+        return ()
+    above: tuple[str, ...] = (ROOT,)
+    tree: list[Queue] = []
+    for name in QUEUES[: draw(st.integers(1, len(QUEUES)))]:
+        tree.append(draw(queue(name, above)))
+        above = (*above, name)
+    if draw(st.booleans()):
+        tree.append(draw(queue(ROOT, ())))
+    return tuple(tree)
+
+
+def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrategy[JobSpec]:
+    """A job of up to three nodes."""
+    resources = st.builds(
+        Resources,
+        gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, None, "H100"))),
+        cpu_milli=st.sampled_from((None, 500, 2_000)),
+        memory_bytes=st.sampled_from((0, 0, 2)),
+    )
+    limits = st.builds(
+        Limits,
+        time_ms=st.sampled_from((None, None, 10 * MINUTE_MS, HOUR_MS)),
+        queue_time_ms=st.sampled_from((None, None, None, None, 20 * MINUTE_MS)),
+    )
+    retry = st.builds(
+        Retry,
+        max=st.sampled_from((None, 0, 1)),
+        backoff_first_ms=st.sampled_from((SECOND_MS, 5 * MINUTE_MS)),
+    )
+    return st.builds(
+        JobSpec,
+        run=st.just("train"),
+        queue=st.sampled_from(queue_names),
+        priority=st.sampled_from((0, 0, 100, -100)),
+        nodes=st.sampled_from((1, 1, 1, 2, 3)),
+        nproc_per_node=st.sampled_from((None, 2)),
+        resources=resources,
+        checkpoint=st.sampled_from((None, Checkpoint())),
+        retry=retry,
+        limits=limits,
+    )
+
+
+def job(number: int, user: str, spec: JobSpec) -> Job:
+    """A job as the server would make it of the spec."""
+    return Job(id=f"j{number}", user=user, spec=spec, origin=Origin(directory="/"))

@@ -1,0 +1,138 @@
+"""What must come to pass when nothing else happens: laws about the end of a life, for worlds that stand still."""
+
+from dataclasses import replace
+
+from ganger.core.explain import explain
+from ganger.core.gang import Gang
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.decision import Start, Stop
+from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.queue import Amount, Queue, UserLimits
+from ganger.model.reason import Why
+from tests.laws.answers import answer, waiting
+from tests.laws.safety import copy_of
+from tests.laws.world import World
+
+MANY_ROUNDS = 300
+
+
+def everybody_can_be_stopped(world: World) -> None:
+    """A live gang accepts a stop in any state, and then ends once nothing of it is left."""
+    world.list_again()
+    for gang in list(world.state.gangs):
+        world.stop(gang)
+    world.round()
+    world.clear()
+    world.round()
+    assert [*world.state.gangs] == []
+
+
+def evictions_serve_somebody(world: World) -> None:
+    """Once those that gave way are gone, and nothing else happened, the gang they were stopped for starts.
+
+    Or one before it in the order does, which the same stop let in.
+    """
+    world.list_again()
+    world.round()
+    for _ in range(MANY_ROUNDS):
+        preemptors = [gang for gang in waiting(world) if answer(world, gang).why is Why.STOPPING_OTHERS]
+        if not preemptors:
+            return
+        order = {gang.id: world.policy.key(gang, world.state, world.now_ms) for gang in waiting(world)}
+        first = min(preemptors, key=lambda gang: order[gang.id])
+        world.clear()
+        started = [decision.gang for decision in world.round().decisions if isinstance(decision, Start)]
+        assert any(order.get(gang, order[first.id]) <= order[first.id] for gang in started), (
+            f"others were stopped for {first.id}, and it does not start"
+        )
+    raise AssertionError("gangs are stopped for others for ever")
+
+
+def demand_that_stands_still_settles(world: World) -> None:
+    """Nobody submits, nothing ends by itself: after a while nobody is stopped or started any more."""
+    for _ in range(MANY_ROUNDS):
+        world.confirm()
+        world.clear()
+        decisions = [decision for decision in world.round().decisions if isinstance(decision, Start | Stop)]
+        if decisions:
+            continue
+        if world.wake_ms is None:
+            return
+        world.now_ms = world.wake_ms
+    raise AssertionError(f"never settles: {decisions}")
+
+
+def impossible_jobs_change_nothing(world: World) -> None:
+    """Jobs that can never run, submitted first and with the highest priority: everybody else fares the same."""
+    state, extra = State(), 0
+    for event in _impossible():
+        extra += 1
+        state.apply(e.Stamped(extra, world.log[0].at_ms, event))
+    for row in world.log:
+        event = row.event
+        if isinstance(event, e.Decided):
+            planned = plan(state, row.at_ms, world.policy)
+            assert _acts(planned.decisions) == _acts(event.plan.decisions), "they blocked or evicted somebody"
+            event = replace(event, plan=planned)
+        state.apply(e.Stamped(row.seq + extra, row.at_ms, event))
+
+
+def _acts(decisions: tuple[object, ...]) -> list[object]:
+    return [decision for decision in decisions if isinstance(decision, Start | Stop)]
+
+
+def _impossible() -> list[e.Event]:
+    """Too many nodes; a queue without quota that may not borrow; a user without an allowance."""
+    none, nobody = Queue(name="none", borrowing=Amount(gpus=0)), UserLimits(gpus=0)
+    one = Resources(gpu=GpuRequest(count=1))
+    asked = (JobSpec(run="x", nodes=99), JobSpec(run="x", queue="none", resources=one))
+    specs = (*asked, JobSpec(run="x", queue="barred", resources=one))
+    jobs = (
+        Job(id=f"impossible-{at}", user="zoe", spec=replace(spec, priority=1000), origin=Origin(directory="/"))
+        for at, spec in enumerate(specs)
+    )
+    queues = (none, Queue(name="barred", user_limits=nobody))
+    return [*(e.QueueSet(queue=queue) for queue in queues), *(e.Submitted(job=job) for job in jobs)]
+
+
+def suggestions_hold(world: World) -> None:
+    """What `explain` says would start now starts now, when the job is withdrawn and submitted so."""
+    for gang in world.state.gangs.values():
+        said = explain(world.state, gang.id, world.now_ms, world.policy)
+        assert said.sentence
+        if gang.state is not GangState.PENDING:
+            continue
+        assert said.reason
+        assert 1 <= (said.position or 0) <= (said.waiting or 0)
+        assert said.earliest_ms is None or said.earliest_ms >= world.now_ms
+        for change in said.changes:
+            _starts_now(world, gang, change.flags)
+
+
+def _starts_now(world: World, gang: Gang, flags: str) -> None:
+    state = copy_of(world.state)
+    spec = changed(gang.job.spec, flags)
+    for event in (
+        e.StopRequested(gang=gang.id),
+        e.Submitted(job=replace(gang.job, id="again", spec=replace(spec, limits=Limits(time_ms=spec.limits.time_ms)))),
+    ):
+        state.apply(e.Stamped(state.seq + 1, world.now_ms, event))
+    started = [d.gang for d in plan(state, world.now_ms, world.policy).decisions if isinstance(d, Start)]
+    assert "again" in started, f"{gang.id} was told to come again with {flags}; {started} start"
+
+
+def changed(spec: JobSpec, flags: str) -> JobSpec:
+    """The spec with what a user would type."""
+    name, value = flags.split()
+    asked = spec.resources
+    match name:
+        case "--nodes":
+            return replace(spec, nodes=int(value))
+        case "--gpu" if int(value) == asked.gpu.count:
+            return replace(spec, resources=replace(asked, gpu=GpuRequest(count=int(value))))
+        case "--gpu":
+            return replace(spec, resources=replace(asked, gpu=replace(asked.gpu, count=int(value))))
+        case _:
+            return replace(spec, resources=replace(asked, cpu_milli=round(float(value) * 1000)))

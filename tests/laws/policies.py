@@ -1,0 +1,18 @@
+"""Every policy there is: the laws run for each of them, so that a new one is tested before its author writes a test."""
+
+from typing import Any, cast
+
+import pytest
+
+from ganger.core.policy import Policy
+from ganger.engine.registry import policies
+
+POLICIES: dict[str, Policy] = cast(Any, policies())
+
+every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=[*POLICIES])
+
+
+def promising(law: str) -> pytest.MarkDecorator:
+    """Parametrizes over the policies that promise a law of liveness."""
+    names = [name for name, policy in POLICIES.items() if law in policy.PROMISES]
+    return pytest.mark.parametrize("policy", [POLICIES[name] for name in names], ids=names)

@@ -1,0 +1,222 @@
+"""What the events themselves say, kept apart from the State: the laws compare the one with the other.
+
+Deliberately naive: dictionaries and sums, no arrays, no increments, nothing of `ganger.core`. A node is free of a gang
+when an event said so; usage of a queue is summed over jobs each time it is asked for.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause, NodeShare, Start, Stop
+from ganger.model.job import Job, Shape
+from ganger.model.queue import DEFAULT, ROOT, Queue
+
+RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
+
+
+def each(shape: Shape) -> dict[str, int]:
+    """What one node's part of the gang needs."""
+    return {name: getattr(shape, name) for name in RESOURCES}
+
+
+@dataclass
+class Raw:
+    """nodes: those listed; cordoned, lost: of these; jobs: live ones; starts: generations that are not over; left:
+    (gang, node) on which something of a gang may run; killed: gangs that the newest event took a node from."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    cordoned: dict[str, None] = field(default_factory=dict)
+    lost: dict[str, None] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(
+        default_factory=lambda: {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT)}
+    )
+    jobs: dict[str, Job] = field(default_factory=dict)
+    starts: dict[str, Start] = field(default_factory=dict)
+    left: dict[tuple[str, str], NodeShare] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    killed: dict[str, None] = field(default_factory=dict)
+
+    # -- the fold ------------------------------------------------------------------------------------------------------
+
+    def apply(self, event: e.Event) -> None:
+        """Take in what one event says."""
+        self.killed = {}
+        match event:
+            case e.NodesListed(nodes=nodes):
+                self._list({node.name: node for node in nodes})
+            case e.NodeLost() | e.NodeReturned() | e.NodeCordoned() | e.NodeUncordoned():
+                self._change(event)
+            case e.QueueSet(queue=queue):
+                self.queues[queue.name] = queue
+            case e.QueueDeleted(queue=name):
+                del self.queues[name]
+            case e.Submitted(job=job):
+                self.jobs[job.id] = job
+                self.generations[job.id] = 0
+            case e.Cleared(gang=gang, nodes=nodes):
+                for name in nodes:
+                    self._leave(gang, name)
+            case e.Decided(plan=plan):
+                for decision in plan.decisions:
+                    self.decide(decision)
+
+    def decide(self, decision: object) -> None:
+        """Take in one decision."""
+        match decision:
+            case Start(gang=gang, generation=generation, shares=shares):
+                self.starts[gang] = decision
+                self.generations[gang] = generation
+                self.left |= {(gang, share.node): share for share in shares}
+            case Stop(gang=gang, cause=cause) if gang not in self.starts:
+                assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT)
+                del self.jobs[gang]
+
+    def ended(self, gang: str) -> None:
+        """The State says that the gang has ended; it must hold nothing."""
+        assert gang not in self.starts, f"{gang} ended while nodes were left to it"
+        self.jobs.pop(gang, None)
+
+    def _list(self, nodes: dict[str, Node]) -> None:
+        for name, before in self.nodes.items():
+            after = nodes.get(name)
+            if after is None or any(getattr(after, r) < getattr(before, r) for r in RESOURCES):
+                self._kill(name)
+        self.nodes, self.lost = nodes, {}
+        self.cordoned = {name: None for name in self.cordoned if name in nodes}
+
+    def _change(self, event: e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned) -> None:
+        match event:
+            case e.NodeLost(node=name):
+                self.lost[name] = None
+                self._kill(name)
+            case e.NodeReturned(node=name):
+                del self.lost[name]
+            case e.NodeCordoned(node=name):
+                self.cordoned[name] = None
+            case e.NodeUncordoned(node=name):
+                del self.cordoned[name]
+
+    def _kill(self, node: str) -> None:
+        for gang, where in list(self.left):
+            if where == node:
+                self.killed[gang] = None
+                self._leave(gang, node)
+
+    def _leave(self, gang: str, node: str) -> None:
+        self.left.pop((gang, node), None)
+        if not any(other == gang for other, _ in self.left):
+            self.starts.pop(gang, None)
+
+    # -- what is free --------------------------------------------------------------------------------------------------
+
+    def over_allocated(self) -> list[str]:
+        """One sentence for each thing that is given out twice, or that is not there."""
+        found = []
+        for name, node in self.nodes.items():
+            held = [(gang, share) for (gang, where), share in self.left.items() if where == name]
+            for resource in RESOURCES:
+                used = sum(each(self.jobs[gang].spec.shape)[resource] for gang, _ in held)
+                if used > getattr(node, resource):
+                    found.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
+            devices = [device for _, share in held for device in share.devices]
+            if len(devices) != len({*devices}) or any(not 0 <= device < node.gpus for device in devices):
+                found.append(f"{name}: devices {devices} of {node.gpus}")
+        return found + [f"{gang} on {name}, which is gone" for gang, name in self.left if name not in self.nodes]
+
+    def fitting(self, shape: Shape, *, empty: bool = False) -> list[str]:
+        """Nodes in service that can take one node's part of the gang now (`empty`: if nothing else ran)."""
+        return [name for name in self.nodes if self._fits(shape, name, empty)]
+
+    def _fits(self, shape: Shape, name: str, empty: bool) -> bool:
+        node = self.nodes[name]
+        if name in self.cordoned or name in self.lost:
+            return False
+        if shape.gpu_type and shape.gpu_type != node.gpu_type.lower():
+            return False
+        held = [] if empty else [self.jobs[gang].spec.shape for gang, where in self.left if where == name]
+        return all(sum(each(other)[r] for other in held) + each(shape)[r] <= getattr(node, r) for r in RESOURCES)
+
+    # -- what is allowed -----------------------------------------------------------------------------------------------
+
+    def quota_allows(self, job: Job) -> bool:
+        """Whether its queue may use that much more now, by Kueue's arithmetic written out on fractions."""
+        shape = job.spec.shape
+        return all(
+            not amount or shape.nodes * amount <= self.available(job.spec.queue, r) for r, amount in each(shape).items()
+        )
+
+    def available(self, name: str, r: str) -> Fraction | float:
+        """How much more of r the queue may use."""
+        queue, used = self.queues[name], self.used(name, r)
+        if queue.parent is None:
+            return self.subtree(name, r) - used
+        kept = self.kept(name, r)
+        above = self.available(queue.parent, r)
+        borrowing = getattr(queue.borrowing, r)
+        if borrowing is not None:
+            above = min(above, self.subtree(name, r) + borrowing - max(used, kept))
+        return max(Fraction(0), kept - used) + above
+
+    def used(self, name: str, r: str) -> Fraction:
+        """What jobs in and below the queue use that the queue can see."""
+        own = [self.jobs[g].spec.shape for g in self.starts if self.jobs[g].spec.queue == name]
+        total = Fraction(sum(shape.nodes * each(shape)[r] for shape in own))
+        return total + sum(max(Fraction(0), self.used(c, r) - self.kept(c, r)) for c in self._children(name))
+
+    def subtree(self, name: str, r: str) -> Fraction | float:
+        """The queue's own quota and what its children lend."""
+        lent = sum((self.subtree(c, r) - self.kept(c, r) for c in self._children(name)), Fraction(0))
+        own = getattr(self.queues[name].nominal, r)
+        if own is None and self.queues[name].parent is None:
+            promised = [getattr(queue.nominal, r) for queue in self.queues.values()]
+            if all(figure is None for figure in promised):
+                return float("inf")
+            whole = sum(getattr(node, r) for node in self.nodes.values())
+            own = max(0, whole - sum(figure or 0 for figure in promised))
+        return Fraction(own or 0) + lent
+
+    def kept(self, name: str, r: str) -> Fraction | float:
+        """What the queue keeps from those above it."""
+        queue = self.queues[name]
+        lending = getattr(queue.lending, r)
+        if lending is None or queue.parent is None:
+            return Fraction(0)
+        return max(Fraction(0), self.subtree(name, r) - lending)
+
+    def user_allows(self, job: Job) -> bool:
+        """Whether its owner may hold that much more, in its queue and in all above it."""
+        name: str | None = job.spec.queue
+        spec = job.spec
+        while name is not None:
+            limits = self.queues[name].user_limits
+            mine = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == job.user and self._below(g, name)]
+            gpus = sum(other.shape.nodes * other.shape.gpus for other in mine)
+            node_ms = sum(other.nodes * (other.limits.time_ms or 0) for other in mine)
+            wants_gpus, wants_ms = spec.shape.nodes * spec.shape.gpus, spec.nodes * (spec.limits.time_ms or 0)
+            if limits.gpus is not None and wants_gpus and gpus + wants_gpus > limits.gpus:
+                return False
+            if limits.time_ms is not None and (spec.limits.time_ms or 0) > limits.time_ms:
+                return False
+            if limits.node_ms is not None and wants_ms and node_ms + wants_ms > limits.node_ms:
+                return False
+            name = self.queues[name].parent
+        return True
+
+    def fits(self, job: Job) -> bool:
+        """Whether nothing but the order of the queue is in its way."""
+        return (
+            self.user_allows(job)
+            and self.quota_allows(job)
+            and len(self.fitting(job.spec.shape)) >= job.spec.shape.nodes
+        )
+
+    def _children(self, name: str) -> list[str]:
+        return [queue.name for queue in self.queues.values() if queue.parent == name]
+
+    def _below(self, gang: str, name: str) -> bool:
+        at: str | None = self.jobs[gang].spec.queue
+        while at is not None and at != name:
+            at = self.queues[at].parent
+        return at == name

@@ -1,0 +1,119 @@
+"""The laws that bind every policy, checked by `World` after every event and every round against the raw facts."""
+
+from ganger.core.gang import Gang, class_text
+from ganger.core.state import State
+from ganger.engine.codec import decode_image, encode_image
+from ganger.model.decision import Cause, Plan, Start, Stop, Wait
+from ganger.model.job import GangState
+from tests.laws.raw import Raw
+
+ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME)
+
+
+def state_is_sound(state: State, raw: Raw) -> None:
+    """Derived figures are those of the gangs; what the state says is held is what the events say."""
+    state.validate()
+    assert raw.over_allocated() == []
+    assert [*state.gangs] == [*raw.jobs], "live gangs, in order of submission"
+    for name, gang in state.gangs.items():
+        assert gang.generation == raw.generations[name]
+        assert (gang.state is GangState.PENDING) == (name not in raw.starts), f"{name} is {gang.state}"
+        assert {(name, node) for node in gang.left} == {key for key in raw.left if key[0] == name}
+    for text in state.waits:
+        assert text in [class_text(key) for key in state.classes], f"an answer for {text}, which nobody waits in"
+
+
+def account_adds_up(gang: Gang, now_ms: int) -> None:
+    """Every millisecond is booked once."""
+    ledger = gang.account.ledger(now_ms)
+    parts = (ledger.queued_ms, ledger.starting_ms, ledger.productive_ms, ledger.lost_ms, ledger.recovery_ms)
+    assert min(parts) >= 0
+    assert sum(parts) == ledger.total_ms == now_ms - gang.submitted_ms
+
+
+def fingerprint(state: State) -> tuple[object, ...]:
+    """Everything in the state, to tell whether it changed."""
+    nodes, tree = state.nodes, state.tree
+    arrays = (
+        nodes.free_gpus,
+        nodes.free_cpu_milli,
+        nodes.free_memory_bytes,
+        nodes.owner,
+        nodes.held,
+        nodes.ready,
+        nodes.rack,
+        nodes.gpus,
+    )
+    derived = (
+        [list(row) for row in tree.usage],
+        dict(tree.users),
+        dict(state.shares),
+        {key: [gang.id for gang in members] for key, members in state.classes.items()},
+    )
+    return (encode_image(state.image()), *(array.tobytes() for array in arrays), derived)
+
+
+def copy_of(state: State) -> State:
+    """The same state by way of a snapshot."""
+    image = encode_image(state.image())
+    again = State(decode_image(image))
+    assert encode_image(again.image()) == image, "a snapshot is read as it was written"
+    again.validate()
+    return again
+
+
+def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
+    """Each decision against the raw facts, in the order in which they are carried out."""
+    assert planned.as_of == state.seq
+    stopped: dict[str, Stop] = {}
+    waits = [decision.gang_class for decision in planned.decisions if isinstance(decision, Wait)]
+    assert len(waits) == len({*waits}), "a class has one answer"
+    starts = [decision for decision in planned.decisions if isinstance(decision, Start)]
+    for decision in planned.decisions:
+        if isinstance(decision, Stop):
+            assert decision.gang not in stopped, f"{decision.gang} is stopped twice in one round"
+            stopped[decision.gang] = decision
+            _stop_is_legal(decision, state, raw)
+    trial = Raw(
+        nodes=raw.nodes,
+        cordoned=raw.cordoned,
+        lost=raw.lost,
+        queues=raw.queues,
+        jobs=dict(raw.jobs),
+        starts=dict(raw.starts),
+        left=dict(raw.left),
+        generations=dict(raw.generations),
+    )
+    for start in starts:
+        assert start.gang not in stopped, f"{start.gang} is stopped and started at once"
+        _start_is_legal(start, trial)
+        trial.decide(start)
+        assert trial.over_allocated() == []
+    assert len({(start.host, start.port) for start in starts}) == len(starts), "two gangs meet at one port"
+
+
+def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
+    gang = state.gangs[stop.gang]
+    assert stop.generation == raw.generations[stop.gang]
+    if gang.state is GangState.PENDING:
+        assert stop.cause in ENDS, "a gang that waits can only be ended"
+    elif gang.state in (GangState.FAILING, GangState.STOPPING):
+        assert gang.stop_sent is None, f"{gang.id} is being stopped already"
+    elif gang.state is GangState.REQUEUEING:
+        assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
+    assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
+
+
+def _start_is_legal(start: Start, raw: Raw) -> None:
+    job, shares = raw.jobs[start.gang], start.shares
+    shape, ranks = job.spec.shape, job.spec.processes_per_node
+    assert start.gang not in raw.starts, f"{start.gang} runs already"
+    assert start.generation == raw.generations[start.gang] + 1, "generations rise by one"
+    assert len({share.node for share in shares}) == len(shares) == shape.nodes, "whole, on nodes of its own"
+    assert [rank for share in shares for rank in share.ranks] == list(range(shape.nodes * ranks))
+    assert all(len(share.ranks) == ranks and len(share.devices) == shape.gpus for share in shares)
+    fitting = raw.fitting(shape)
+    assert all(share.node in fitting for share in shares), f"{start.gang} does not fit on {shares}"
+    assert start.host == raw.nodes[shares[0].node].address
+    assert raw.user_allows(job), f"{start.gang} is beyond its owner's limit"
+    assert raw.quota_allows(job), f"{start.gang} is beyond its queue's quota"

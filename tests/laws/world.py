@@ -1,0 +1,226 @@
+"""Drives one State with drawn events, the way the loop would, and checks the laws of safety after every step.
+
+Every event goes into the State and into `Raw`; a round is planned after every batch and recorded as Decided. The world
+is adversarial, but not absurd: a fact speaks of a generation that exists or existed.
+"""
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Plan
+from ganger.model.job import GangState, Job
+from ganger.model.queue import Queue
+from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.laws import draws, safety
+from tests.laws.raw import Raw
+
+PAUSES_MS = (0, 0, 0, 1, 1_000, MINUTE_MS, 11 * MINUTE_MS, 31 * MINUTE_MS, 2 * HOUR_MS)
+LEAVING = (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING)
+
+
+class World:
+    """state and raw: the same events in both; log: all of them; ended: the state in which gangs ended."""
+
+    def __init__(self, policy: Policy, nodes: tuple[Node, ...], queues: tuple[Queue, ...] = ()) -> None:
+        self.policy = policy
+        self.state, self.raw = State(), Raw()
+        self.log: list[e.Stamped] = []
+        self.now_ms = 1_000_000_000
+        self.wake_ms: int | None = None
+        self.steps = 0
+        self.ended: dict[str, GangState] = {}
+        for queue in queues:
+            self.happens(e.QueueSet(queue=queue))
+        self.happens(e.NodesListed(nodes=nodes))
+
+    # -- one event, one round ------------------------------------------------------------------------------------------
+
+    def happens(self, event: e.Event) -> bool:
+        """Fold one event in, unless it is refused; then nothing must have changed."""
+        if self.state.refusal(event) is not None:
+            return False
+        stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
+        touched = self.state.apply(stamped)
+        self.log.append(stamped)
+        self.raw.apply(event)
+        for gang in touched:
+            safety.account_adds_up(gang, self.now_ms)
+            if gang.ended:
+                self.raw.ended(gang.id)
+                self.ended[gang.id] = gang.state
+        safety.state_is_sound(self.state, self.raw)
+        if isinstance(event, e.NodeLost):
+            assert {gang.id for gang in touched} == {*self.raw.killed}, "a lost node takes its gangs, and no others"
+        return True
+
+    def round(self) -> Plan:
+        """Plan, check, record; what the loop does after every batch."""
+        planned = plan(self.state, self.now_ms, self.policy)
+        safety.decisions_are_legal(planned, self.state, self.raw)
+        self.wake_ms = planned.next_wake_ms
+        assert self.wake_ms is None or self.wake_ms > self.now_ms, "a round is due that was just planned"
+        if planned.decisions:
+            self.happens(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+        return planned
+
+    def submit(self, job: Job) -> bool:
+        """A job is accepted."""
+        return self.happens(e.Submitted(job=job))
+
+    def confirm(self) -> None:
+        """Whatever was decided to start, runs."""
+        for gang in self.in_state(GangState.STARTING):
+            self.happens(e.Started(gang=gang, generation=self.generation(gang), nodes=self.left(gang)))
+
+    def clear(self) -> None:
+        """Whatever is being stopped is gone."""
+        for gang in self.in_state(*LEAVING):
+            self.happens(e.Cleared(gang=gang, generation=self.generation(gang), nodes=self.left(gang)))
+
+    def finish(self, gang: str) -> None:
+        """The gang ran to its end everywhere."""
+        generation, nodes = self.generation(gang), self.left(gang)
+        self.happens(e.Finished(gang=gang, generation=generation, nodes=nodes))
+        self.happens(e.Cleared(gang=gang, generation=generation, nodes=nodes))
+
+    def list_again(self) -> None:
+        """The server takes over and hears what there is."""
+        self.happens(e.ServerStarted(version="0"))
+        self.happens(e.NodesListed(nodes=tuple(self.raw.nodes.values())))
+
+    def stop(self, gang: str) -> None:
+        """Somebody asks for its end; nobody may say no."""
+        assert self.happens(e.StopRequested(gang=gang)), "a live gang takes a stop"
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    def in_state(self, *states: GangState) -> list[str]:
+        """Live gangs in one of these states, oldest first."""
+        return [gang.id for gang in self.state.gangs.values() if gang.state in states]
+
+    def generation(self, gang: str) -> int:
+        """The newest that was decided."""
+        return self.raw.generations[gang]
+
+    def left(self, gang: str) -> tuple[str, ...]:
+        """Nodes on which something of it may run."""
+        return tuple(node for other, node in self.raw.left if other == gang)
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def batch(self, data: st.DataObject) -> None:
+        """Some time passes, some things happen."""
+        pause = data.draw(st.sampled_from((*PAUSES_MS, None)), label="pause")
+        if pause is not None:
+            self.now_ms += pause
+        elif self.wake_ms is not None:
+            self.now_ms = max(self.now_ms, self.wake_ms)
+        for _ in range(data.draw(st.integers(1, 3), label="events")):
+            data.draw(st.sampled_from(EVENTS), label="event")(self, data)
+
+    def pick(self, data: st.DataObject, names: list[str] | tuple[str, ...]) -> str | None:
+        """One of them, or None where there is none."""
+        return data.draw(st.sampled_from(sorted(names))) if names else None
+
+
+def _submits(world: World, data: st.DataObject) -> None:
+    world.steps += 1
+    queues = tuple(name for name in world.state.queues)
+    user = data.draw(st.sampled_from(draws.USERS))
+    world.submit(draws.job(world.steps, user, data.draw(draws.specs(queues))))
+
+
+def _confirms(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, world.in_state(GangState.STARTING)):
+        nodes = data.draw(st.lists(st.sampled_from(world.left(gang)), min_size=1, unique=True))
+        world.happens(e.Started(gang=gang, generation=world.generation(gang), nodes=tuple(nodes)))
+
+
+def _confirms_all(world: World, data: st.DataObject) -> None:
+    world.confirm()
+
+
+def _steps(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.starts)):
+        world.steps += 1
+        kind = data.draw(st.sampled_from((e.Progressed, e.Checkpointed)))
+        world.happens(kind(gang=gang, generation=world.generation(gang), step=world.steps))
+
+
+def _fails(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.starts)):
+        cause, code, signal = data.draw(st.sampled_from(draws.FAILURES))
+        node = data.draw(st.sampled_from(world.left(gang)))
+        generation = world.generation(gang)
+        failed = e.Failed(gang=gang, generation=generation, node=node, cause=cause, exit_code=code, signal=signal)
+        world.happens(failed)
+
+
+def _clears(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.starts)):
+        nodes = tuple(data.draw(st.lists(st.sampled_from(world.left(gang)), min_size=1, unique=True)))
+        if data.draw(st.booleans()):
+            world.happens(e.Finished(gang=gang, generation=world.generation(gang), nodes=nodes))
+        world.happens(e.Cleared(gang=gang, generation=world.generation(gang), nodes=nodes))
+
+
+def _clears_all(world: World, data: st.DataObject) -> None:
+    world.clear()
+
+
+def _comes_late(world: World, data: st.DataObject) -> None:
+    """A fact about a generation that is over, or of a gang that is."""
+    names = [*world.raw.generations]
+    if gang := world.pick(data, names):
+        late = world.generation(gang) - data.draw(st.integers(0, 1))
+        if gang in world.raw.starts and late == world.generation(gang):
+            return
+        kind = data.draw(st.sampled_from((e.Started, e.Finished, e.Cleared)))
+        assert not world.happens(kind(gang=gang, generation=late, nodes=tuple(world.raw.nodes))), "a stale fact"
+
+
+def _node(world: World, data: st.DataObject) -> None:
+    if name := world.pick(data, list(world.raw.nodes)):
+        kind = data.draw(st.sampled_from((e.NodeLost, e.NodeReturned, e.NodeCordoned, e.NodeUncordoned)))
+        world.happens(kind(node=name))
+
+
+def _lists(world: World, data: st.DataObject) -> None:
+    """The server comes back, or the cluster grew or shrank."""
+    if data.draw(st.booleans()):
+        world.happens(e.ServerStarted(version="0"))
+        assert plan(world.state, world.now_ms, world.policy).decisions == (), "nothing is planned before the listing"
+    nodes = tuple(world.raw.nodes.values()) if data.draw(st.booleans()) else data.draw(draws.nodes())
+    world.happens(e.NodesListed(nodes=nodes))
+
+
+def _stops(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.jobs)):
+        world.stop(gang)
+
+
+def _edits(world: World, data: st.DataObject) -> None:
+    names = [*world.state.queues]
+    name = data.draw(st.sampled_from([*draws.QUEUES, "root"]))
+    if data.draw(st.integers(0, 3)) == 0:
+        world.happens(e.QueueDeleted(queue=name))
+    else:
+        world.happens(e.QueueSet(queue=data.draw(draws.queue(name, tuple(names)))))
+
+
+def _nothing(world: World, data: st.DataObject) -> None:
+    """Only time passes."""
+
+
+EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
+    *(_submits,) * 6,
+    *(_confirms_all, _clears_all, _fails, _clears) * 2,
+    *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _nothing),
+)
+"""What may happen, the likelier the oftener."""
