@@ -64,8 +64,8 @@ def _under_ganger(folder: Path, chance: random.Random) -> list[float]:
 def _under_torchrun(folder: Path, chance: random.Random) -> list[float]:
     folder.mkdir()
     out = folder / "steps"
-    command = [TORCH_BIN / "torchrun", "--nnodes=1", f"--nproc-per-node={RANKS}", "--max-restarts=100"]
-    command += [f"--master-port={_free_port()}", SCRIPT, str(out), FOREVER]
+    command = [TORCH_BIN / "torchrun", "--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=100"]
+    command += [SCRIPT, str(out), FOREVER]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -112,9 +112,10 @@ def _kill_and_wait_s(out: Path, chance: random.Random) -> float:
 
     def again() -> list[float]:
         # A step of the attempt that dies may still be written after the kill: only steps after the new ranks count.
+        # torchrun may need two restarts for one death: its new ranks can meet the old ones in its store.
         lines = _lines(out)
         begun = [at for at, line in enumerate(lines) if line[0] == "pid"][born:]
-        return [float(line[1]) for line in lines[begun[-1] :] if line[0] == "step"] if len(begun) == RANKS else []
+        return [float(line[1]) for line in lines[begun[-1] :] if line[0] == "step"] if len(begun) >= RANKS else []
 
     _until(lambda: bool(again()), "it did not step again")
     return again()[0] - killed
