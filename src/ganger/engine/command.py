@@ -1,4 +1,4 @@
-"""Whether a job's command can be found before it waits for nodes: a typo must not cost a place in the queue.
+"""Whether a job's command and directories can be used before it waits for nodes: a typo must not cost a place in line.
 
 Called by `engine.service`. Only what is certain is refused: a shell line may do anything, and `setup:` may bring what
 is missing.
@@ -41,6 +41,20 @@ def check_directory(text: str, what: str) -> Path:
         why = f"{what} {path} cannot be entered: permission denied"
         raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {path}")
     return path
+
+
+def check_checkpoints(text: str, directory: Path) -> None:
+    """Refused when a job that runs in `directory` could not keep its checkpoints where it says."""
+    path = directory / text
+    there = path
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        why = f"checkpoint: {path} cannot be a directory: {there} is something else"
+        raise Refused("no_directory", why, f"name another directory, or see what is there: ls -ld {there}")
+    if not os.access(there, os.W_OK | os.X_OK):
+        why = f"checkpoint: nothing can be written to {path}: permission denied"
+        raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {there}")
 
 
 def check_command(spec: JobSpec, directory: Path, environment: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from ganger.core.fit import Ask
 from ganger.core.state import State
 from ganger.engine import admission
-from ganger.engine.command import check_command, check_directory
+from ganger.engine.command import check_checkpoints, check_command, check_directory
 from ganger.engine.git import git_state
 from ganger.engine.refusal import Refused
 from ganger.engine.snapshot import checkout, snapshot
@@ -95,7 +95,10 @@ def check(spec: JobSpec, submission: Submission, state: State, user: str) -> Job
         time_ms=spec.limits.time_ms,
     )
     admission.check(state, wanted)
-    check_command(spec, place_of(spec, submission), submission.environment)
+    place = place_of(spec, submission)
+    check_command(spec, place, submission.environment)
+    if spec.checkpoint and spec.code is None:
+        check_checkpoints(spec.checkpoint.dir, place)
     return spec
 
 
