@@ -1,0 +1,115 @@
+"""Requests that must be refused: what is wrong, why, and what to type, with the exit code of docs/cli.md.
+
+One server for all of them. After each there is no job more and none less, and the one that runs has not noticed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.badinput.yard import Worked, Yard, worked
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A command, and how it is refused. `job` is the text of the file job.yaml."""
+
+    words: str
+    says: str
+    next: str
+    code: int = 2
+    job: str = ""
+
+
+RUN = "\nrun: [python, ok.py]\n"
+FROM_FILE = "submit -f job.yaml"
+ROWS = {
+    "unknown field": Row(FROM_FILE, "job.yaml:2:1: node is not a key", "--dry-run", job=f"name: a\nnode: 2{RUN}"),
+    "its nearest key": Row(FROM_FILE, "did you mean 'nodes'?", "--dry-run", job=f"name: a\nnode: 2{RUN}"),
+    "field to come": Row(FROM_FILE, "job.yaml:1:1: ", "--dry-run", job=f"sweep: {{lr: [1, 2]}}{RUN}"),
+    "wrong type": Row(FROM_FILE, "job.yaml:1:8: nodes: 'two' is not a number", "--dry-run", job=f"nodes: two{RUN}"),
+    "wrong amount": Row(FROM_FILE, "job.yaml:2:11: ", "--dry-run", job=f"resources:\n  memory: lots{RUN}"),
+    "not YAML": Row(FROM_FILE, "job.yaml:", "--dry-run", job=f"name: [a{RUN}"),
+    "no such job file": Row("submit -f none.yaml", "none.yaml: No such file", "ganger init"),
+    "job file is a directory": Row("submit -f code", "code: Is a directory", "ganger init"),
+    "unreadable job file": Row("submit -f secret.yaml", "secret.yaml: Permission denied", "ganger init"),
+    "nothing to run": Row("submit", "nothing to run", "ganger run -- "),
+    "flag of a wrong type": Row("submit --nodes two ok.py", "'two' is not a valid integer", "ganger submit --help"),
+    "unknown flag": Row("submit --node 2 ok.py", "--node", "ganger submit --help"),
+    "unknown framework": Row("submit --framework torhc ok.py", "'torhc' is not a framework", "--dry-run"),
+    "framework to come": Row("submit --framework jax ok.py", "jax is not yet supported", "--dry-run"),
+    "more GPUs than any node": Row("submit --gpu 3 ok.py", "3 GPUs per node, and the most that a node has is 2", "2"),
+    "no such GPU type": Row("submit --gpu a100:1 ok.py", "no node has a100 GPUs; types here: h100", "ganger node"),
+    "more nodes than there are": Row("submit --nodes 3 ok.py", "needs 3 nodes", "--nodes 2"),
+    "more CPUs than any node": Row("submit --cpu 5 ok.py", "5 CPUs per node, and the most", "--cpu 4"),
+    "more memory than any node": Row("submit --memory 1Ti ok.py", "1Ti memory per node, and the most", "--memory"),
+    "quota 0": Row("submit --queue zero --gpu 1 ok.py", "queue zero may use at most 0 GPUs", "ganger queue set zero"),
+    "more than a user may": Row("submit --queue one --gpu 2 ok.py", "one user may hold 1 GPU", "submit smaller"),
+    "longer than a job may": Row("submit --queue one --time 2h ok.py", "for 1h 00m in queue one", "--time"),
+    "no such queue": Row("submit --queue zer ok.py", "there is no queue zer; there are ", "did you mean zero?"),
+    "missing script": Row("submit -- python okk.py", "python is to run okk.py, which does not exist", "ok.py?"),
+    "missing script in a file": Row(FROM_FILE, "okk.py, which does not exist", "ok.py?", job="run: [python, okk.py]\n"),
+    "program not found": Row("submit -- okk --lr 1", "okk was not found on the job's PATH", "activate"),
+    "no such directory": Row("submit --code none ok.py", "none does not exist", "ls -d "),
+    "directory is a file": Row("submit --code ok.py ok.py", "ok.py is not a directory", "ls -ld "),
+    "unreadable directory": Row("submit --code secret ok.py", "secret", "secret"),
+    "unreadable file in it": Row("submit --code half -- python -V", "half.py: Permission denied", ".gangerignore"),
+    "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is something else", "ls -ld "),
+    "checkpoints where nobody writes": Row("submit --checkpoint secret/a ok.py", "permission denied", "ls -ld "),
+    "no such job": Row("get none", "there is no job none", "ganger ls", 3),
+    "no such node": Row("node cordon n9", "there is no node n9", "ganger node", 3),
+    "quota below 0": Row("queue set zero --gpus=-1", "-1", "ganger queue set --help"),
+    "queue under itself": Row("queue set zero --parent zero", "zero", "ganger queue"),
+    "queue that all need": Row("queue delete default", "default", "ganger queue", 4),
+    "topology for a server that runs": Row("server start --topology topology.yaml", "runs already", "server stop", 4),
+    "not a duration": Row("wait ok --timeout soon", "'soon' is not a duration", "ganger wait --help"),
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
+    """A server with jobs, queues that allow little, and files that nobody may read."""
+    yard = Yard(tmp_path_factory.mktemp("requests"))
+    yard.fine("server", "start", "--topology", "topology.yaml")
+    yard.fine("queue", "set", "zero", "--gpus", "0", "--borrow-gpus", "0")
+    yard.fine("queue", "set", "one", "--max-gpus-per-user", "1", "--max-time", "1h")
+    yard.put("code/ok.py", "")
+    yard.put("half/ok.py", "")
+    for name in ("secret.yaml", "secret/ok.py", "half/half.py"):
+        yard.put(name, "").chmod(0)
+    (yard.folder / "secret").chmod(0)
+    with worked(yard) as jobs:
+        yield jobs
+    (yard.folder / "secret").chmod(0o700)
+    yard.leave()
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_a_bad_request_is_refused_and_nothing_is_lost(row: Row, jobs: Worked) -> None:
+    jobs.yard.put("job.yaml", row.job)
+    jobs.yard.ganger(*row.words.split()).refuses(row.code, row.says, row.next)
+    jobs.are_safe()
+
+
+def test_a_stopped_job_is_not_stopped_again(jobs: Worked) -> None:
+    said = jobs.yard.ganger("stop", jobs.ended)
+    assert said.code == 4
+    assert "has ended" in said.err or "succeeded" in said.err
+    jobs.are_safe()
+
+
+def test_a_job_that_runs_is_not_deleted(jobs: Worked) -> None:
+    said = jobs.yard.ganger("delete", jobs.runs)
+    assert said.code == 4
+    assert f"ganger stop {jobs.runs}" in said.err
+    jobs.are_safe()
+
+
+def test_a_shell_in_a_directory_that_is_gone(jobs: Worked) -> None:
+    gone = Path(jobs.yard.folder / "gone")
+    gone.mkdir()
+    line = f"cd {gone} && rmdir {gone} && ganger submit -- true"
+    jobs.yard.type("/bin/sh", "-c", line).refuses(2, "this shell stands in a directory that is not there", "cd")
+    jobs.are_safe()
