@@ -3,6 +3,7 @@
 #   make setup   .venv: the locked base and development requirements, and this checkout
 #   make lint    style, types and import direction
 #   make test    every test
+#   make test-long  the crash tests at every moment there is
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
@@ -15,7 +16,7 @@ TORCH_SETUP := .venv-torch/.setup-stamp
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 
 .DELETE_ON_ERROR:
-.PHONY: setup setup-torch lint test demo bench lock
+.PHONY: setup setup-torch lint test test-long demo bench lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -36,6 +37,9 @@ lint: $(SETUP)
 
 test: $(SETUP) $(TORCH_SETUP)
 	$(BIN)/python -m pytest
+
+test-long: $(SETUP)
+	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash
 
 demo: $(TORCH_SETUP)
 	$(TORCH_BIN)/python examples/demo.py

@@ -13,19 +13,22 @@ from tests.crash.scripts import SCRIPTS, Script
 from tests.engine.scenes import ends
 
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
-STRIDE = 1 if LONG else 83
+STRIDE = 1 if LONG else 127
+PARTS = 16 if LONG else 1
 DOWN_MS = (0, 300, 4_000, 40_000)
 """How long the server is away: not at all, while ranks start, while they work, longer than most pauses."""
 
 every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+every_part = pytest.mark.parametrize("part", range(PARTS))
 
 
 @every_script
-def test_killed_at_any_moment(script: Script, tmp_path: Path) -> None:
+@every_part
+def test_killed_at_any_moment(script: Script, part: int, tmp_path: Path) -> None:
     quiet = lived(script, tmp_path / "quiet.db")
     ended_as = ends(quiet.log)
     check(quiet, ended_as)
-    for moment in range(1, len(quiet.moments) + 1, STRIDE):
+    for moment in range(1 + part * STRIDE, len(quiet.moments) + 1, STRIDE * PARTS):
         down_ms = DOWN_MS[moment % len(DOWN_MS)]
         day = lived(script, tmp_path / f"{moment}.db", (moment,), down_ms)
         try:

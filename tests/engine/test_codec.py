@@ -4,7 +4,7 @@ import json
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.state import Image
@@ -28,6 +28,7 @@ def test_event_comes_back(kind: Any, data: st.DataObject) -> None:
 
 
 @given(anything(Image))
+@settings(max_examples=40)
 def test_image_comes_back(image: Image) -> None:
     assert codec.decode_image(codec.encode_image(image)) == image
 

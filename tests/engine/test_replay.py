@@ -32,7 +32,7 @@ every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for s
 
 
 @given(days())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_any_day_replays(day: Day) -> None:
     log = EventLog(MEMORY)
     played(day.world(), log, day.policy, 3 * HOUR_MS).view().validate()
