@@ -9,4 +9,4 @@ from hypothesis import settings
 settings.register_profile("ganger", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 # For a search that takes an hour: every law on fifty times as many examples, new ones each time.
 settings.register_profile("long", deadline=None, print_blob=True, derandomize=False, max_examples=5_000)
-settings.load_profile(os.environ.get("GANGER_TEST_PROFILE", "ganger"))
+settings.load_profile("long" if os.environ.get("GANGER_TEST_LONG") else "ganger")

@@ -15,6 +15,7 @@ from typing import Final
 
 from ganger import __version__
 from ganger.engine import registry
+from ganger.engine.log import set_aside
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.settings import Home, network_filesystem
@@ -56,9 +57,12 @@ def _home(home: Home) -> Iterator[Check]:
     if not path.exists():
         yield Check("home", True, f"{path} is not there yet: the first server makes it")
         return
+    if not path.is_dir():
+        yield Check("home", False, f"{path} is not a directory", "set GANGER_HOME to a directory of yours")
+        return
     status = path.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        yield Check("home", False, f"{path} is open to other users, or another's", f"type: chmod 700 {path}")
+        yield Check("home", False, f"{path} is open to other users, or another's", f"chmod 700 {path}")
     elif kind := network_filesystem(path):
         elsewhere = "set GANGER_HOME to a directory on a disk of this machine"
         yield Check("home", False, f"{path} is on a network file system ({kind})", elsewhere)
@@ -86,7 +90,7 @@ def _database(home: Home) -> Check:
         verdict, events = str(error), 0
     if verdict == "ok":
         return Check("log", True, f"{home.database} is sound: {events} events")
-    anew = f"to begin anew, keeping the file: mv {home.database} {home.database}.broken"
+    anew = f"to begin anew, keeping what is there: {set_aside(str(home.database))}"
     return Check("log", False, f"{home.database} is corrupt: {verdict}", anew)
 
 
@@ -120,13 +124,13 @@ def _server(home: Home) -> Check:
 
 
 def _gpus(home: Home) -> Check:
-    from ganger.backends.local.devices import machine
+    from ganger.backends.local.devices import MEMORY_NOTE, machine
 
     found = machine(home.jobs)
     cpus = f"{found.cpu_milli // 1000} CPUs"
     gpus = f"{len(found.gpus)} {found.gpu_type} GPUs" if found.gpus else "no GPU"
     others = "".join(f"; GPU {index} {why}" for index, why in found.unavailable.items())
-    return Check("devices", True, f"{cpus}, {gpus} on offer{others}")
+    return Check("devices", True, f"{cpus}, {gpus} on offer{others}; {MEMORY_NOTE}")
 
 
 def _git() -> Check:

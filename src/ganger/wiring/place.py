@@ -36,7 +36,7 @@ def check_home(home: Home) -> None:
     try:
         make_private(home.path)
     except BadHome as error:
-        raise CannotServe(str(error)) from None
+        raise CannotServe(str(error), error.next) from None
     if kind := network_filesystem(home.path):
         detail = f"{home.path} is on a network file system ({kind}), where an event log could be corrupted"
         raise CannotServe(detail, "set GANGER_HOME to a directory on a disk of this machine")
@@ -70,7 +70,7 @@ def clear_way(path: Path) -> Path:
     except FileNotFoundError:
         return path
     except BadHome as error:
-        raise CannotServe(str(error)) from None
+        raise CannotServe(str(error), error.next) from None
     if not stat.S_ISSOCK(mode):
         raise CannotServe(f"{path} is in the way: it is not a socket", f"move it elsewhere: mv {path} {path}.old")
     with socket.socket(socket.AF_UNIX) as probe:
@@ -80,6 +80,8 @@ def clear_way(path: Path) -> Path:
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return path
+        except (BlockingIOError, TimeoutError):
+            pass  # somebody listens, with more callers than it takes
         except OSError as error:
             raise CannotServe(f"something uses the socket {path}: {error.strerror or error}", _who(path)) from None
     raise CannotServe(f"the socket {path} is in use by another program", _who(path))

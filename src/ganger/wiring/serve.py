@@ -5,6 +5,7 @@ where the event loop serves REST and talks to launchers; a pool answers what may
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -19,7 +20,7 @@ import uvicorn
 
 from ganger import __version__
 from ganger.backends.local.backend import LocalBackend
-from ganger.backends.local.devices import machine
+from ganger.backends.local.devices import MEMORY_NOTE, machine
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.topology import TopologyError, read_topology, whole_machine
 from ganger.engine.clock import WallClock
@@ -39,6 +40,7 @@ POLICY: Final = "priority"
 """The queue order of a server that nobody configured."""
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _log = logging.getLogger("ganger")
 
@@ -48,17 +50,18 @@ def serve(home: Home, lock_fd: int | None) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("ganger").setLevel(logging.INFO)
     check_home(home)
-    with locked(home, lock_fd) as lock:
-        try:
-            python = asyncio.run(_Server(home).serve())
-        except Refused as refused:
-            raise CannotServe(refused.detail, refused.next) from None
-        except TopologyError as error:
-            raise CannotServe(error.detail, error.next) from None
-        except OSError as error:
-            raise CannotServe(f"{error.filename or home.path}: {error.strerror or error}") from error
-        if python:
-            _run_anew(python, home, lock)
+    try:
+        with locked(home, lock_fd) as lock:
+            if python := asyncio.run(_Server(home).serve()):
+                _run_anew(python, home, lock)
+    except Refused as refused:
+        raise CannotServe(refused.detail, refused.next) from None
+    except TopologyError as error:
+        raise CannotServe(error.detail, error.next) from None
+    except OSError as error:
+        what = f"cannot use {error.filename or home.path}: {error.strerror or error}"
+        remedy = f"free some space on that disk: df -h {home.path}" if error.errno in NO_ROOM else "ganger doctor"
+        raise CannotServe(what, remedy) from error
 
 
 class _Server:
@@ -116,6 +119,7 @@ class _Server:
             for number in (signal.SIGTERM, signal.SIGINT):
                 event_loop.add_signal_handler(number, self._leave, None)
             _log.info("ganger %s serves %s (pid %d)", __version__, self._home.path, os.getpid())
+            _log.info(MEMORY_NOTE)
             gc.collect()
             gc.freeze()  # what start-up made stays: later collections need not look at it
             await _Rest(app, self._end, app.state.feed.close).serve([listener])

@@ -80,10 +80,6 @@ class LocalBackend:
         """Bring a lost virtual node back."""
         self._hop(self._supervisor.restore, name)
 
-    def notes(self) -> tuple[str, ...]:
-        """What this backend does not do, to be said once."""
-        return ("memory is accounted, not enforced: a rank that takes more than it asked for is not stopped",)
-
     def _remove(self, gang: str) -> None:
         """Its launchers may still be writing their last words: what is not gone at once is tried again."""
         deadline = time.monotonic() + REMOVE_WITHIN_S

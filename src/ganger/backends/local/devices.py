@@ -45,6 +45,10 @@ class Gpu:
     error: str = ""
 
 
+MEMORY_NOTE: Final = "memory is accounted, not enforced: a rank that takes more than it asked for is not stopped"
+"""Said by `ganger doctor` and once in the server's log, until memory limits are enforced by cgroup."""
+
+
 def machine(jobs: Path) -> Machine:
     """This machine as it is now. jobs: the directory of this server's jobs, whose ranks are no strangers on a GPU."""
     gpus = read_gpus()
