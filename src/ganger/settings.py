@@ -33,7 +33,12 @@ _NETWORK: Final = (
 
 
 class BadHome(Exception):
-    """The state directory cannot be used as it is; the text says why and what to type."""
+    """The state directory cannot be used as it is. The text says why, `next` what to type."""
+
+    def __init__(self, why: str, next: str = "set GANGER_HOME to a directory of yours") -> None:
+        """Keep the two apart."""
+        super().__init__(why)
+        self.next = next
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,14 @@ def make_private(directory: Path) -> None:
             directory.chmod(0o700)
         owners = {directory.lstat().st_uid, directory.stat().st_uid}
         mode = directory.stat().st_mode
+    except (FileExistsError, NotADirectoryError):
+        raise BadHome(f"{directory} cannot be a directory: a file is in the way") from None
     except OSError as error:
-        raise BadHome(f"cannot use {directory}: {error.strerror}; set GANGER_HOME to a directory of yours") from None
+        raise BadHome(f"cannot use {directory}: {error.strerror}") from None
     if owners != {os.getuid()}:
-        raise BadHome(f"{directory} belongs to another user; set GANGER_HOME to a directory of yours")
+        raise BadHome(f"{directory} belongs to another user")
     if mode & 0o077:
-        raise BadHome(f"{directory} is open to other users; type: chmod 700 {directory}")
+        raise BadHome(f"{directory} is open to other users", f"chmod 700 {directory}")
 
 
 def network_filesystem(path: Path) -> str | None:

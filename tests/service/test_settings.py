@@ -71,10 +71,13 @@ def test_a_directory_is_made_private_or_refused(tmp_path: Path) -> None:
     assert made.stat().st_mode & 0o777 == 0o700
     (made / "file").write_text("")
     made.chmod(0o750)
-    with pytest.raises(BadHome, match="chmod 700"):
+    with pytest.raises(BadHome, match="is open to other users") as refused:
         make_private(made)
-    with pytest.raises(BadHome, match="GANGER_HOME"):
-        make_private(made / "file")
+    assert refused.value.next == f"chmod 700 {made}"
+    for path in (made / "file", made / "file" / "below"):
+        with pytest.raises(BadHome, match="a file is in the way") as refused:
+            make_private(path)
+        assert "GANGER_HOME" in refused.value.next
 
 
 def test_a_socket_has_a_path_that_a_socket_can_have(tmp_path: Path) -> None:

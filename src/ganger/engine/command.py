@@ -77,7 +77,7 @@ def _check_program(program: str, directory: Path, search: str) -> None:
         if not path.is_file():
             raise Refused("no_program", f"{path} does not exist", f"see what is there: ls {path.parent}")
         if not os.access(path, os.X_OK):
-            raise Refused("no_program", f"{path} is not executable", f"type: chmod +x {path}")
+            raise Refused("no_program", f"{path} is not executable", f"chmod +x {path}")
         return
     # As the job will see them: an entry that is relative, or empty, is so to the directory the job runs in.
     directories = [str(directory / entry) for entry in search.split(os.pathsep)]

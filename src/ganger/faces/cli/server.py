@@ -17,6 +17,7 @@ from ganger.settings import BadHome, Home
 Record = dict[str, Any]
 
 REFUSED: Final = 4
+UNREACHABLE: Final = 5
 
 
 @click.group("server")
@@ -104,17 +105,19 @@ def _start_with(home: Home, topology: Path) -> Client:
         before = home.topology.read_bytes() if home.topology.exists() else None
         _replace(home.topology, topology.read_bytes())
     except BadHome as error:
-        raise Problem(str(error)) from None
+        raise Problem(str(error), error.next, UNREACHABLE) from None
     except OSError as error:
         raise Problem(f"cannot copy {topology} to {home.topology}: {error.strerror}") from None
     try:
         return Client(home).connect()
-    except ClientError:
+    except ClientError as error:
         if before is None:
             home.topology.unlink(missing_ok=True)
         else:
             _replace(home.topology, before)
-        raise
+        # The copy is gone: what there is to correct is the caller's file.
+        told = error.detail.replace(str(home.topology), str(topology))
+        raise ClientError(error.code, told, error.next, error.exit_code) from None
 
 
 def _replace(path: Path, content: bytes) -> None:
