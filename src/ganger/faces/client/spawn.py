@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from ganger import __version__
-from ganger.faces.client.wire import ClientError, listens, unreachable
+from ganger.faces.client.wire import ClientError, listener, listens, unreachable
 from ganger.settings import BadHome, Home, make_private
 
 START_S: Final = 20.0
@@ -38,14 +38,23 @@ class Serving:
 
 def serving(home: Home) -> Serving | None:
     """The server that answers for this state directory, or None."""
-    found = Serving(home.socket("server"), __version__)
     try:
         record = json.loads(home.server_file.read_text())
         found = Serving(Path(record["socket"]), str(record["version"]))
     except (OSError, ValueError, KeyError, TypeError):
-        # No such file, or one that is half gone: the socket itself tells.
-        pass
+        # No such file, or one that is half gone: the socket tells, if it is not some other program's.
+        found = Serving(home.socket("server"), __version__)
+        if (holder := _holder(home)) is None or holder != listener(found.socket):
+            return None
     return found if listens(found.socket) else None
+
+
+def _holder(home: Home) -> int | None:
+    """Pid of the server that holds the state directory, as it wrote it into the lock; None if nobody does."""
+    try:
+        return int(home.server_lock.read_text()) if lives(home) else None
+    except (OSError, ValueError):
+        return None
 
 
 def lives(home: Home) -> bool:
@@ -65,7 +74,7 @@ def start(home: Home) -> Serving:
     try:
         make_private(home.path)
     except BadHome as error:
-        raise unreachable(str(error), "ganger doctor") from None
+        raise unreachable(str(error), error.next) from None
     deadline = time.monotonic() + START_S
     with _log(home) as log, _log(home) as turn:
         said_before = log.tell()
@@ -77,6 +86,7 @@ def start(home: Home) -> Serving:
                 child = _spawn(home, log)
             elif child is not None and (code := _exit_code(child)) is not None:
                 if not lives(home):
+                    _see_room(home, log)
                     raise did_not_start(home, said_before, f"exited with {code}")
                 child = None
             time.sleep(POLL_S)
@@ -114,6 +124,15 @@ def did_not_start(home: Home, said_before: int, how: str) -> ClientError:
     if not detail:
         detail = "\n".join([f"the server {how}; the end of {home.server_log}:", *said[-LAST_WORDS:]])
     return unreachable(detail, remedies[-1] if remedies else "ganger doctor")
+
+
+def _see_room(home: Home, log: IO[bytes]) -> None:
+    """See that the log takes a byte: on a full disk a server cannot even say why it does not start."""
+    try:
+        log.write(b"\n")
+    except OSError as error:
+        why = f"cannot write {home.server_log}: {error.strerror}"
+        raise unreachable(why, f"free some space on that disk: df -h {home.path}") from None
 
 
 @contextmanager

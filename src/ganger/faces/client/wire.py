@@ -5,6 +5,7 @@ http.client is imported with the first request, because it costs more than the r
 
 import json
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +92,17 @@ def listens(path: Path) -> bool:
     except (ClientError, OSError):
         return False
     return True
+
+
+def listener(path: Path) -> int | None:
+    """Pid of the process that listens there (SO_PEERCRED of unix(7)), or None."""
+    try:
+        with _connected(path, 1) as link:
+            peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    except (ClientError, OSError):
+        return None
+    pid, _uid, _gid = struct.unpack("3i", peer)
+    return int(pid)
 
 
 def _connected(path: Path, timeout_s: float | None) -> socket.socket:
