@@ -72,10 +72,13 @@ class EventLog:
             raise _refused(self._path, error) from error
 
     def close(self) -> None:
-        """Let the file go. Readers of other threads end with their threads."""
+        """Let the file go, with all in it that is in the WAL. Readers of other threads end with their threads."""
         if hasattr(self._readers, "connection"):
             self._readers.connection.close()
             del self._readers.connection
+        with suppress(sqlite3.Error):
+            # SQLite does it with the last connection, and those of other threads are still there.
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.close()
 
     def _looked(self) -> bool:
@@ -306,10 +309,16 @@ def _refused(path: str, error: sqlite3.Error) -> Refused:
     return Refused("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 
 
+def set_aside(path: str) -> str:
+    """What to type to move a log away whole: its newest events may be in the WAL alone."""
+    parts = [part for part in ("", "-wal") if Path(path + part).exists()]
+    return " && ".join(f"mv {path}{part} {path}.broken{part}" for part in parts)
+
+
 def _corrupt(path: str, why: str) -> Refused:
     return Refused(
         "corrupt_log",
         f"{path} cannot be read as an event log: {why}; it was left as it is",
-        f"see `ganger doctor`; to begin anew, keeping the file: mv {path} {path}.broken",
+        f"see `ganger doctor`; to begin anew, keeping what is there: {set_aside(path)}",
         500,
     )
