@@ -1,13 +1,19 @@
 """Every policy there is: the laws run for each of them, so that a new one is tested before its author writes a test."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from ganger.core.policy import Policy
 from ganger.engine.registry import policies
+from ganger.model.units import MINUTE_MS
+from ganger.policies import las
 
-POLICIES: dict[str, Policy] = cast(Any, policies())
+_IMPATIENT = SimpleNamespace(**{**vars(las), "NAME": "las that starves", "STARVES_AFTER_MS": 10 * MINUTE_MS})
+"""No file has it yet, but one may: running gangs are ordered and nodes are held, both."""
+
+POLICIES: dict[str, Policy] = cast(Any, policies()) | {"las that starves": cast(Policy, _IMPATIENT)}
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=[*POLICIES])
 

@@ -34,8 +34,10 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
     if not state.ready:
         return Plan(as_of=state.seq)
     stops = tuple(_stops(state, now_ms))
+    now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
-        starts, preempted, waits = _place_pending(Round(state, now_ms, policy, {stop.gang: None for stop in stops}))
+        starts, waits = _place_pending(now)
+    preempted = [_give_way(victim) for victim in now.victims]
     answers = [
         Wait(gang_class=text, reason=reason) for text, reason in waits.items() if state.waits.get(text) != reason
     ]
@@ -96,11 +98,10 @@ def notice_ms(gang: Gang) -> int:
     return checkpoint.grace_ms if checkpoint and gang.state in RUNS else WITHOUT_NOTICE_MS
 
 
-def _place_pending(now: Round) -> tuple[list[Start], list[Stop], dict[str, Reason]]:
-    """Steps 2 to 5: starts, gangs stopped for them, and the answer of every class that still waits."""
+def _place_pending(now: Round) -> tuple[list[Start], dict[str, Reason]]:
+    """Steps 2 to 5: starts, and the answer of every class that still waits; who gives way is noted in the round."""
     state = now.state
     starts: list[Start] = []
-    stops: list[Stop] = []
     waits: dict[ClassKey, tuple[Gang, Reason]] = {}
     queue = {key: _eligible(members, now) for key, members in state.classes.items()}
     while open_classes := [key for key, members in queue.items() if members]:
@@ -112,14 +113,10 @@ def _place_pending(now: Round) -> tuple[list[Start], list[Stop], dict[str, Reaso
             starts.append(_start(state, gang, answer, len(starts)))
             queue[key].pop(0)
             continue
-        if now.policy.ORDERS_RUNNING and answer.why is Why.NO_CAPACITY:
-            victims = preempt.victims(now, gang)
-            stops += [_give_way(victim) for victim in victims.stop]
-            answer = victims.reason or answer
         # Equal gangs get the same answer: the class is done.
         waits[key] = gang, answer
         queue[key] = []
-    return starts, stops, {class_text(key): _final(now, *waits[key]) for key in waits}
+    return starts, {class_text(key): _final(now, *waits[key]) for key in waits}
 
 
 def _final(now: Round, gang: Gang, answer: Reason) -> Reason:
@@ -135,11 +132,13 @@ def _give_way(victim: Gang) -> Stop:
 
 
 def _answer(now: Round, gang: Gang) -> Shares | Reason:
-    """Where the gang starts, or why it waits; one that starves keeps room from those after it."""
+    """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones."""
     found = fit(now.state, ask(gang), now.now_ms)
     if not isinstance(found, Reason) or found.why not in CURABLE:
         return found
     answer = now.behind(gang) or found
+    if now.policy.ORDERS_RUNNING and answer.why is Why.NO_CAPACITY and (stopping := preempt.make_room(now, gang)):
+        return stopping
     if starves(gang, now.now_ms, now.policy):
         opening = earliest(now.state, ask(gang), now.now_ms)
         if opening:

@@ -6,7 +6,6 @@ in this round. Gangs that are leaving already count as gone, so nobody is stoppe
 for the cheapest victims is a later issue. Source of the fill-back step: Kueue (reference: scheduling, section 2).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from ganger.core.fit import ask, fit
@@ -19,16 +18,8 @@ from ganger.model.reason import Reason, Why
 LEAVING = (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Victims:
-    """Gangs to stop, and the answer for the one they stop for; no reason: stopping cannot help it."""
-
-    stop: tuple[Gang, ...] = ()
-    reason: Reason | None = None
-
-
-def victims(now: Round, gang: Gang) -> Victims:
-    """Who must leave so that `gang` fits. They end in this round, and room is kept in it for `gang`."""
+def make_room(now: Round, gang: Gang) -> Reason | None:
+    """Stop whoever must leave so that `gang` fits, and keep the room for it. None: stopping cannot help it."""
     state, held = now.state, now.state.holding()
     shares = {other.id: there for other, there in held}
     leaving = [other for other, _ in held if _leaves(now, other)]
@@ -41,12 +32,13 @@ def victims(now: Round, gang: Gang) -> Victims:
         stop = _enough(now, gang, after, shares)
         place = fit(state, ask(gang), now.now_ms)
     if isinstance(place, Reason):
-        return Victims()
+        return None
+    now.victims += stop
     now.ending |= {other.id: None for other in stop}
     now.keep(gang, Why.NO_CAPACITY, place)
     there = {share.node: None for share in place}
     holders = [other.id for other, its in held if _leaves(now, other) and any(share.node in there for share in its)]
-    return Victims(stop=tuple(stop), reason=Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders)))
+    return Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders))
 
 
 def _leaves(now: Round, other: Gang) -> bool:

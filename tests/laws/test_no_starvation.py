@@ -1,0 +1,95 @@
+"""Under a stream of small jobs that never ends, every job that could ever start does, if the policy promises so."""
+
+from random import Random
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Start
+from ganger.model.job import GangState, Job, JobSpec
+from ganger.model.queue import Queue
+from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.laws import draws
+from tests.laws.policies import promising
+from tests.laws.raw import Raw
+
+TICK_MS = 10 * MINUTE_MS
+LONGEST_TICKS = 5
+SMALL_ONES_WAITING = 4
+BOUND_TICKS = 150
+"""Two hundred minutes until no newcomer is before it, half an hour until it starves, and many jobs' lengths on top."""
+
+
+class Stream:
+    """A cluster on which every job runs for a while, and small ones always wait."""
+
+    def __init__(self, policy: Policy, nodes: tuple[Node, ...], queues: tuple[Queue, ...], chance: Random) -> None:
+        self.policy, self.chance, self.state = policy, chance, State()
+        self.now_ms, self.number = 1_000_000_000, 0
+        self.ends: dict[str, int] = {}
+        self.empty = Raw()
+        for event in (*(e.QueueSet(queue=queue) for queue in queues), e.NodesListed(nodes=nodes)):
+            self.apply(event)
+            self.empty.apply(event)
+
+    def apply(self, event: e.Event) -> None:
+        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+
+    def submit(self, spec: JobSpec) -> str:
+        """A job of one of two users; its id."""
+        self.number += 1
+        job = draws.job(self.number, self.chance.choice(draws.USERS), spec)
+        self.apply(e.Submitted(job=job))
+        return job.id
+
+    def feasible(self, spec: JobSpec) -> bool:
+        """Whether it could start if nobody else were there."""
+        return self.empty.fits(Job(id="j", user="ann", spec=spec, origin=draws.job(0, "ann", spec).origin))
+
+    def tick(self, small: list[JobSpec]) -> None:
+        """Ten minutes: some end, some come, whoever can starts."""
+        self.now_ms += TICK_MS
+        for gang in [gang for gang, end_ms in self.ends.items() if end_ms <= self.now_ms]:
+            del self.ends[gang]
+            at = self.state.gangs[gang]
+            self.apply(e.Finished(gang=gang, generation=at.generation, nodes=tuple(at.left)))
+            self.apply(e.Cleared(gang=gang, generation=at.generation, nodes=tuple(at.left)))
+        waiting = sum(gang.state is GangState.PENDING for gang in self.state.gangs.values())
+        for _ in range(max(0, SMALL_ONES_WAITING - waiting)):
+            self.submit(self.chance.choice(small))
+        planned = plan(self.state, self.now_ms, self.policy)
+        if planned.decisions:
+            self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+        for decision in planned.decisions:
+            if isinstance(decision, Start):
+                self.ends[decision.gang] = self.now_ms + TICK_MS * self.chance.randint(1, LONGEST_TICKS)
+
+
+@promising("no_starvation")
+@settings(max_examples=settings().max_examples // 2)
+@given(data=st.data())
+def test_every_feasible_job_starts(policy: Policy, data: st.DataObject) -> None:
+    stream = Stream(
+        policy, data.draw(draws.nodes()), data.draw(draws.queues()), data.draw(st.randoms(use_true_random=False))
+    )
+    specs = draws.specs(tuple(stream.state.queues)).filter(
+        lambda spec: spec.limits.queue_time_ms is None and spec.limits.time_ms in (None, HOUR_MS)
+    )
+    small = [spec for spec in data.draw(st.lists(specs, min_size=3, max_size=5)) if stream.feasible(spec)]
+    targets = [spec for spec in data.draw(st.lists(specs, min_size=1, max_size=2)) if stream.feasible(spec)]
+    assume(small)
+    assume(targets)
+    for _ in range(LONGEST_TICKS):
+        stream.tick(small)
+    waiting = [stream.submit(spec) for spec in targets]
+    for _ in range(BOUND_TICKS):
+        waiting = [gang for gang in waiting if gang in stream.state.gangs and not stream.state.gangs[gang].generation]
+        if not waiting:
+            return
+        stream.tick(small)
+    raise AssertionError(f"{waiting} did not start within {BOUND_TICKS} ticks")
