@@ -54,7 +54,7 @@ ROWS = {
     "program not found": Row("submit -- okk --lr 1", "okk was not found on the job's PATH", "activate"),
     "no such directory": Row("submit --code none ok.py", "none does not exist", "ls -d "),
     "directory is a file": Row("submit --code ok.py ok.py", "ok.py is not a directory", "ls -ld "),
-    "unreadable directory": Row("submit --code secret ok.py", "secret", "secret"),
+    "unreadable directory": Row("submit --code secret ok.py", "secret cannot be read: Permission denied", "ls -ld "),
     "unreadable file in it": Row("submit --code half -- python -V", "half.py: Permission denied", ".gangerignore"),
     "checkpoints in a file": Row("submit --checkpoint ok.py/a ok.py", "ok.py is something else", "ls -ld "),
     "checkpoints where nobody writes": Row("submit --checkpoint secret/a ok.py", "permission denied", "ls -ld "),
@@ -71,19 +71,18 @@ ROWS = {
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
     """A server with jobs, queues that allow little, and files that nobody may read."""
-    yard = Yard(tmp_path_factory.mktemp("requests"))
-    yard.fine("server", "start", "--topology", "topology.yaml")
-    yard.fine("queue", "set", "zero", "--gpus", "0", "--borrow-gpus", "0")
-    yard.fine("queue", "set", "one", "--max-gpus-per-user", "1", "--max-time", "1h")
-    yard.put("code/ok.py", "")
-    yard.put("half/ok.py", "")
-    for name in ("secret.yaml", "secret/ok.py", "half/half.py"):
-        yard.put(name, "").chmod(0)
-    (yard.folder / "secret").chmod(0)
-    with worked(yard) as jobs:
-        yield jobs
-    (yard.folder / "secret").chmod(0o700)
-    yard.leave()
+    with Yard(tmp_path_factory.mktemp("requests")) as yard:
+        yard.fine("server", "start", "--topology", "topology.yaml")
+        yard.fine("queue", "set", "zero", "--gpus", "0", "--borrow-gpus", "0")
+        yard.fine("queue", "set", "one", "--max-gpus-per-user", "1", "--max-time", "1h")
+        yard.put("code/ok.py", "")
+        yard.put("half/ok.py", "")
+        for name in ("secret.yaml", "secret/ok.py", "half/half.py"):
+            yard.put(name, "").chmod(0)
+        (yard.folder / "secret").chmod(0)
+        with worked(yard) as jobs:
+            yield jobs
+        (yard.folder / "secret").chmod(0o700)
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())

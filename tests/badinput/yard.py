@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -119,11 +120,15 @@ class Yard:
         """Of the server that runs."""
         return int(json.loads(self.home.server_file.read_text())["pid"])
 
-    def leave(self) -> None:
-        """Stop what runs, and the server."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop what runs, and the server, however a test has ended."""
+        self.fine("ls")
         for job, state in self.states().items():
             if state not in ("succeeded", "failed", "stopped"):
-                self.fine("stop", job)
+                wait_for(lambda job=job: self.ganger("stop", job).code == 0, f"{job} is stopped")
                 self.ganger("wait", job)
         server = psutil.Process(self.pid)
         self.fine("server", "stop")

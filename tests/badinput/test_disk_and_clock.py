@@ -1,0 +1,132 @@
+"""What the machine does to a server: its disk fills up, its clock is put back. Jobs run on, and nothing is lost."""
+
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.badinput.yard import Yard, wait_for, worked
+
+SMALL = "2m"
+HOUR_MS = 3_600_000
+CLOCK = """\
+import pathlib, time
+wall, file = time.time_ns, pathlib.Path({file!r})
+time.time_ns = lambda: wall() + int(file.read_text()) * 1_000_000
+time.time = lambda: time.time_ns() / 1e9
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A yard whose state directory is on a small disk, and how that gets full and free again."""
+
+    yard: Yard
+    fill: Callable[[], None]
+    free: Callable[[], None]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A file system of its own where this user may mount one; else a limit on the size of files, which fails alike."""
+    small = tmp_path / "small"
+    small.mkdir(mode=0o700)
+    yard = Yard(tmp_path, small)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL},mode=0700", "none", str(small)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode == 0:
+        ballast = small / "ballast"
+        with yard:
+            yield Disk(yard, lambda: _fill(ballast), ballast.unlink)
+            ballast.unlink(missing_ok=True)
+        subprocess.run(["umount", "--lazy", str(small)], check=True)
+    else:
+        free = resource.getrlimit(resource.RLIMIT_FSIZE)
+        with yard:
+            yield Disk(yard, lambda: _limit(yard, (0, free[1])), lambda: _limit(yard, free))
+            _limit(yard, free)
+
+
+def _fill(path: Path) -> None:
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 512)
+
+
+def _limit(yard: Yard, limits: tuple[int, int]) -> None:
+    """For the server that runs, if one does, and for what this process starts."""
+    for pid in [os.getpid(), *([yard.pid] if yard.home.server_file.exists() else [])]:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_fills_up_and_has_room_again(disk: Disk) -> None:
+    with worked(disk.yard) as jobs:
+        disk.fill()
+        for words in (("submit", "ok.py"), ("stop", jobs.runs), ("queue", "set", "q"), ("delete", jobs.ended)):
+            said = disk.yard.ganger(*words)
+            assert (said.code, said.out) == (4, ""), said
+            assert "no room to write" in said.err
+            assert "running jobs go on" in said.err
+            assert said.err.splitlines()[-1].startswith("  next: free some space on that disk: df -h ")
+        jobs.are_safe()
+        assert disk.yard.ganger("doctor").code == 1
+        disk.free()
+        wait_for(lambda: disk.yard.ganger("submit", "ok.py").code == 0, "the server sees that there is room")
+        (again,) = disk.yard.states().keys() - {jobs.ended, jobs.runs}
+        disk.yard.until(again, "succeeded")
+    assert json.loads(disk.yard.fine("server", "status", "-o", "json"))["health"] == "ok"
+
+
+def test_a_server_on_a_full_disk_does_not_start_and_says_so(disk: Disk) -> None:
+    disk.fill()
+    disk.yard.ganger("submit", "ok.py").refuses(5, "cannot ", "df -h ")
+    disk.free()
+    with worked(disk.yard):
+        disk.yard.fine("server", "stop")
+        disk.fill()
+        disk.yard.ganger("ls").refuses(5, "cannot ", "df -h ")
+        disk.free()
+        disk.yard.fine("ls")
+
+
+class Wall:
+    """The wall clock of everything that runs in a yard: servers, launchers, jobs, commands."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._file = yard.put("clock", "0")
+        yard.put("injected/sitecustomize.py", CLOCK.format(file=str(self._file)))
+        yard.environment["PYTHONPATH"] = str(yard.folder / "injected")
+
+    def put(self, ms: int) -> None:
+        """So far from the true time, at once."""
+        draft = self._file.with_suffix(".draft")
+        draft.write_text(str(ms))
+        draft.replace(self._file)
+
+
+def test_a_clock_that_jumps_back_holds_nothing_up(tmp_path: Path) -> None:
+    with Yard(tmp_path) as yard:
+        wall = Wall(yard)
+        wall.put(HOUR_MS)
+        with worked(yard) as jobs:
+            wall.put(0)
+            meanwhile = yard.fine("submit", "ok.py")
+            yard.until(meanwhile, "succeeded")
+            doctor = yard.ganger("doctor")
+            assert doctor.code == 1
+            assert "behind the newest event: it was put back" in doctor.out
+            yard.fine("server", "stop")
+            wall.put(-HOUR_MS)
+            yard.fine("ls")
+            assert yard.states() == {jobs.ended: "succeeded", meanwhile: "succeeded", jobs.runs: "running"}
+            limited = yard.fine("submit", "--time", "2s", "wait.py", "never")
+            yard.until(limited, "stopped")
+        events = json.loads(yard.fine("events", "-o", "json"))
+        times = [event["at_ms"] for event in events]
+        assert times == sorted(times)
+        assert times[-1] - times[0] < HOUR_MS, "time went on, and did not follow the jumps"
