@@ -13,6 +13,9 @@ from typing import Final
 SOCKET_PATH_BYTES: Final = 107
 """The longest path of a unix socket on Linux: sun_path of unix(7), less the terminating zero."""
 
+HOME: Final = "GANGER_HOME"
+LAUNCHER: Final = "launcher-*.pyz"
+"""The file name of the zipapp that starts every task (`launcher.archive`)."""
 _TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
 _TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
 
@@ -96,7 +99,7 @@ class Home:
 
 def home(environ: Mapping[str, str]) -> Home:
     """The state directory by `environ`: GANGER_HOME, else ganger in XDG_STATE_HOME, else ~/.local/state/ganger."""
-    if given := environ.get("GANGER_HOME"):
+    if given := environ.get(HOME):
         return Home(Path(given).expanduser().absolute())
     state = environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
@@ -145,7 +148,25 @@ def filesystem(path: Path, mounts: str) -> str:
 def travelling(environ: Mapping[str, str]) -> dict[str, str]:
     """What of the caller's environment goes with a job: where programs and libraries are, home and locale. No more:
     a job must not depend on what happened to be set, and secrets stay where they are."""
-    return {name: value for name, value in environ.items() if name in _TRAVELS or name.startswith(_TRAVELS_BY_PREFIX)}
+    found = {name: value for name, value in environ.items() if name in _TRAVELS or name.startswith(_TRAVELS_BY_PREFIX)}
+    return _outside_a_job(found)
+
+
+def for_server(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of the caller's environment goes to a server that it starts. One that a job's process starts is not part of
+    that job: it must not carry its mark, nor end with it."""
+    return _outside_a_job({name: environ[name] for name in environ if name == HOME or not name.startswith("GANGER_")})
+
+
+def _outside_a_job(environ: dict[str, str]) -> dict[str, str]:
+    """Without the launcher's zipapp, which every process of a job has on its PYTHONPATH: it would stand before what is
+    installed, as a part of it."""
+    if "PYTHONPATH" not in environ:
+        return environ
+    entries = environ["PYTHONPATH"].split(os.pathsep)
+    kept = [entry for entry in entries if not Path(entry).match(LAUNCHER)]
+    rest = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+    return rest | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:

@@ -63,6 +63,14 @@ def test_archive_needs_nothing_installed(archive: Path) -> None:
     assert _python(code, archive, "-I", "-S") == "alone"
 
 
+def test_an_archive_is_not_made_from_an_archive(archive: Path) -> None:
+    """It would be empty, and every job on it would fail."""
+    code = "from pathlib import Path; from ganger.launcher.archive import build; build(Path('/nowhere'))"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        _python(code, archive)
+    assert "ganger is not installed as files" in caught.value.stderr
+
+
 def test_import_of_train_loads_next_to_nothing(archive: Path) -> None:
     code = "import sys; before = set(sys.modules); from ganger.train import report, should_checkpoint; "
     code += "print(*(set(sys.modules) - before))"

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from ganger.faces.client import Client, ClientError
+from ganger.launcher.archive import build
 from tests.rest.serving import Place, frames, streaming, wait_until
 
 
@@ -156,6 +157,17 @@ def test_a_state_directory_deeper_than_a_socket_path(tmp_path: Path) -> None:
         assert path.parent.stat().st_mode & 0o077 == 0
     finally:
         place.close()
+
+
+def test_a_server_that_a_job_starts_starts_jobs(place: Place, tmp_path: Path) -> None:
+    """In a job ganger is found in the launcher's zipapp first, which is a part of it."""
+    archives = tmp_path / "archives"
+    archives.mkdir()
+    inside = {**os.environ, "PYTHONPATH": str(build(archives)), "GANGER_TASK_DIR": str(archives)}
+    subprocess.run([sys.executable, "-c", START, str(place.home.path)], env=inside, check=True)
+    mark = f"GANGER_TASK_DIR={archives}".encode()
+    assert mark not in Path(f"/proc/{place.pid}/environ").read_bytes()
+    assert place.client.wait(place.submit(["true"]), 60)["row"]["state"] == "succeeded"
 
 
 def test_jobs_outlive_a_server_that_is_stopped_or_killed(place: Place) -> None:

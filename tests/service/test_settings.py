@@ -10,6 +10,7 @@ from ganger.settings import (
     BadHome,
     Home,
     filesystem,
+    for_server,
     home,
     make_private,
     network_filesystem,
@@ -39,6 +40,15 @@ def test_homes_are_found_by_the_environment(tmp_path: Path, monkeypatch: pytest.
 def test_only_what_a_job_needs_travels() -> None:
     given = {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "LANGUAGE": "en"}
     assert travelling(given) == {"PATH": "/bin", "CONDA_PREFIX": "/c", "LC_ALL": "C"}
+
+
+def test_nothing_of_a_job_goes_on_with_what_it_starts() -> None:
+    """A job submits another, or starts the server: neither gets its marks, or the zipapp it imports from."""
+    archive = "/home/ada/.local/state/ganger/launcher-0123456789abcdef.pyz"
+    given = {"GANGER_HOME": "/h", "GANGER_TASK_DIR": "/t", "PYTHONPATH": f":/mine:{archive}", "TERM": "dumb"}
+    assert for_server(given) == {"GANGER_HOME": "/h", "PYTHONPATH": ":/mine", "TERM": "dumb"}
+    assert travelling(given) == {"PYTHONPATH": ":/mine"}
+    assert travelling({"PYTHONPATH": archive}) == {}
 
 
 def test_colour_is_unwelcome_when_the_variable_has_a_value() -> None:

@@ -6,6 +6,7 @@ under a launcher that runs from it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -41,7 +42,9 @@ __version__ = "{version}"
 
 
 def build(directory: Path) -> Path:
-    """The zipapp in `directory`, made unless it is there. Raises OSError."""
+    """The zipapp in `directory`, made unless it is there. Raises OSError, also when this runs from a zipapp itself."""
+    if not SOURCES.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "ganger is not installed as files", str(SOURCES))
     members = _members()
     digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
     for name, source in sorted(members.items()):

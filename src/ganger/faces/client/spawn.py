@@ -16,12 +16,11 @@ from typing import IO, Final
 
 from ganger import __version__
 from ganger.faces.client.wire import ClientError, listener, listens, unreachable
-from ganger.settings import BadHome, Home, make_private
+from ganger.settings import BadHome, Home, for_server, make_private
 
 START_S: Final = 20.0
 """How long a server may take until it answers."""
 POLL_S: Final = 0.01
-HOME: Final = "GANGER_HOME"
 LAST_WORDS: Final = 8
 """Lines of the server's log that are shown when it did not start and gave no reason."""
 _SAYS, _NEXT = "ganger: ", "next: "
@@ -163,9 +162,7 @@ def _spawn(home: Home, log: IO[bytes]) -> int:
         (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
         (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
     ]
-    # A server that a job's process starts is not part of that job: it must not carry its mark, nor end with it.
-    kept = {name: value for name, value in os.environ.items() if name == HOME or not name.startswith("GANGER_")}
-    return os.posix_spawn(sys.executable, argv, kept, file_actions=files, setsid=True)
+    return os.posix_spawn(sys.executable, argv, for_server(os.environ), file_actions=files, setsid=True)
 
 
 def _exit_code(child: int) -> int | None:
