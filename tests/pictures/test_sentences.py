@@ -86,7 +86,7 @@ SENTENCES = {
         "n1:a...",
         "root=,cpu=2",
         "C:1x0,cpu=2",
-        "queue default may use 1 CPUs more, 2 CPUs needed (limit 2 CPUs); held by A",
+        "queue default may use 1 CPU more, 2 CPUs needed (limit 2 CPUs); held by A",
     ),
     "a user's GPUs": (
         "n1:AA...... n2:BB.. B,user=bob",
@@ -123,7 +123,7 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x1; fails C signal; gone C",
-        "starts again after a pause: 1 attempt(s) failed without progress",
+        "starts again after a pause: 1 attempt failed without progress",
     ),
     "a server that has not heard yet": (
         "n1:A...",

@@ -42,7 +42,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.Deleted(gang="a-1", by="ada"), "a-1", "ada deleted a-1"),
     (decided(START), "a-1", "a-1 starts (attempt 2) on n1, n2"),
     (decided(STOP), "b-2", "b-2 is stopped, with 30.0s to save its work: it gives way to another job"),
-    (decided(WAIT), None, "jobs of ada in queue q wait: waiting for 2 nodes: 1 node free now"),
+    (decided(WAIT), None, "jobs of ada in queue q: waiting for 2 nodes: 1 node free now"),
     (e.Started(nodes=("n1", "n2"), **GENERATION), "a-1", "a-1 (attempt 2) runs on n1, n2"),
     (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has done step 7"),
     (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),

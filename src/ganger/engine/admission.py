@@ -120,7 +120,9 @@ def _check_user(tree: QueueTree, wanted: Ask) -> None:
         limits, where = tree.queues[at].user_limits, f"in queue {tree.queues[at].name}"
         gpus = need(wanted.shape)[0]
         if limits.gpus is not None and gpus > limits.gpus:
-            raise _over(f"one user may hold {limits.gpus} GPUs {where}, and the job needs {gpus}", "submit smaller")
+            raise _over(
+                f"one user may hold {_SAY['gpus'](limits.gpus)} {where}, and the job needs {gpus}", "submit smaller"
+            )
         if limits.time_ms is not None and (wanted.time_ms or 0) > limits.time_ms:
             longest, asked = format_duration(limits.time_ms), format_duration(wanted.time_ms or 0)
             raise _over(

@@ -120,7 +120,7 @@ def _decision(decision: Decision) -> str:
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
         case _:
             queue, user, *_ = decision.gang_class.split("/")
-            return f"jobs of {user} in queue {queue} wait: {answer(decision.reason)}"
+            return f"jobs of {user} in queue {queue}: {answer(decision.reason)}"
 
 
 def _signal(number: int) -> str:

@@ -81,7 +81,8 @@ def sentence(reason: Reason) -> str:
         case Why.HELD:
             return f"room is kept for {_listed(reason.holders)}, which goes first"
         case Why.BACKOFF:
-            return f"starts again after a pause: {reason.need} attempt(s) failed without progress"
+            failed = "1 attempt" if reason.need == 1 else f"{reason.need} attempts"
+            return f"starts again after a pause: {failed} failed without progress"
         case Why.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop and give way"
         case Why.NOT_LISTED:
@@ -92,7 +93,7 @@ def _amount(resource: str, value: int) -> str:
     """An amount with its unit, as a person says it."""
     match resource:
         case "cpu_milli":
-            return f"{format_cpu(value)} CPUs"
+            return f"{format_cpu(value)} CPU" if value == 1000 else f"{format_cpu(value)} CPUs"
         case "memory_bytes":
             return f"{format_bytes(value)} memory"
         case "gpus":

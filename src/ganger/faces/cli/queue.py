@@ -173,7 +173,7 @@ def _figure_text(value: int | None, text: Any) -> str:
 def _limits(limits: Record) -> str:
     parts = []
     if limits["gpus"] is not None:
-        parts.append(f"{limits['gpus']} GPUs")
+        parts.append(f"{limits['gpus']} GPU" + ("" if limits["gpus"] == 1 else "s"))
     if limits["time_ms"] is not None:
         parts.append(f"{format_duration(limits['time_ms'])} a job")
     if limits["node_ms"] is not None:

@@ -92,7 +92,7 @@ def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str
     timeout_s = None if timeout is None else parse_duration_ms(timeout) / 1000
     ended = client.wait(job, timeout_s)
     if ended is None:
-        say(f"{job} has not ended within {timeout}; it runs on: ganger explain {quoted(job)}")
+        say(f"{job} has not ended within {timeout}, and goes on: ganger get {quoted(job)}")
         return TIMED_OUT
     if output == "json":
         show_json(ended)

@@ -27,7 +27,7 @@ def size(spec: Record) -> str:
     if gpu["count"]:
         parts[0] += f" x {gpu['count']} {gpu['type'] or ('GPUs' if gpu['count'] != 1 else 'GPU')}"
     if asked["cpu_milli"] is not None:
-        parts.append(f"{format_cpu(asked['cpu_milli'])} CPUs")
+        parts.append(f"{format_cpu(asked['cpu_milli'])} CPU" + ("" if asked["cpu_milli"] == 1000 else "s"))
     if asked["memory_bytes"]:
         parts.append(f"{format_bytes(asked['memory_bytes'])} memory")
     return ", ".join(parts)
