@@ -24,8 +24,8 @@ _TAIL: Final = """\
 # setup: pip install -r requirements.txt    # once on each node, before the processes
 # env:
 #   BATCH: "80"                 # a variable of every process
-retry:
-  max: 3                        # attempts without a new checkpoint that are forgiven
+# retry:
+#   max: 3                      # forgiven attempts without a new checkpoint: a script that cannot even start, too
 limits:
   time: 24h                     # over all attempts; it also tells others when they may start
 """
