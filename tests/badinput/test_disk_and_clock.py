@@ -41,10 +41,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL},mode=0700", "none", str(small)]
     if subprocess.run(mount, check=False, capture_output=True).returncode == 0:
         ballast = small / "ballast"
-        with yard:
-            yield Disk(yard, lambda: _fill(ballast), ballast.unlink)
-            ballast.unlink(missing_ok=True)
-        subprocess.run(["umount", "--lazy", str(small)], check=True)
+        try:
+            with yard:
+                yield Disk(yard, lambda: _fill(ballast), ballast.unlink)
+                ballast.unlink(missing_ok=True)
+        finally:
+            subprocess.run(["umount", "--lazy", str(small)], check=True)
     else:
         free = resource.getrlimit(resource.RLIMIT_FSIZE)
         with yard:
