@@ -150,6 +150,27 @@ _YOUNG_ACTS = {
     "wide-0": Behaviour(step_ms=30 * S, steps=3),
 }
 
+
+def _short_day(world: World) -> None:
+    """A little of everything, so short that every moment of it can be tried every time."""
+    world.at(0, submit("dies-0", 2, 2, checkpoint=Checkpoint()))
+    world.at(100, submit("waits-0", 2, 2))
+    world.at(200, submit("stops-0", 1, 1))
+    world.at(300, submit("never-0", 1, 1))
+    world.at(400, e.StopRequested(gang="never-0"))
+    world.at(4_300, e.StopRequested(gang="stops-0"))
+    world.lose(8_600, "n1")
+    world.restore(9_700, "n1")
+    world.at(60_000, e.Deleted(gang="never-0"))
+
+
+_SHORT_ACTS = {
+    "dies-0": Behaviour(steps=4, checkpoint_every=2, deaths=(Death(generation=1, after_ms=2_500, node=1, signal=9),)),
+    "stops-0": Behaviour(steps=None, stop_ms=1_500),
+}
+
+SHORT = Script("short day", "priority", 3, 2, _short_day, _SHORT_ACTS, HOUR_MS)
+
 SCRIPTS = (
     Script("busy day", "priority", 4, 4, _busy_day, _BUSY_ACTS, HOUR_MS),
     Script("falling nodes", "fifo", 6, 2, _falling_nodes, _FALLING_ACTS, HOUR_MS),

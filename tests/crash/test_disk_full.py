@@ -70,23 +70,23 @@ def lived_with_little_room(script: Script, log: FillingLog) -> Day:
 
 @every_script
 @every_part
-def test_a_full_disk_loses_nothing(script: Script, part: int, tmp_path: Path) -> None:
-    quiet = FillingLog(tmp_path / "quiet.db", 0)
+def test_a_full_disk_loses_nothing(script: Script, part: int, folder: Path) -> None:
+    quiet = FillingLog(folder / "quiet.db", 0)
     played(world_of(script), quiet, script.policy, script.until_ms)
     failures = list[str]()
     for at in range(2 + part * STRIDE, quiet.appends, STRIDE * PARTS):
-        log = FillingLog(tmp_path / f"{at}.db", at)
+        log = FillingLog(folder / f"{at}.db", at)
         check(lived_with_little_room(script, log), ends(quiet))
         failures += log.failures
         log.close()
-        (tmp_path / f"{at}.db").unlink()
+        (folder / f"{at}.db").unlink()
     assert {*failures} <= {"no_room"}
     assert failures or part
 
 
-def test_what_runs_goes_on_and_nothing_new_is_taken(tmp_path: Path) -> None:
+def test_what_runs_goes_on_and_nothing_new_is_taken(folder: Path) -> None:
     script = SCRIPTS[0]
-    world, log = world_of(script), FillingLog(tmp_path / "g.db", 0)
+    world, log = world_of(script), FillingLog(folder / "g.db", 0)
     loop = serve(world, log, script.policy)
     world.run(loop, 3 * S)
     before, running = log.last_seq(), world.processes()

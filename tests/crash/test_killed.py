@@ -4,12 +4,14 @@ By default a part of the moments is taken, another part of them with each downti
 """
 
 import os
+from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.crash.mortal import check, lived
-from tests.crash.scripts import SCRIPTS, Script
+from tests.crash.scripts import SCRIPTS, SHORT, Script
 from tests.engine.scenes import ends
 
 LONG = bool(os.environ.get("GANGER_TEST_LONG"))
@@ -22,28 +24,39 @@ every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for s
 every_part = pytest.mark.parametrize("part", range(PARTS))
 
 
-@every_script
-@every_part
-def test_killed_at_any_moment(script: Script, part: int, tmp_path: Path) -> None:
-    quiet = lived(script, tmp_path / "quiet.db")
+def killed_at(script: Script, moments: Iterable[int], path: Path) -> None:
+    """The day once for each of these moments, the server away for a while that depends on which."""
+    quiet = lived(script, path / "quiet.db")
     ended_as = ends(quiet.log)
     check(quiet, ended_as)
-    for moment in range(1 + part * STRIDE, len(quiet.moments) + 1, STRIDE * PARTS):
+    for moment in moments:
+        if moment > len(quiet.moments):
+            return
         down_ms = DOWN_MS[moment % len(DOWN_MS)]
-        day = lived(script, tmp_path / f"{moment}.db", (moment,), down_ms)
+        day = lived(script, path / f"{moment}.db", (moment,), down_ms)
         try:
             check(day, ended_as)
         except AssertionError as error:
             error.add_note(f"killed at moment {moment} ({quiet.moments[moment - 1]}), away for {down_ms} ms")
             raise
         day.log.close()
-        (tmp_path / f"{moment}.db").unlink()
+        (path / f"{moment}.db").unlink()
+
+
+def test_killed_at_every_moment_of_a_short_day(folder: Path) -> None:
+    killed_at(SHORT, count(1), folder)
 
 
 @every_script
-def test_killed_again_and_again(script: Script, tmp_path: Path) -> None:
+@every_part
+def test_killed_at_any_moment(script: Script, part: int, folder: Path) -> None:
+    killed_at(script, count(1 + part * STRIDE, STRIDE * PARTS), folder)
+
+
+@every_script
+def test_killed_again_and_again(script: Script, folder: Path) -> None:
     """Also while it finds out what runs."""
-    ended_as = ends(lived(script, tmp_path / "quiet.db").log)
+    ended_as = ends(lived(script, folder / "quiet.db").log)
     for every in range(3, 40) if LONG else (19,):
-        day = lived(script, tmp_path / f"{every}.db", tuple(range(every, 600, every)), 100)
+        day = lived(script, folder / f"{every}.db", tuple(range(every, 600, every)), 100)
         check(day, ended_as)

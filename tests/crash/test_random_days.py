@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,12 +24,11 @@ UNTIL_MS = 48 * HOUR_MS
     max_examples=1_000 if LONG else 40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-def test_any_day_is_survived(
-    day: Day, kills: tuple[int, ...], down_ms: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path: Path = tmp_path_factory.mktemp("day") / "g.db"
+def test_any_day_is_survived(day: Day, kills: tuple[int, ...], down_ms: int, folder: Path) -> None:
+    path = folder / "g.db"
     lived = survived(day.written(MortalWorld), Life(path, day.policy, UNTIL_MS, kills, down_ms))
     check_sound(lived)
     assert {*ends(lived.log).values()} <= {*ENDED, GangState.PENDING}, "whoever can end has ended"
     lived.log.close()
-    path.unlink()
+    for part in folder.iterdir():
+        part.unlink()

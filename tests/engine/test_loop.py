@@ -45,7 +45,7 @@ class Running:
     def __init__(self, log: EventLog, world: World, clock: Any = None) -> None:
         self.loop = Loop(log, world, POLICIES["priority"], clock or world, "test")
         self.broke: BaseException | None = None
-        self.thread = threading.Thread(target=self._run)
+        self.thread = threading.Thread(target=self._run, daemon=True)  # a loop that hangs must not hang the tests
 
     def __enter__(self) -> Loop:
         self.loop.open()
@@ -77,11 +77,12 @@ def on_threads(work: Callable[[int], None], number: int = 8) -> None:
         except BaseException as error:  # noqa: BLE001 - told to the test
             raised.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(at,)) for at in range(number)]
+    threads = [threading.Thread(target=guarded, args=(at,), daemon=True) for at in range(number)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "somebody still waits"
     assert raised == []
 
 
@@ -209,6 +210,27 @@ def test_ended_and_deleted_in_one_turn_leaves_no_row(log: EventLog) -> None:
     loop.turn(loop.drain())
     assert deleted.result(0) == log.last_seq()
     assert ends(log) == {}
+
+
+def test_the_world_hears_once_of_who_ended_and_who_is_deleted(log: EventLog) -> None:
+    heard: list[str] = []
+
+    class Hearing(World):
+        def forget(self, gang: str) -> None:
+            heard.append(f"forget {gang}")
+            super().forget(gang)
+
+        def delete(self, gang: str) -> None:
+            heard.append(f"delete {gang}")
+            super().delete(gang)
+
+    loop = serve(world := Hearing(nodes(1)), log)
+    world.at(0, submit("ends-1"))
+    world.at(0, submit("waits-1", 3))
+    world.at(20 * S, e.StopRequested(gang="waits-1"))
+    world.at(30 * S, e.Deleted(gang="ends-1"))
+    world.run(loop, 40 * S)
+    assert heard == ["forget ends-1", "forget waits-1", "delete ends-1"]
 
 
 def test_what_was_decided_is_durable_before_the_world_hears_of_it(log: EventLog, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
@@ -69,6 +70,25 @@ def test_a_log_of_several_servers_and_policies_replays(tmp_path: Path) -> None:
     assert replay(log, POLICIES).difference is None
     with pytest.raises(KeyError, match="las"):
         replay(log, {name: policy for name, policy in POLICIES.items() if name != "las"})
+
+
+def test_a_round_that_decided_nothing_is_judged_by_the_policy_of_its_own_server(tmp_path: Path) -> None:
+    """While the first server was away the running job grew old: its policy would stop it for the one that waits."""
+    world = World(nodes(1, gpus=1), {"old-1": Behaviour(steps=None)})
+    world.at(0, submit("old-1", 1, 1))
+    world.at(S, submit("young-1", 1, 1))
+    log = EventLog(tmp_path / "g.db")
+    world.run(serve(world, log, "las"), 10 * S)
+    world.run(None, 2 * HOUR_MS)
+    loop = serve(world, log, "fifo")
+    world.run(loop, 2 * HOUR_MS)
+    seq = log.last_seq()
+    assert log.rows(seq - 1)[0].event.kind == "nodes_listed"
+    assert replay(log, POLICIES).difference is None
+    world.run(None, 3 * HOUR_MS)
+    world.run(serve(world, log, "las"), 3 * HOUR_MS)
+    decided = [row.event for row in log.rows(seq, limit=9_999) if isinstance(row.event, e.Decided)]
+    assert decided[0].plan.decisions[0].kind == "stop", "the premise: the other policy would not have left it alone"
 
 
 # -- in another process ------------------------------------------------------------------------------------------------
