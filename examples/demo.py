@@ -24,7 +24,7 @@ from ganger.faces.client import Client
 
 EXAMPLES = Path(__file__).resolve().parent
 GANGER = str(Path(sys.executable).with_name("ganger"))
-STEPS, CHECKPOINT_STEPS = 300, 20
+STEPS, CHECKPOINT_STEPS = 200, 20
 NOISE = 1e-4
 """Relative difference that the order of float additions may make over a few hundred steps."""
 LIVE = ("pending", "starting", "running", "requeueing", "failing", "stopping")
