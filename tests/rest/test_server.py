@@ -253,6 +253,19 @@ def test_without_a_server_a_client_that_must_not_start_one_says_so(place: Place)
     assert place.servers() == []
 
 
+def test_another_users_socket_is_not_spoken_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(place.home.socket("server")))
+        theirs.listen()
+        theirs.settimeout(10)
+        monkeypatch.setattr("ganger.faces.client.wire.os.getuid", lambda: os.geteuid() + 1)
+        with pytest.raises(ClientError, match="another user's program listens at") as caught:
+            place.client.submit(place.request(["true"], env={"TOKEN": "secret"}))
+        assert caught.value.exit_code == 5
+        with theirs.accept()[0] as link:
+            assert link.recv(1) == b""
+
+
 def test_errors_of_the_client_have_the_documented_exit_codes(served: Place) -> None:
     name = served.submit(["sleep", "60"])
     for call, code, exit_code in (

@@ -4,6 +4,7 @@ http.client is imported with the first request, because it costs more than the r
 """
 
 import json
+import os
 import socket
 import struct
 import time
@@ -98,11 +99,9 @@ def listener(path: Path) -> int | None:
     """Pid of the process that listens there (SO_PEERCRED of unix(7)), or None."""
     try:
         with _connected(path, 1) as link:
-            peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return _peer(link)[0]
     except (ClientError, OSError):
         return None
-    pid, _uid, _gid = struct.unpack("3i", peer)
-    return int(pid)
 
 
 def _connected(path: Path, timeout_s: float | None) -> socket.socket:
@@ -116,7 +115,17 @@ def _connected(path: Path, timeout_s: float | None) -> socket.socket:
     except OSError as error:
         link.close()
         raise unreachable(f"no server listens at {path}: {error.strerror or error}", "ganger server start") from None
+    # A deep state directory has its sockets under /tmp, where they may be cleaned away and another user be the next.
+    if _peer(link)[1] != os.getuid():
+        link.close()
+        raise unreachable(f"another user's program listens at {path}: nothing was sent to it", f"ls -l {path}")
     return link
+
+
+def _peer(link: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the process that listens at the other end."""
+    pid, uid, _gid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid), int(uid)
 
 
 def _problem(status: int, body: bytes) -> ClientError:
