@@ -253,6 +253,19 @@ def test_without_a_server_a_client_that_must_not_start_one_says_so(place: Place)
     assert place.servers() == []
 
 
+def test_a_server_without_its_socket_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.client.connect()
+    pid = place.pid
+    place.home.socket("server").unlink()
+    monkeypatch.setattr("ganger.faces.client.spawn.START_S", 0.2)
+    with pytest.raises(ClientError, match=f"the server with pid {pid} runs, but does not answer at") as caught:
+        Client(place.home).connect()
+    assert caught.value.next == f"kill {pid}"
+    os.kill(pid, signal.SIGTERM)
+    monkeypatch.undo()
+    assert place.client.connect().server()["pid"] != pid
+
+
 def test_another_users_socket_is_not_spoken_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX) as theirs:
         theirs.bind(str(place.home.socket("server")))

@@ -89,6 +89,9 @@ def start(home: Home) -> Serving:
                     raise did_not_start(home, said_before, f"exited with {code}")
                 child = None
             time.sleep(POLL_S)
+    if child is None and (holder := _holder(home)):
+        why = f"the server with pid {holder} runs, but does not answer at {home.socket('server')}; jobs outlive its end"
+        raise unreachable(why, f"kill {holder}")
     raise did_not_start(home, said_before, f"did not answer within {START_S:g} s")
 
 
