@@ -115,6 +115,10 @@ class Yard:
         """Wait for a state of a job."""
         wait_for(lambda: self.client.connect(start=False).job(job)["row"]["state"] == state, f"{job} is {state}")
 
+    def attempt(self, job: str) -> int:
+        """Which attempt a job is at, or ended at."""
+        return int(self.client.connect(start=False).job(job)["row"]["generation"])
+
     @property
     def pid(self) -> int:
         """Of the server that runs."""
@@ -142,18 +146,19 @@ class Worked:
     yard: Yard
     ended: str
     runs: str
+    attempt: int
 
     def are_safe(self) -> None:
         """Both are listed as they were, and nothing else is."""
         assert self.yard.states() == {self.ended: "succeeded", self.runs: "running"}
 
     def finish(self) -> None:
-        """Let the one that runs go: it finishes at its first attempt, with all that it wrote."""
+        """Let the one that runs go: it finishes at the attempt it was at, with all that it wrote."""
         self.yard.put(f"go-{self.ended}", "")
         said = self.yard.ganger("wait", self.runs)
         assert said.code == 0, said
         assert self.yard.fine("logs", self.runs).split() == ["waits", "went"]
-        assert self.yard.client.connect().job(self.runs)["row"]["generation"] == 1
+        assert self.yard.attempt(self.runs) == self.attempt, self.yard.fine("events", self.runs)
         assert self.yard.states()[self.ended] == "succeeded"
 
 
@@ -165,7 +170,7 @@ def worked(yard: Yard) -> Iterator[Worked]:
     yard.until(ended, "succeeded")
     yard.until(runs, "running")
     wait_for(lambda: yard.fine("logs", runs) == "waits", f"{runs} writes")
-    jobs = Worked(yard, ended, runs)
+    jobs = Worked(yard, ended, runs, yard.attempt(runs))
     yield jobs
     jobs.finish()
 
