@@ -6,10 +6,9 @@ many gangs, with run times predicted, come in issue 6.
 
 from dataclasses import dataclass
 
-from ganger.core.fit import Ask, by_end, fit
+from ganger.core.fit import Ask, by_end, where
 from ganger.core.state import State
 from ganger.model.decision import NodeShare
-from ganger.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +33,8 @@ def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
                 gang, _ = leaving[gone - 1]
                 state.release(gang)
                 at_ms = gang.ends_ms(now_ms)
-            found = fit(state, wanted, now_ms)
-            if not isinstance(found, Reason):
+            found = where(state, wanted)
+            if found:
                 there = {share.node: None for share in found}
                 after = tuple(
                     gang.id for gang, shares in leaving[:gone] if any(share.node in there for share in shares)

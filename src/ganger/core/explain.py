@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ganger.core.backfill import Opening, earliest
-from ganger.core.fit import Ask, ask, fit, node_need
+from ganger.core.fit import Ask, ask, node_need, where
 from ganger.core.gang import Gang, class_text
 from ganger.core.plan import carried_out, pending_order, plan
 from ganger.core.policy import Policy
@@ -120,10 +120,10 @@ def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
 def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Change, ...]:
     """Forms of the same job that would start now if it were submitted so: tried on what this round leaves over."""
     with carried_out(state, now_ms, policy, without=gang.id):
-        return tuple(_that_start(state, ask(gang), now_ms))
+        return tuple(_that_start(state, ask(gang)))
 
 
-def _that_start(state: State, wanted: Ask, now_ms: int) -> Iterator[Change]:
+def _that_start(state: State, wanted: Ask) -> Iterator[Change]:
     """The nearest form in each direction."""
     shape = wanted.shape
     fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - 1, 0, -1)]
@@ -139,13 +139,9 @@ def _that_start(state: State, wanted: Ask, now_ms: int) -> Iterator[Change]:
         (any_type, "--gpu {0.gpus}"),
     )
     for shapes, flags in tries:
-        found = next((s for s in shapes if _starts(state, replace(wanted, shape=s), now_ms)), None)
+        found = next((s for s in shapes if where(state, replace(wanted, shape=s))), None)
         if found:
             yield Change(say=_say(shape, found), flags=flags.format(found, found.cpu_milli / 1000))
-
-
-def _starts(state: State, wanted: Ask, now_ms: int) -> bool:
-    return not isinstance(fit(state, wanted, now_ms), Reason)
 
 
 def _say(shape: Shape, found: Shape) -> str:

@@ -6,14 +6,14 @@ change before one that time cures.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.gang import Gang
 from ganger.core.place import place
-from ganger.core.queues import RESOURCES, UNLIMITED, need
+from ganger.core.queues import RESOURCES, UNLIMITED, QueueTree, need
 from ganger.core.state import Shares, State
 from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
@@ -56,30 +56,59 @@ def ask(gang: Gang) -> Ask:
 
 def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     """Where it may start now, or the first constraint that binds."""
-    barred = over_user_limits(state, wanted)
+    barred = over_user_limits(state, wanted) or over_quota(state, wanted)
     if barred:
         return barred
-    short = over_quota(state, wanted)
-    if short:
-        return short
     return place(state.nodes, wanted.shape, wanted.ranks_per_node) or no_room(state, wanted.shape, now_ms)
+
+
+def where(state: State, wanted: Ask) -> Shares | None:
+    """Where it may start now, without a word of why not: for those who try many times."""
+    if _user_bar(state.tree, wanted) or state.tree.short_of(wanted.queue, need(wanted.shape)) is not None:
+        return None
+    return place(state.nodes, wanted.shape, wanted.ranks_per_node)
 
 
 def over_user_limits(state: State, wanted: Ask) -> Reason | None:
     """The first queue, upwards, in which its user may not hold that much more."""
-    tree, total = state.tree, need(wanted.shape)
+    bar = _user_bar(state.tree, wanted)
+    if bar is None:
+        return None
+    holders = () if bar.why is Why.USER_TIME else _held_by(state, wanted.user, bar.at)
+    return Reason(
+        why=bar.why,
+        resource=bar.resource,
+        need=bar.need,
+        have=max(0, bar.have),
+        limit=bar.limit,
+        scope=state.tree.queues[bar.at].name,
+        holders=holders,
+    )
+
+
+class _Bar(NamedTuple):
+    """A limit of a user that binds, in queue `at`."""
+
+    why: Why
+    at: int
+    resource: str
+    need: int
+    have: int
+    limit: int
+
+
+def _user_bar(tree: QueueTree, wanted: Ask) -> _Bar | None:
+    gpus, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
     for at in tree.path(tree.index[wanted.queue]):
-        limits, scope = tree.queues[at].user_limits, tree.queues[at].name
-        gpus, committed = tree.users.get((at, wanted.user), (0, 0))
-        if limits.time_ms is not None and (wanted.time_ms or 0) > limits.time_ms:
-            return _limited(Why.USER_TIME, "time_ms", (wanted.time_ms or 0, limits.time_ms, limits.time_ms), scope, ())
+        limits = tree.queues[at].user_limits
+        held, committed = tree.users.get((at, wanted.user), (0, 0))
+        if limits.time_ms is not None and time_ms > limits.time_ms:
+            return _Bar(Why.USER_TIME, at, "time_ms", time_ms, limits.time_ms, limits.time_ms)
         # Who asks for none of it is not kept out by a limit that was lowered below what is held.
-        if limits.gpus is not None and total[0] and total[0] > limits.gpus - gpus:
-            figures = (total[0], limits.gpus - gpus, limits.gpus)
-            return _limited(Why.USER_GPUS, "gpus", figures, scope, _held_by(state, wanted.user, at))
+        if limits.gpus is not None and gpus and gpus > limits.gpus - held:
+            return _Bar(Why.USER_GPUS, at, "gpus", gpus, limits.gpus - held, limits.gpus)
         if limits.node_ms is not None and wanted.node_ms and wanted.node_ms > limits.node_ms - committed:
-            figures = (wanted.node_ms, limits.node_ms - committed, limits.node_ms)
-            return _limited(Why.USER_NODE_TIME, "node_ms", figures, scope, _held_by(state, wanted.user, at))
+            return _Bar(Why.USER_NODE_TIME, at, "node_ms", wanted.node_ms, limits.node_ms - committed, limits.node_ms)
     return None
 
 
@@ -88,11 +117,6 @@ def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
     tree = state.tree
     own = [gang for gang, _ in state.holding() if gang.job.user == user and at in tree.path(tree.index[gang.queue])]
     return tuple(gang.id for gang in own[:MAX_HOLDERS])
-
-
-def _limited(why: Why, resource: str, figures: tuple[int, int, int], scope: str, holders: tuple[str, ...]) -> Reason:
-    wants, have, limit = figures
-    return Reason(why=why, resource=resource, need=wants, have=max(0, have), limit=limit, scope=scope, holders=holders)
 
 
 def over_quota(state: State, wanted: Ask) -> Reason | None:

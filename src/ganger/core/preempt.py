@@ -8,7 +8,7 @@ for the cheapest victims is a later issue. Source of the fill-back step: Kueue (
 
 from typing import Any
 
-from ganger.core.fit import ask, fit
+from ganger.core.fit import ask, where
 from ganger.core.gang import Gang
 from ganger.core.round import Round
 from ganger.core.state import Shares
@@ -30,8 +30,8 @@ def make_room(now: Round, gang: Gang) -> Reason | None:
         for other in leaving:
             state.release(other)
         stop = _enough(now, gang, after, shares)
-        place = fit(state, ask(gang), now.now_ms)
-    if isinstance(place, Reason):
+        place = where(state, ask(gang))
+    if not place:
         return None
     now.victims += stop
     now.ending |= {other.id: None for other in stop}
@@ -59,7 +59,7 @@ def _enough(now: Round, gang: Gang, after: list[Gang], shares: dict[str, Shares]
     """As many of `after` as let `gang` fit, none of whom can stay; released. All of them where that is not enough."""
     state = now.state
     gone: list[Gang] = []
-    while isinstance(fit(state, ask(gang), now.now_ms), Reason):
+    while not where(state, ask(gang)):
         if len(gone) == len(after):
             return gone
         gone.append(after[len(gone)])
@@ -71,7 +71,7 @@ def _given_back(now: Round, other: Gang, gang: Gang, shares: Shares) -> bool:
     """Whether `other` may stay where it is and `gang` still fits; if so it is put back."""
     mark = now.state.undo.mark()
     now.state.take(other, shares)
-    if isinstance(fit(now.state, ask(gang), now.now_ms), Reason):
+    if not where(now.state, ask(gang)):
         now.state.undo.back_to(mark)
         return False
     return True

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.core.fit import ask, fit
+from ganger.core.fit import ask, fit, where
 from ganger.core.gang import Gang
 from ganger.core.policy import Policy
 from ganger.core.queues import Vector, need
@@ -75,7 +75,7 @@ class Round:
         return Reason(why=Why.HELD, holders=tuple(before)) if before else None
 
     def _bars(self, gang: Gang) -> bool:
-        return isinstance(fit(self.state, ask(gang), self.now_ms), Reason)
+        return not where(self.state, ask(gang))
 
     def _lift(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
