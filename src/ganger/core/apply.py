@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ganger.core import heal
-from ganger.core.gang import Gang, class_text
+from ganger.core.gang import Gang
 from ganger.core.lifecycle import NODE, GangStep, NodeStep, node_next
 from ganger.core.usage import Account
 from ganger.model import event as e
@@ -107,9 +107,6 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
                 touched.append(_stop(state, decision, at_ms))
             case Wait(gang_class=text, reason=reason):
                 state.waits[text] = reason
-    # A class that these starts emptied has no answer any more.
-    waiting = {class_text(key): None for key in state.classes}
-    state.waits = {text: reason for text, reason in state.waits.items() if text in waiting}
     return tuple(touched)
 
 

@@ -164,7 +164,10 @@ def _start(state: State, gang: Gang, shares: Shares, starts_before: int) -> Star
 
 
 def _next_wake_ms(state: State, now_ms: int, policy: Policy, starts: list[Start]) -> int | None:
-    """The first moment at which time alone changes an answer: a limit, a pause, the starvation threshold."""
+    """The first moment at which time alone starts or stops somebody: a limit, a pause, a turn in the order.
+
+    Not the starvation threshold: from it on nodes are held back, which is soon enough when somebody could have them.
+    """
     begun = {
         start.gang: replace(state.gangs[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
         for start in starts
@@ -176,8 +179,6 @@ def _next_wake_ms(state: State, now_ms: int, policy: Policy, starts: list[Start]
             moments.append(deadline_ms)
         if gang.state is GangState.PENDING:
             moments.append(gang.not_before_ms)
-            if policy.STARVES_AFTER_MS is not None:
-                moments.append(gang.since_ms + policy.STARVES_AFTER_MS)
         if policy.ORDERS_RUNNING:
             turn_ms = policy.turn_ms(gang, now_ms)
             moments += [] if turn_ms is None else [turn_ms]
