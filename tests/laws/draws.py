@@ -41,7 +41,8 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
 
 def _named(drawn: list[Node]) -> tuple[Node, ...]:
     return tuple(
-        replace(node, name=f"n{at}", gpu_type=node.gpu_type if node.gpus else "") for at, node in enumerate(drawn, 1)
+        replace(node, name=f"n{at}", address=f"10.0.0.{at}", gpu_type=node.gpu_type if node.gpus else "")
+        for at, node in enumerate(drawn, 1)
     )
 
 

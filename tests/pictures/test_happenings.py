@@ -173,6 +173,24 @@ test_failures = scenarios(
                +1s                      -> .... | C backoff
                +1s                      -> CCCC""",
         ),
+        "and is not counted": (
+            ONE,
+            "",
+            """C:1x4,max=1      -> CCCC
+               fails C launcher; gone C -> CCCC
+               fails C signal   -> CCCC | C requeueing
+               gone C; +2s      -> CCCC
+               fails C signal   -> CCCC | C failing""",
+        ),
+        "progress ends a row of failures": (
+            ONE,
+            "",
+            """C:1x4                        -> CCCC
+               fails C signal; gone C; +1s  -> CCCC
+               saves C; fails C signal; gone C -> CCCC
+               fails C signal; gone C       -> .... | C backoff
+               +1s                          -> CCCC""",
+        ),
         "gone without a word": (
             ONE,
             "",
@@ -276,6 +294,15 @@ test_limits = scenarios(
             """C:1x4,wait=10m -> AAAA | C no_capacity
                +9m            -> AAAA | C no_capacity
                +1m            -> AAAA | C stopped""",
+        ),
+        "each time it waits": (
+            ONE,
+            "",
+            """C:1x4,wait=10m               -> CCCC
+               +20m; saves C; fails C       -> CCCC | C requeueing
+               D:1x4,prio=1000; cordon n1; gone C -> ....# | C no_node, D no_node
+               +9m                          -> ....# | C no_node, D no_node
+               +1m                          -> ....# | D no_node, C stopped""",
         ),
         "time on nodes": (
             "n1:AAAA A,time=1h",

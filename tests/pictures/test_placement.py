@@ -60,7 +60,7 @@ test_racks = scenarios(
             "",
             "cordon n1; C:2x2 -> ..# .. CC CC ..",
         ),
-        "n2 comes before n10": ("n10:.. n2:..", "", "C:1x2 -> CC .."),
+        "n2 comes before n10": ("n10:... n2:..", "", "C:1x2 -> CC ..."),
         "small jobs fill a rack that is broken into": (
             "r1/n1:.. r1/n2:.. r2/n3:AA r2/n4:..",
             "",

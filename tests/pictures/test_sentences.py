@@ -119,6 +119,12 @@ SENTENCES = {
         "S:2x2h100 T:2x2a100; +31m; C:1x1a100",
         "room is kept for T, which goes first",
     ),
+    "what is kept for itself is free to it": (
+        "n1:AA.. n2:....",
+        "",
+        "C:2x4; +31m; D:1x1",
+        "waiting for 2 nodes with 4 free GPUs: 1 node free now; held by A",
+    ),
     "a pause": (
         "n1:....",
         "",
@@ -160,6 +166,7 @@ def test_others_give_way() -> None:
         ("n1:AA.. A,time=1h", "+20m; C:1x4", 2_400_000, ("A",)),
         ("n1:AA.. n2:BB.. A,time=1h B,time=30m", "C:1x4", 1_800_000, ("B",)),
         ("n1:AA.. n2:BB.. A,time=1h B,time=30m", "C:2x4", 3_600_000, ("B", "A")),
+        ("n1:AA.. A,time=1h", "+20m; saves A; fails A; gone A; C:1x4", 2_400_000, ("A",)),
         ("n1:AA..", "C:1x4", None, ("A",)),
         ("n1:AA.. n2:BB.. B,time=30m", "C:2x4", None, ("B", "A")),
         ("n1:AA.. A,time=1h", "stop A; C:1x4", 0, ("A",)),

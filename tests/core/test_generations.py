@@ -1,0 +1,48 @@
+"""A generation from its decision to its end: when it runs, when it is over, what it leaves behind."""
+
+from ganger.model.job import GangState
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+
+
+def test_it_runs_once_it_runs_on_every_node() -> None:
+    film = Film(POLICIES["priority"], "n1:.. n2:..", "")
+    film.play("C:2x2 -> CC CC")
+    gang = film.state.gangs["C"]
+    assert (gang.state, gang.generation, gang.first_started_ms) == (GangState.STARTING, 1, None)
+    film.play("up C n2 -> CC CC")
+    assert gang.state is GangState.STARTING
+    film.play("+1s; up C n1 -> CC CC")
+    assert (gang.state, gang.first_started_ms) == (GangState.RUNNING, film.now_ms)
+
+
+def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
+    film = Film(POLICIES["priority"], "n1:.. n2:..", "")
+    film.play(
+        """C:2x2                                 -> CC CC
+           up C; step C; saves C; fails C; gone C -> CC CC"""
+    )
+    gang = film.state.gangs["C"]
+    assert (gang.generation, gang.state, gang.started, gang.finished) == (2, GangState.STARTING, [], [])
+    assert (gang.stepped, gang.failure, gang.stop_sent) == (False, None, None)
+    assert gang.resumed_step == gang.checkpoint_step == 2
+    assert not gang.progressed
+
+
+def test_when_it_started_first_stays() -> None:
+    film = Film(POLICIES["priority"], "n1:..", "")
+    film.play(
+        """C:1x2                       -> CC
+           +1s; up C; saves C          -> CC
+           fails C; gone C             -> CC
+           +1h; up C                   -> CC"""
+    )
+    assert film.state.gangs["C"].first_started_ms == film.now_ms - 3_600_000
+
+
+def test_ports_of_the_next_starts_differ() -> None:
+    film = Film(POLICIES["priority"], "n1:....", "")
+    film.play("C:1x1 D:1x1 -> CD..")
+    film.play("E:1x1 -> CDE.")
+    ports = [gang.start.port for gang in film.state.gangs.values() if gang.start]
+    assert ports == [20_000, 20_001, 20_002]

@@ -1,0 +1,51 @@
+"""When the next round is due although nothing happens."""
+
+import pytest
+
+from ganger.core.plan import plan
+from ganger.model.units import MINUTE_MS, SECOND_MS
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+
+HOUR_MS = 60 * MINUTE_MS
+
+
+@pytest.mark.parametrize(
+    ("policy", "cluster", "happens", "in_ms"),
+    [
+        ("priority", "n1:....", "", None),
+        ("priority", "n1:AAAA", "", None),
+        ("priority", "n1:AAAA A,time=1h", "", HOUR_MS),
+        ("priority", "n1:AAAA A,time=1h", "+20m", 40 * MINUTE_MS),
+        ("priority", "n1:AAAA A,time=1h", "+20m; saves A; fails A; gone A", 40 * MINUTE_MS),
+        ("priority", "n1:AAAA", "C:1x4", None),
+        ("priority", "n1:AAAA", "C:1x4,wait=10m", 10 * MINUTE_MS),
+        ("priority", "n1:AAAA", "C:1x4,wait=10m; +3m", 7 * MINUTE_MS),
+        ("priority", "n1:....", "C:1x4,time=2h", 2 * HOUR_MS),
+        ("priority", "n1:....", "C:1x4,time=2h; +1m", 2 * HOUR_MS),
+        ("priority", "n1:AAAA", "fails A signal; gone A", SECOND_MS),
+        ("priority", "n1:AAAA A,time=1h", "C:1x4,wait=10m", 10 * MINUTE_MS),
+        ("las", "n1:AAAA", "", 15 * MINUTE_MS),
+        ("las", "n1:AAA.", "", 20 * MINUTE_MS),
+        ("las", "n1:A......", "+7m", 53 * MINUTE_MS),
+        ("las", "n1:AAAA", "+15m", None),
+        ("las", "n1:a", "+1m", 59 * MINUTE_MS),
+        ("las", "n1:....", "C:1x4", 15 * MINUTE_MS),
+        ("las", "n1:AA n2:AA", "", 15 * MINUTE_MS),
+        ("las", "n1:.......", "C:1x7", 514_286),
+    ],
+)
+def test_wake(policy: str, cluster: str, happens: str, in_ms: int | None) -> None:
+    """A start that the round itself decides counts; what is not yet recorded does so too."""
+    film = Film(POLICIES[policy], cluster, "")
+    for action in filter(None, map(str.strip, happens.split(";"))):
+        film.do(action)
+    wake_ms = plan(film.state, film.now_ms, film.policy).next_wake_ms
+    assert (wake_ms is None) == (in_ms is None)
+    assert wake_ms is None or wake_ms - film.now_ms == in_ms
+
+
+def test_nothing_is_due_before_the_nodes_are_listed() -> None:
+    film = Film(POLICIES["priority"], "n1:AAAA A,time=1h", "")
+    film.do("restart")
+    assert plan(film.state, film.now_ms, film.policy).next_wake_ms is None
