@@ -1,7 +1,12 @@
 """A generation from its decision to its end: when it runs, when it is over, what it leaves behind."""
 
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.decision import Start
 from ganger.model.job import GangState
 from tests.laws.policies import POLICIES
+from tests.pictures import picture
 from tests.pictures.film import Film
 
 
@@ -46,3 +51,17 @@ def test_ports_of_the_next_starts_differ() -> None:
     film.play("E:1x1 -> CDE.")
     ports = [gang.start.port for gang in film.state.gangs.values() if gang.start]
     assert ports == [20_000, 20_001, 20_002]
+
+
+def test_servers_that_began_at_different_times_use_different_ports() -> None:
+    film = Film(POLICIES["priority"], "n1:....", "")
+    ports = []
+    for began_ms in (0, 7):
+        state = State()
+        listed = e.NodesListed(nodes=tuple(film.state.nodes.nodes))
+        for event in (e.ServerStarted(version="0"), listed, e.Submitted(job=picture.job("C:1x1"))):
+            state.apply(e.Stamped(state.seq + 1, began_ms, event))
+        start = plan(state, began_ms, film.policy).decisions[0]
+        assert isinstance(start, Start)
+        ports.append(start.port)
+    assert ports == [20_000, 20_007]

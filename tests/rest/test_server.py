@@ -170,6 +170,13 @@ def test_a_server_that_a_job_starts_starts_jobs(place: Place, tmp_path: Path) ->
     assert place.client.wait(place.submit(["true"]), 60)["row"]["state"] == "succeeded"
 
 
+def test_a_job_knows_the_server_that_runs_it(place: Place) -> None:
+    place.client.connect()
+    name = place.submit(["sh", "-c", "echo $GANGER_HOME > told"])
+    assert place.client.wait(name, 60)["row"]["state"] == "succeeded"
+    assert (place.home.path / "told").read_text() == f"{place.home.path}\n"
+
+
 def test_jobs_outlive_a_server_that_is_stopped_or_killed(place: Place) -> None:
     place.client.connect()
     name = place.submit(["sh", "-c", "while [ ! -e over ]; do sleep 0.05; done"])

@@ -61,6 +61,8 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
     match stamped.event:
         case e.ServerStarted():
             state.ready = False
+            if stamped.seq == 1:
+                state.port_turn = at_ms
             return ()
         case e.NodesListed() as listed:
             return _nodes_listed(state, listed, at_ms)
@@ -113,7 +115,7 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
 def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang = state.gangs[start.gang]
     state.dequeue(gang)
-    state.starts += 1
+    state.port_turn += 1
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
     gang.left, gang.started, gang.finished = [share.node for share in start.shares], [], []

@@ -35,7 +35,7 @@ class Image:
     seq: int = 0
     at_ms: int = 0
     ready: bool = False
-    starts: int = 0
+    port_turn: int = 0
     nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
@@ -44,15 +44,16 @@ class Image:
 
 
 class State:
-    """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; starts: how many
-    were ever decided; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest first;
-    shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes, of queues."""
+    """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn:
+    which rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class,
+    oldest first; shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes,
+    of queues."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
         image = image or Image()
         self.undo = Undo()
-        self.seq, self.at_ms, self.ready, self.starts = image.seq, image.at_ms, image.ready, image.starts
+        self.seq, self.at_ms, self.ready, self.port_turn = image.seq, image.at_ms, image.ready, image.port_turn
         self.queues = {queue.name: queue for queue in image.queues}
         self.gangs = {gang.id: gang for gang in image.gangs}
         self.waits = dict(image.waits)
@@ -68,7 +69,7 @@ class State:
             seq=self.seq,
             at_ms=self.at_ms,
             ready=self.ready,
-            starts=self.starts,
+            port_turn=self.port_turn,
             nodes=list(self.nodes.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             queues=list(self.queues.values()),
@@ -139,8 +140,12 @@ class State:
         return sorted(held, key=lambda of: of[0].number)
 
     def rendezvous_port(self, starts_before: int) -> int:
-        """Port for the next start, when `starts_before` more have been decided in the same round."""
-        return FIRST_PORT + (self.starts + starts_before) % PORTS
+        """Port for the next start, when `starts_before` more have been decided in the same round.
+
+        The first turn is the time of the log's first event: two servers on one machine, of two users say, would
+        otherwise go through the same ports side by side and take them from each other's gangs.
+        """
+        return FIRST_PORT + (self.port_turn + starts_before) % PORTS
 
     # -- rebuilding ---------------------------------------------------------------------------------------------------
 

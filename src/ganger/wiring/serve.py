@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Final, NoReturn
 
 import uvicorn
@@ -27,13 +28,16 @@ from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
+from ganger.engine.ports import Compose, LaunchPlan
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import policies
 from ganger.engine.service import Service
 from ganger.faces.rest.app import make_app
 from ganger.launcher.archive import build
 from ganger.model.cluster import Node
-from ganger.settings import Home
+from ganger.model.decision import Start
+from ganger.model.job import Job
+from ganger.settings import HOME, Home
 from ganger.wiring.place import CannotServe, announced, check_home, clear_way, listening, locked, make_database
 
 POLICY: Final = "priority"
@@ -92,7 +96,7 @@ class _Server:
         event_loop = asyncio.get_running_loop()
         socket = clear_way(self._home.socket("launcher"))
         layout = Layout(home=self._home.path, socket=socket, launcher=build(self._home.path))
-        backend = LocalBackend(layout, _nodes(self._home), launch_plans, event_loop)
+        backend = LocalBackend(layout, _nodes(self._home), _composer(self._home), event_loop)
         last = log.rows(after=log.last_seq() - 1)
         loop = Loop(log, backend, policies()[POLICY], WallClock(last[0].at_ms if last else 0), __version__)
         loop.open()
@@ -176,6 +180,16 @@ def _nodes(home: Home) -> tuple[Node, ...]:
     """The nodes to show: those of the topology file, else this machine."""
     this = machine(home.jobs)
     return read_topology(home.topology, this) if home.topology.exists() else whole_machine(this)
+
+
+def _composer(home: Home) -> Compose:
+    """Plans as `launch_plans` makes them, whose ranks know this server: `ganger` in a job's process speaks to it."""
+
+    def compose(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> tuple[LaunchPlan, ...]:
+        plans = launch_plans(start, job, nodes, directory)
+        return tuple(replace(plan, environment=plan.environment | {HOME: str(home.path)}) for plan in plans)
+
+    return compose
 
 
 def _run_anew(python: str, home: Home, lock: int) -> NoReturn:
