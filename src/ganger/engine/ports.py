@@ -20,15 +20,27 @@ in the log or was dropped as stale, and has an exception when it was lost: a bac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:
-    """One process: its rank in the gang and the variables only it gets."""
+    """One process: its rank in the gang, the variables only it gets, and its command where that is not the plan's.
+
+    ends: when all ranks that have it exited with 0, the job has succeeded; on_failure: restart, fail or ignore;
+    stage: when it is started (docs/decisions/4-every-framework.md, "Stages").
+    """
 
     rank: int
     environment: dict[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] | None = None
+    ends: bool = False
+    on_failure: str = "restart"
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """What one launcher runs for one generation: `plan-G.json` of docs/decisions/3-foundation.md, field for field."""
+    """What one launcher runs for one generation: `plan-G.json` of docs/decisions/3-foundation.md, field for field.
+
+    files: text by name, written to the generation's directory; stages: how many there are; agent: whether the node
+    answers the remote-start agent, which shows `agent_token`; secrets: path of a JSON file with more variables.
+    """
 
     gang: str
     node: str
@@ -40,6 +52,11 @@ class LaunchPlan:
     ranks: tuple[RankPlan, ...]
     checkpoint_directory: str | None = None
     signal: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    stages: int = 1
+    agent: bool = False
+    agent_token: str = ""
+    secrets: str | None = None
     v: int = 1
 
 
