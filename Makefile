@@ -1,6 +1,7 @@
 # Every target sets up what it needs: a fresh machine has Python 3.11 or later, make and git.
 #
 #   make setup   .venv: the locked base and development requirements, and this checkout
+#   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
 #   make test    every test
 #   make test-long  the crash tests at every moment there is
@@ -11,11 +12,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH_BIN := .venv-torch/bin
+FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
 SETUP := .venv/.setup-stamp
 TORCH_SETUP := .venv-torch/.setup-stamp
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 
 .DELETE_ON_ERROR:
+.PRECIOUS: .venv-%/.setup-stamp
 .PHONY: setup setup-torch lint test test-long demo bench lock
 
 setup: $(SETUP)
@@ -27,6 +30,13 @@ $(SETUP): requirements/install.sh requirements/uv.txt requirements/dev.txt pypro
 
 $(TORCH_SETUP): requirements/install.sh requirements/uv.txt requirements/torch.txt pyproject.toml
 	PYTHON="$(PYTHON)" bash requirements/install.sh .venv-torch requirements/torch.txt
+	touch $@
+
+# What a job's user would have: the framework, and nothing of ganger.
+setup-%: .venv-%/.setup-stamp ;
+
+.venv-%/.setup-stamp: requirements/install.sh requirements/uv.txt requirements/%.txt
+	PYTHON="$(PYTHON)" bash requirements/install.sh .venv-$* requirements/$*.txt
 	touch $@
 
 lint: $(SETUP)
@@ -52,3 +62,4 @@ lock: $(SETUP)
 	$(COMPILE) pyproject.toml -o requirements/base.txt
 	$(COMPILE) pyproject.toml requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/torch.in -c requirements/dev.txt -o requirements/torch.txt
+	$(foreach name,$(FRAMEWORKS),$(COMPILE) requirements/$(name).in -o requirements/$(name).txt &&) true

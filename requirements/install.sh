@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# install.sh ENVIRONMENT LOCK: brings a virtual environment to what LOCK says, with this checkout in it.
+# install.sh ENVIRONMENT LOCK: brings a virtual environment to what LOCK says, with this checkout in it where LOCK has
+# the build backend.
 #
 # Run by the Makefile from the root of the checkout; an environment that is in use survives it. uv installs,
 # because it is several times faster; where it cannot be had, pip does the same from the same hashes.
@@ -22,5 +23,7 @@ else
     install=("$python" -m pip install --quiet)
 fi
 "${install[@]}" --require-hashes -r "$lock"
-# The build backend is in the lock, so nothing is fetched unpinned.
-"${install[@]}" --no-deps --no-build-isolation --editable .
+# With the build backend from the lock nothing is fetched unpinned.
+if grep -q '^hatchling==' "$lock"; then
+    "${install[@]}" --no-deps --no-build-isolation --editable .
+fi
