@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -366,3 +367,31 @@ def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: Place) -> Non
     assert not checks["log"]["ok"]
     assert "mv " in checks["log"]["next"]
     assert errand("replay", "0").returncode == 5
+
+
+def test_a_replay_for_programs(place: Place) -> None:
+    place.client.connect()
+    name = place.submit(["true"])
+    place.client.wait(name, 60)
+    place.client.shutdown()
+
+    def replayed() -> tuple[int, dict[str, Any]]:
+        command = [str(Path(sys.executable).parent / "ganger"), "replay", "-o", "json"]
+        environment = os.environ | {"GANGER_HOME": str(place.home.path)}
+        done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    with closing(sqlite3.connect(place.home.database)) as database, database:
+        last = database.execute("SELECT max(seq) FROM event").fetchone()[0]
+        code, same = replayed()
+        assert (code, same) == (0, {"first": 1, "last": last, "rounds": same["rounds"], "difference": None})
+        decided = "kind = 'decided' AND CAST(data AS TEXT) LIKE '%\"start\"%'"
+        seq, data = database.execute(f"SELECT seq, data FROM event WHERE {decided}").fetchone()
+        event = json.loads(data)
+        logged = event["plan"]["decisions"]
+        event["plan"]["decisions"] = []
+        database.execute("UPDATE event SET data = ? WHERE seq = ?", (json.dumps(event).encode(), seq))
+        database.commit()
+        code, other = replayed()
+        assert (code, set(other), other["last"]) == (1, set(same), last)
+        assert other["difference"] == {"seq": seq, "logged": [], "planned": logged}

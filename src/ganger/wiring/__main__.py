@@ -1,18 +1,22 @@
 """The program behind the server: `python -m ganger.wiring serve|replay|doctor`. Started by the client and the CLI.
 
-serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise. doctor
-prints JSON and ends with 1 when something is wrong.
+serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise; it prints
+sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ganger import settings
+
+if TYPE_CHECKING:
+    from ganger.engine.replay import Replay
 
 OK, DIFFERS, CANNOT = 0, 1, 5
 
@@ -25,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         case "serve":
             return _serve(home, arguments.lock_fd)
         case "replay":
-            return _replay(home, arguments.first, arguments.last)
+            return _replay(home, arguments)
         case _:
             return _doctor(home)
 
@@ -38,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     replay = errands.add_parser("replay", help="decide a stretch of the log again and compare")
     replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
+    replay.add_argument("--json", action="store_true", help="one object: {first, last, rounds, difference}")
     doctor = errands.add_parser("doctor", help="check this machine, the state directory and the server")
     for errand in (serve, replay, doctor):
         errand.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
@@ -56,7 +61,7 @@ def _serve(home: settings.Home, lock_fd: int | None) -> int:
     return OK
 
 
-def _replay(home: settings.Home, first: int, last: int | None) -> int:
+def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
     from ganger.engine.log import EventLog
     from ganger.engine.refusal import Refused
     from ganger.engine.registry import policies
@@ -66,20 +71,28 @@ def _replay(home: settings.Home, first: int, last: int | None) -> int:
         _say(f"there is no event log at {home.database}")
         return CANNOT
     try:
-        found = replay(EventLog(home.database), policies(), first, last)  # type: ignore[arg-type]
+        found = replay(EventLog(home.database), policies(), arguments.first, arguments.last)  # type: ignore[arg-type]
     except Refused as refused:
         _say(refused.detail, f"next: {refused.next}")
         return CANNOT
     except KeyError as error:
         _say(f"the log was written under policy {error}, which is not installed")
         return CANNOT
+    if arguments.json:
+        sys.stdout.write(json.dumps(asdict(found), indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _told(found))
+    return OK if found.difference is None else DIFFERS
+
+
+def _told(found: "Replay") -> Iterator[str]:
+    """What a replay found, in sentences."""
     if found.difference is None:
-        sys.stdout.write(f"events {found.first} to {found.last}: {found.rounds} rounds decided again, all the same\n")
-        return OK
-    sys.stdout.write(f"the round after event {found.difference.seq} comes out otherwise\n")
-    sys.stdout.writelines(f"  in the log: {decision}\n" for decision in found.difference.logged or ("nothing",))
-    sys.stdout.writelines(f"  decided now: {decision}\n" for decision in found.difference.planned or ("nothing",))
-    return DIFFERS
+        yield f"events {found.first} to {found.last}: {found.rounds} rounds decided again, all the same"
+        return
+    yield f"the round after event {found.difference.seq} comes out otherwise"
+    yield from (f"  in the log: {decision}" for decision in found.difference.logged or ("nothing",))
+    yield from (f"  decided now: {decision}" for decision in found.difference.planned or ("nothing",))
 
 
 def _doctor(home: settings.Home) -> int:

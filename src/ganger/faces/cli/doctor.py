@@ -41,7 +41,8 @@ def doctor_command(output: str) -> int:
 @click.command("replay")
 @click.option("--from", "first", type=click.IntRange(min=1), metavar="SEQ", help="First event; without: the first.")
 @click.option("--to", "last", type=click.IntRange(min=1), metavar="SEQ", help="Last event; without: the newest.")
-def replay_command(first: int | None, last: int | None) -> int:
+@output_option
+def replay_command(first: int | None, last: int | None, output: str) -> int:
     """Decide a stretch of the log again, and compare.
 
     Runs in a fresh process under another hash seed and prints the first round that comes out otherwise; exits with 1
@@ -49,6 +50,7 @@ def replay_command(first: int | None, last: int | None) -> int:
     """
     stretch = ["--from", str(first)] if first is not None else []
     stretch += ["--to", str(last)] if last is not None else []
+    stretch += ["--json"] if output == "json" else []
     seed = next(seed for seed in _SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
     environment = os.environ | {"PYTHONHASHSEED": seed}
     return subprocess.run([*_errand("replay"), *stretch], env=environment, check=False).returncode
