@@ -58,6 +58,9 @@ PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
     "bad ranks": ("GET", "/jobs/{job}/logs?rank=1,x", None, 422, "invalid_request"),
     "too many ranks": ("GET", "/jobs/{job}/logs?rank=0-999999", None, 422, "invalid_request"),
     "a bad attempt": ("GET", "/jobs/{job}/logs?attempt=0", None, 422, "invalid_request"),
+    "no such attempt": ("GET", "/jobs/{job}/logs?attempt=2", None, 404, "no_such_attempt"),
+    "no such rank": ("GET", "/jobs/{job}/logs?rank=0-1", None, 404, "no_such_rank"),
+    "no such rank to follow": ("GET", "/jobs/{job}/logs?rank=7&follow=true", None, 404, "no_such_rank"),
     "a job that lives": ("DELETE", "/jobs/{job}", None, 409, "still_live"),
     "a queue that is needed": ("DELETE", "/queues/root", None, 409, "queue_in_use"),
     "a queue that cannot be": ("PUT", "/queues/a", {"parent": "nowhere"}, 422, "bad_queue"),
@@ -129,9 +132,20 @@ def test_a_job_from_submission_to_its_end(app: FastAPI, world: Embedded) -> None
     assert {(line["rank"], line["generation"]) for line in followed.lines} == {(0, 1)}
     assert call(app, "GET", "/jobs/train").json["row"]["state"] == "succeeded"
     assert call(app, "GET", f"/jobs/{name}/logs?rank=all&attempt=1&tail=1").lines == followed.lines[-1:]
-    assert call(app, "GET", f"/jobs/{name}/logs?rank=1").lines == []
+    assert_problem(call(app, "GET", f"/jobs/{name}/logs?attempt=2&follow=true"), 404, "no_such_attempt")
     assert call(app, "DELETE", f"/jobs/{name}").status == 204
     assert_problem(call(app, "GET", f"/jobs/{name}"), 404, "no_such_job")
+
+
+def test_a_rank_that_wrote_nothing_is_there_all_the_same(app: FastAPI, world: Embedded) -> None:
+    name = world.submit(["true"], nodes=2)
+    for when in ("perhaps still running", "ended"):
+        answer = call(app, "GET", f"/jobs/{name}/logs?rank=1")
+        assert (answer.status, answer.lines) == (200, []), when
+        world.ended(name)
+    assert call(app, "GET", f"/jobs/{name}/logs?rank=0-2").json["detail"] == f"{name} has ranks 0 to 1, and no rank 2"
+    detail = call(app, "GET", f"/jobs/{name}/logs?attempt=99").json["detail"]
+    assert detail == f"{name} has had one attempt, and no attempt 99"
 
 
 def test_metrics_are_what_rank_0_reported(app: FastAPI, world: Embedded) -> None:

@@ -336,6 +336,24 @@ def test_a_follower_that_goes_away_is_let_go(served: Place) -> None:
     wait_until(lambda: threads() < during, "its thread has ended")
 
 
+def test_an_attempt_that_may_come_is_waited_for(served: Place) -> None:
+    fails_once = 'echo "attempt $GANGER_ATTEMPT"; while [ ! -e "fail-$1" ]; do sleep 0.05; done; kill -9 $$'
+    name = served.submit(["sh", "-c", fails_once, "sh", "1"], retry={"max": 1})
+    served.until(name, "running")
+    with ThreadPoolExecutor() as pool:
+        second, third = (
+            pool.submit(lambda n=n: [line["text"] for line in served.client.logs(name, follow=True, attempt=n)])
+            for n in (2, 3)
+        )
+        with pytest.raises(ClientError, match=f"{name} has had one attempt, and no attempt 2") as refused:
+            list(served.client.logs(name, attempt=2))
+        assert (refused.value.exit_code, refused.value.next) == (3, f"ganger get {name}")
+        (served.home.path / "fail-1").touch()
+        assert second.result() == ["attempt 2"]
+        with pytest.raises(ClientError, match=f"{name} has had attempts 1 to 2, and no attempt 3"):
+            third.result()
+
+
 def test_waiting_ends_with_the_job_or_with_the_time(served: Place) -> None:
     name = served.submit(["sleep", "300"])
     assert served.client.wait(name, 0.2) is None

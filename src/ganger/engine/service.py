@@ -194,11 +194,14 @@ class Service:
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
-        """What ranks of a job have written so far. `query.job` is an id."""
+        """What ranks of a job have written so far. `query.job` is an id. Refused: no_such_attempt, no_such_rank (404)."""
+        self._see_there(query, may_come=False)
         return self._backend.lines(query)
 
     def follow(self, query: LogQuery) -> Iterator[LogLine | None]:
-        """The same, then what comes, until the job has ended; None now and then while nothing comes."""
+        """The same, then what comes, until the job has ended; None now and then while nothing comes. Waits for an
+        attempt that may still come."""
+        self._see_there(query, may_come=True)
         return self._backend.follow(query, self._ended(query.job))
 
     def metrics(self, text: str) -> Iterator[dict[str, Any]]:
@@ -311,6 +314,21 @@ class Service:
         if found is None:
             raise Refused("no_such_job", f"{id} was deleted", _LIST, 404)
         return found
+
+    def _see_there(self, query: LogQuery, *, may_come: bool) -> None:
+        """See that the job has the attempt and the ranks asked for; an attempt to come only counts if it `may_come`."""
+        row, _, _, job = self._known(query.job)
+        attempt = query.generation or row.generation
+        if attempt > row.generation and not (may_come and row.state not in ENDED):
+            had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
+            detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
+            raise Refused("no_such_attempt", detail, f"ganger get {row.id}", 404)
+        last = job.spec.nodes * job.spec.processes_per_node - 1
+        missing = [rank for rank in query.ranks or () if rank > last]
+        if missing:
+            has = f"ranks 0 to {last}" if last else "rank 0 alone"
+            remedy = f"ganger logs {row.id} --rank all"
+            raise Refused("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Listing rows with the sentences of those that wait: they change without the job."""

@@ -128,17 +128,22 @@ class Client:
         """Lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
 
         rank: "0,2-3" or "all"; unset: rank 0 plus every rank's stderr. query: `attempt`, a generation, and `tail`, how
-        many of the last lines. A follower ends with the job and outlives a restart of the server.
+        many of the last lines. A follower ends with the job and outlives a restart of the server; it waits for an
+        attempt that may still come. ClientError `no_such_attempt`, `no_such_rank` when there is none.
         """
-        seen = _Seen()
+        logs, seen = f"/jobs/{_quoted(id)}/logs", _Seen()
         while True:
             try:
-                target = f"/jobs/{_quoted(id)}/logs" + _query({"follow": follow or None, "rank": rank, **query})
+                target = logs + _query({"follow": follow or None, "rank": rank, **query})
                 with exchange(self._socket, "GET", target, timeout_s=None if follow else ANSWER_S) as answer:
                     for line in answer.lines():
                         if line and seen.is_new(record := json.loads(line)):
                             yield record
-                if not follow or self.job(id)["row"]["state"] in ENDED:
+                if not follow:
+                    return
+                if self.job(id)["row"]["state"] in ENDED:
+                    if query.get("attempt") is not None:  # the job may have ended before that one came
+                        self._ask("GET", logs, attempt=query["attempt"], tail=0)
                     return
                 # The job lives: it was the server that ended, and the stream with it.
             except ClientError as error:

@@ -105,7 +105,8 @@ def read_logs(
     """What ranks wrote, in order of time."""
     query = LogQuery(job=service.find(id), ranks=_ranks(rank), everything=rank == "all", generation=attempt, tail=tail)
     feed: Feed = request.app.state.feed
-    lines = feed.follow(lambda: _wire(service.follow(query))) if follow else ndjson(_wire(service.lines(query)))
+    found = service.follow(query) if follow else service.lines(query)  # refused while there is no answer yet
+    lines = feed.follow(lambda: _wire(found)) if follow else ndjson(_wire(found))
     return StreamingResponse(lines, media_type=NDJSON)
 
 
