@@ -194,7 +194,8 @@ class Service:
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
-        """What ranks of a job have written so far. `query.job` is an id. Refused: no_such_attempt, no_such_rank (404)."""
+        """What ranks of a job have written so far. `query.job` is an id. Refused (no_such_attempt, no_such_rank; 404)
+        when it never had them."""
         self._see_there(query, may_come=False)
         return self._backend.lines(query)
 
