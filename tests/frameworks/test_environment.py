@@ -12,12 +12,11 @@ PLACED = Placed(
     job_name="bert",
     generation=3,
     nodes=(
-        PlacedNode(name="n1", address="10.0.0.1", ranks=(0, 1), devices=(0, 1)),
-        PlacedNode(name="n2", address="10.0.0.2", ranks=(2, 3), devices=(1, 3)),
+        PlacedNode(name="n1", address="10.0.0.1", ranks=(0, 1), devices=(0, 1), cpu_milli=5500),
+        PlacedNode(name="n2", address="10.0.0.2", ranks=(2, 3), devices=(1, 3), cpu_milli=5500),
     ),
     host="10.0.0.1",
     port=29511,
-    cpu_milli=5500,
     max_restarts=3,
     checkpoint_directory="/data/ckpt",
     checkpoint_every_ms=90_500,
@@ -28,6 +27,7 @@ GANGER_CHECKPOINT_DIR=/data/ckpt
 GANGER_CHECKPOINT_EVERY_S=90.5
 GANGER_DEVICES=1,3
 GANGER_GPUS_PER_NODE=2
+GANGER_HOSTFILE=@GANGER_TASK_DIR@/hostfile
 GANGER_JOB_ID=bert-7f3a
 GANGER_JOB_NAME=bert
 GANGER_MASTER_ADDR=10.0.0.1
@@ -110,7 +110,9 @@ def test_a_job_without_checkpoints_gets_no_word_of_them() -> None:
 
 @pytest.mark.parametrize(("cpu_milli", "threads"), [(0, "1"), (1999, "1"), (4000, "2"), (64_000, "32")])
 def test_threads_share_the_cpus_of_the_gang(cpu_milli: int, threads: str) -> None:
-    given = frameworks()["torch"].rank_environment(replace(PLACED, cpu_milli=cpu_milli), 0)
+    given = frameworks()["torch"].rank_environment(
+        replace(PLACED, nodes=(replace(PLACED.nodes[0], cpu_milli=cpu_milli),)), 0
+    )
     assert given["OMP_NUM_THREADS"] == threads
 
 

@@ -6,22 +6,27 @@ Pure but for the look-up of the framework. `wiring` gives it to backends as thei
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
+from types import ModuleType
+from typing import Final
 
 from ganger.core.heal import DEFAULT_RETRIES
 from ganger.engine.ports import LaunchPlan, RankPlan
 from ganger.engine.refusal import Refused
-from ganger.engine.registry import frameworks
+from ganger.engine.registry import frameworks, trait
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, JobSpec
-from ganger.model.placed import PREFIX, RESERVED, Placed, PlacedNode, node_environment
+from ganger.model.placed import HOSTFILE, PREFIX, RESERVED, Placed, PlacedNode, hostfile, node_environment
+
+CHIEF: Final = "chief"
 
 
 def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> tuple[LaunchPlan, ...]:
     """One plan for each node of `start`, in rank order. `directory` is absolute: where the job runs.
 
     Nothing is inherited: a rank gets what travelled with the job, over it the job's `env`, over both what ganger sets.
-    What it sets for all ranks of a node is in the plan's environment, and so reaches `setup` too.
+    What it sets for all ranks of a node is in the plan's environment, and so reaches `setup` too. A variable that the
+    framework reserves comes from ganger or not at all.
     KeyError for a node that is not in `nodes`; Refused (unknown_framework) when the framework is gone since submission.
     """
     spec = job.spec
@@ -32,36 +37,73 @@ def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: s
             f"framework {spec.framework} is not installed any more",
             next=f"install it again, or resubmit with one of {', '.join(sorted(frameworks()))}",
         )
-    placed = place(start, job, nodes, directory)
-    users = job.origin.environment | spec.env
-    plans = []
-    for node_rank, share in enumerate(start.shares):
-        environment = users | _over(users, node_environment(placed, node_rank), RESERVED)
-        ranks = []
-        for rank in share.ranks:
-            given = _over(users, framework.rank_environment(placed, rank), framework.RESERVED)
-            own = {name: value for name, value in given.items() if environment.get(name) != value}
-            ranks.append(RankPlan(rank=rank, environment=own))
-        plans.append(
-            LaunchPlan(
-                gang=start.gang,
-                node=share.node,
-                generation=start.generation,
-                directory=directory,
-                setup=spec.setup,
-                argv=argv_of(spec),
-                environment=environment,
-                ranks=tuple(ranks),
-                checkpoint_directory=placed.checkpoint_directory,
-                signal=spec.checkpoint.signal if spec.checkpoint else None,
-            )
+    return _Composer(job, framework, place(start, job, nodes, directory)).plans(directory)
+
+
+class _Composer:
+    """The plans of one generation."""
+
+    def __init__(self, job: Job, framework: ModuleType, placed: Placed) -> None:
+        self._job, self._framework, self._placed = job, framework, placed
+        spec = job.spec
+        self._agent = bool(trait(framework, "AGENT"))
+        per = trait(framework, "PER")
+        self._started = frozenset(placed.started_by(per))
+        self._ends = _ends(spec, placed, per)
+        self._stages = {role: int(self._agent) + _turn(spec, role) for role in placed.roles}
+
+    def plans(self, directory: str) -> tuple[LaunchPlan, ...]:
+        """One for each node, in the order of their first rank."""
+        files = {HOSTFILE: hostfile(self._placed)} | trait(self._framework, "files")(self._placed)
+        return tuple(self._plan(index, directory, files) for index in range(len(self._placed.hosts)))
+
+    def _plan(self, index: int, directory: str, files: dict[str, str]) -> LaunchPlan:
+        spec, placed = self._job.spec, self._placed
+        host = placed.hosts[index]
+        users = self._users(spec.env)
+        environment = users | _over(users, node_environment(placed, index) | _volumes(spec), RESERVED)
+        return LaunchPlan(
+            gang=self._job.id,
+            node=host.name,
+            generation=placed.generation,
+            directory=directory,
+            setup=spec.setup,
+            argv=argv_of(spec.run),
+            environment=environment,
+            ranks=tuple(self._rank(rank, environment) for rank in host.ranks if rank in self._started),
+            checkpoint_directory=placed.checkpoint_directory,
+            signal=spec.checkpoint.signal if spec.checkpoint else None,
+            files=files,
+            stages=1 + max(self._stages.values()),
+            agent=self._agent,
         )
-    return tuple(plans)
+
+    def _rank(self, rank: int, environment: dict[str, str]) -> RankPlan:
+        """What differs from the rest of the node."""
+        spec, framework = self._job.spec, self._framework
+        role = self._placed.share_of(rank).role
+        users = self._users(spec.environment_of(role))
+        given = _over(users, framework.rank_environment(self._placed, rank), framework.RESERVED)
+        own = {name: value for name, value in (users | given).items() if environment.get(name) != value}
+        argv = trait(framework, "rank_command")(self._placed, rank, argv_of(spec.command_of(role)))
+        return RankPlan(
+            rank=rank,
+            environment=own,
+            argv=None if argv == argv_of(spec.run) else argv,
+            ends=rank in self._ends,
+            on_failure=spec.role(role).on_failure,
+            stage=self._stages[role],
+        )
+
+    def _users(self, env: dict[str, str]) -> dict[str, str]:
+        """What travelled and what the user set, less what only ganger may say."""
+        both = self._job.origin.environment | env
+        return {name: value for name, value in both.items() if not _is_ours(name, self._framework.RESERVED)}
 
 
-def argv_of(spec: JobSpec) -> tuple[str, ...]:
+def argv_of(run: str | tuple[str, ...]) -> tuple[str, ...]:
     """What is executed for each rank: a shell line becomes an argument of /bin/sh."""
-    return ("/bin/sh", "-c", spec.run) if isinstance(spec.run, str) else spec.run
+    return ("/bin/sh", "-c", run) if isinstance(run, str) else run
 
 
 def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> Placed:
@@ -71,10 +113,9 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         job_id=job.id,
         job_name=spec.name,
         generation=start.generation,
-        nodes=tuple(_placed_node(share, nodes[share.node]) for share in start.shares),
+        nodes=tuple(_placed_node(share, spec, nodes[share.node]) for share in start.shares),
         host=start.host,
         port=start.port,
-        cpu_milli=spec.shape.cpu_milli,
         max_restarts=DEFAULT_RETRIES if spec.retry.max is None else spec.retry.max,
         checkpoint_directory=str(PurePosixPath(directory) / checkpoint.dir) if checkpoint else None,
         checkpoint_every_ms=checkpoint.every_ms if checkpoint else None,
@@ -82,18 +123,48 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
     )
 
 
-def _placed_node(share: NodeShare, node: Node) -> PlacedNode:
+def _placed_node(share: NodeShare, spec: JobSpec, node: Node) -> PlacedNode:
+    role = spec.order[share.part]
     return PlacedNode(
         name=node.name,
         address=node.address,
         ranks=share.ranks,
         devices=share.devices,
         gpus=tuple(node.device_ids[device] for device in share.devices) if node.device_ids else None,
+        role=role,
+        cpu_milli=_cpu_milli(spec, role, len(share.ranks)),
     )
 
 
+def _cpu_milli(spec: JobSpec, role: str, ranks: int) -> int:
+    """What a share has of its node's CPUs: one for each process unless the spec says otherwise."""
+    asked = spec.role(role).resources.cpu_milli
+    if asked is None:
+        return 1000 * ranks
+    return asked * ranks if role in spec.roles else asked
+
+
+def _ends(spec: JobSpec, placed: Placed, per: str) -> tuple[int, ...]:
+    """The ranks whose end, with 0, is the end of the job; none: that of all."""
+    if spec.stop_when == CHIEF:
+        return placed.roles.get(CHIEF, (0,))
+    return (0,) if per == "gang" else ()
+
+
+def _turn(spec: JobSpec, role: str) -> int:
+    """When the ranks of a role are started: by `start_order`, those it leaves out last."""
+    order = spec.start_order
+    return order.index(role) if role in order else len(order)
+
+
+def _volumes(spec: JobSpec) -> dict[str, str]:
+    return {f"{PREFIX}VOLUME_{volume.name.upper().replace('-', '_')}": volume.path for volume in spec.volumes}
+
+
+def _is_ours(name: str, reserved: tuple[str, ...]) -> bool:
+    return name in reserved or name.startswith(PREFIX)
+
+
 def _over(users: Mapping[str, str], given: Mapping[str, str], reserved: tuple[str, ...]) -> dict[str, str]:
-    """What ganger sets for a rank, without the defaults that the user has a value for."""
-    return {
-        name: value for name, value in given.items() if name not in users or name in reserved or name.startswith(PREFIX)
-    }
+    """What ganger sets, without the defaults that the user has a value for."""
+    return {name: value for name, value in given.items() if name not in users or _is_ours(name, reserved)}

@@ -12,7 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 POLICIES: Final = "ganger.policies"
 FRAMEWORKS: Final = "ganger.frameworks"
@@ -21,6 +21,27 @@ _MUST_HAVE: Final = {
     POLICIES: ("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS", "key", "turn_ms"),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
 }
+PER: Final = ("rank", "node", "gang")
+"""Whom ganger starts: every rank; the first rank of each node, which starts the others there; rank 0 alone."""
+
+
+def _as_it_is(_placed: Any, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    return argv
+
+
+def _no_files(_placed: Any) -> dict[str, str]:
+    return {}
+
+
+_MAY_HAVE: Final[dict[str, Any]] = {
+    "PER": "rank",
+    "NEEDS": None,
+    "AGENT": False,
+    "ROLES": None,
+    "rank_command": _as_it_is,
+    "files": _no_files,
+}
+"""What a framework may leave out, and what that means. ROLES: the roles it knows; None: any."""
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +53,11 @@ def policies() -> dict[str, ModuleType]:
 def frameworks() -> dict[str, ModuleType]:
     """Frameworks by NAME."""
     return _found(FRAMEWORKS)[0]
+
+
+def trait(framework: ModuleType, name: str) -> Any:
+    """What a framework says under one of the names that it may leave out."""
+    return getattr(framework, name, _MAY_HAVE[name])
 
 
 def broken() -> dict[str, str]:
@@ -76,3 +102,17 @@ def _check(module: ModuleType, group: str, found: dict[str, ModuleType]) -> None
         raise TypeError(f"its NAME is {module.NAME!r}, not text")
     if (other := found.get(module.NAME)) is not None:
         raise ValueError(f"its NAME {module.NAME!r} is taken by {other.__name__}")
+    if group == FRAMEWORKS:
+        _check_traits(module)
+
+
+def _check_traits(module: ModuleType) -> None:
+    """TypeError or ValueError for one that a start would stumble over."""
+    if (per := trait(module, "PER")) not in PER:
+        raise ValueError(f"its PER is {per!r}, not one of {', '.join(PER)}")
+    for name, kind in (("NEEDS", str | None), ("AGENT", bool), ("ROLES", tuple | None)):
+        if not isinstance(value := trait(module, name), kind):
+            raise TypeError(f"its {name} is {value!r}, not {kind}")
+    for name in ("rank_environment", "rank_command", "files"):
+        if not callable(value := getattr(module, name, _no_files)):
+            raise TypeError(f"its {name} is {value!r}, not a function")

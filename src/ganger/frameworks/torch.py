@@ -8,7 +8,7 @@ both; Megatron-LM, FSDP, Lightning and Accelerate read them too.
 from typing import Final
 
 from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment
+from ganger.model.placed import Placed, shared_environment, threads
 
 NAME: Final = "torch"
 DOC: Final = "torch.distributed: init_process_group() finds everything it needs in the environment"
@@ -31,17 +31,18 @@ RESERVED: Final = (
 
 
 def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
-    """The variables of the process `rank`. A group is a node; all processes have the one role `worker`."""
-    node_rank, _ = placed.place_of(rank)
-    processes = len(placed.nodes[node_rank].ranks)
+    """The variables of the process `rank`. A group is what torchrun's agent would look after: a node's share of a
+    role."""
+    group, _ = placed.place_of(rank)
+    share = placed.share_of(rank)
     return shared_environment(placed, rank) | {
         "RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(processes),
-        "GROUP_RANK": str(node_rank),
+        "LOCAL_WORLD_SIZE": str(len(share.ranks)),
+        "GROUP_RANK": str(group),
         "GROUP_WORLD_SIZE": str(len(placed.nodes)),
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(placed.world_size),
-        "ROLE_NAME": "worker",
+        "ROLE_RANK": str(placed.role_rank(rank)),
+        "ROLE_WORLD_SIZE": str(len(placed.roles[share.role])),
+        "ROLE_NAME": share.role,
         "MASTER_ADDR": placed.host,
         "MASTER_PORT": str(placed.port),
         "TORCHELASTIC_RESTART_COUNT": str(placed.generation - 1),
@@ -51,5 +52,5 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         # torch would start one thread for every CPU of the machine in each process.
-        "OMP_NUM_THREADS": str(max(1, placed.cpu_milli // 1000 // processes)),
+        "OMP_NUM_THREADS": str(threads(placed, rank)),
     }

@@ -4,20 +4,27 @@ Made by `engine.launch`, read by the files in `frameworks/`. Ranks are processes
 WORLD_SIZE counts processes. Names: docs/decisions/3-foundation.md, "Environment of a rank".
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from typing import Final
+
+from ganger.model.job import WORKER
 
 RESERVED: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
 """Variables that ganger gives under every framework and nobody else may set, as well as all that begin with GANGER_."""
 PREFIX: Final = "GANGER_"
+TASK_DIRECTORY: Final = "@GANGER_TASK_DIR@"
+"""Stands for the generation's directory on a node, which only the launcher there knows."""
+HOSTFILE: Final = "hostfile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedNode:
-    """One node of a generation: its ranks, and the indices of its devices among the node's slots.
+    """What one part of a gang has of one node: its ranks, and the indices of its devices among the node's slots.
 
-    `gpus` has the driver's numbers of these devices, or is None on a node whose GPUs are only slots.
+    `gpus` has the driver's numbers of these devices, or is None on a node whose GPUs are only slots; cpu_milli: what
+    these ranks have together.
     """
 
     name: str
@@ -25,14 +32,16 @@ class PlacedNode:
     ranks: tuple[int, ...]
     devices: tuple[int, ...] = ()
     gpus: tuple[int, ...] | None = None
+    role: str = WORKER
+    cpu_milli: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Placed:
-    """One generation of a gang, nodes in rank order, the same number of ranks on each; ranks meet at `host`:`port`.
+    """One generation of a gang, shares of nodes in rank order; ranks meet at `host`:`port`.
 
-    cpu_milli: what the gang has of each node; max_restarts: attempts that are forgiven; the checkpoint directory is
-    absolute, None for a job that keeps no checkpoints.
+    max_restarts: attempts that are forgiven; the checkpoint directory is absolute, None for a job that keeps no
+    checkpoints.
     """
 
     job_id: str
@@ -41,58 +50,154 @@ class Placed:
     nodes: tuple[PlacedNode, ...]
     host: str
     port: int
-    cpu_milli: int
     max_restarts: int
     checkpoint_directory: str | None = None
     checkpoint_every_ms: int | None = None
     resume: str = "auto"
 
-    @property
+    @cached_property
     def world_size(self) -> int:
         """Processes in the gang."""
-        return sum(len(node.ranks) for node in self.nodes)
+        return len(self._places)
+
+    @cached_property
+    def hosts(self) -> tuple[PlacedNode, ...]:
+        """The nodes, each once, in the order of their first rank, with all that the gang has there."""
+        found: dict[str, list[PlacedNode]] = {}
+        for share in self.nodes:
+            found.setdefault(share.name, []).append(share)
+        return tuple(_joined(shares) for shares in found.values())
+
+    @cached_property
+    def roles(self) -> dict[str, tuple[int, ...]]:
+        """The ranks of each role, in rank order."""
+        found: dict[str, tuple[int, ...]] = {}
+        for share in self.nodes:
+            found[share.role] = found.get(share.role, ()) + share.ranks
+        return found
 
     def place_of(self, rank: int) -> tuple[int, int]:
-        """(index of the node, index of the process on it) of `rank`."""
-        index = bisect_right(self.nodes, rank, key=lambda node: node.ranks[0]) - 1
-        return index, self.nodes[index].ranks.index(rank)
+        """(index of the share in `nodes`, index of the process in it) of `rank`."""
+        return self._places[rank]
+
+    def share_of(self, rank: int) -> PlacedNode:
+        """What the part of the gang that `rank` belongs to has on the node that it runs on."""
+        return self.nodes[self._places[rank][0]]
+
+    def host_rank(self, rank: int) -> int:
+        """The index in `hosts` of the node that `rank` runs on."""
+        return self._host_ranks[self.share_of(rank).name]
+
+    def role_rank(self, rank: int) -> int:
+        """The index of `rank` among those of its role."""
+        return self.roles[self.share_of(rank).role].index(rank)
+
+    def port_of(self, rank: int) -> int:
+        """A port at the address of `rank` that nobody else in the gang has."""
+        return self._ports[rank]
+
+    def endpoint(self, rank: int) -> str:
+        """ADDRESS:PORT of `rank` itself."""
+        return f"{self.share_of(rank).address}:{self._ports[rank]}"
+
+    def started_by(self, per: str) -> tuple[int, ...]:
+        """The ranks that ganger starts: each (`rank`), the first of each node (`node`), or rank 0 alone (`gang`)."""
+        if per == "gang":
+            return (0,)
+        return tuple(min(host.ranks) for host in self.hosts) if per == "node" else tuple(sorted(self._places))
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        return {
+            rank: (index, local) for index, share in enumerate(self.nodes) for local, rank in enumerate(share.ranks)
+        }
+
+    @cached_property
+    def _host_ranks(self) -> dict[str, int]:
+        return {host.name: index for index, host in enumerate(self.hosts)}
+
+    @cached_property
+    def _ports(self) -> dict[int, int]:
+        """After the one where all meet, each address has them in rank order: nodes may share an address."""
+        numbers: dict[str, count[int]] = {}
+        return {
+            rank: next(numbers.setdefault(self.share_of(rank).address, count(self.port + 1)))
+            for rank in sorted(self._places)
+        }
 
 
 def shared_environment(placed: Placed, rank: int) -> dict[str, str]:
     """The variables that the process `rank` gets under every framework."""
-    node_rank, local_rank = placed.place_of(rank)
-    return node_environment(placed, node_rank) | {
-        "GANGER_RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(placed.world_size),
-    }
+    _, local_rank = placed.place_of(rank)
+    share = placed.share_of(rank)
+    return (
+        node_environment(placed, placed.host_rank(rank))
+        | _of_share(share)
+        | {
+            "GANGER_RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(placed.world_size),
+        }
+    )
 
 
-def node_environment(placed: Placed, node_rank: int) -> dict[str, str]:
+def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
     """The part that all processes of a node have in common; `setup:` gets it too."""
-    node = placed.nodes[node_rank]
+    host = placed.hosts[host_rank]
     environment = {
         "GANGER_JOB_ID": placed.job_id,
         "GANGER_JOB_NAME": placed.job_name,
         "GANGER_ATTEMPT": str(placed.generation),
-        "GANGER_ROLE": "worker",
-        "GANGER_NODE_RANK": str(node_rank),
-        "GANGER_NODES": str(len(placed.nodes)),
-        "GANGER_NODE_HOSTS": "\n".join(each.address for each in placed.nodes),
-        "GANGER_GPUS_PER_NODE": str(len(node.devices)),
-        "GANGER_DEVICES": _listed(node.devices),
+        "GANGER_NODE_RANK": str(host_rank),
+        "GANGER_NODES": str(len(placed.hosts)),
+        "GANGER_NODE_HOSTS": "\n".join(each.address for each in placed.hosts),
+        "GANGER_HOSTFILE": f"{TASK_DIRECTORY}/{HOSTFILE}",
         "GANGER_MASTER_ADDR": placed.host,
         "GANGER_MASTER_PORT": str(placed.port),
         "PYTHONUNBUFFERED": "1",
     }
-    if node.gpus is not None:
-        # The driver numbers GPUs by bus, CUDA by speed unless told otherwise. None of them is an empty list, not all.
-        environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": _listed(node.gpus)}
     if placed.checkpoint_directory is not None:
         environment |= {"GANGER_CHECKPOINT_DIR": placed.checkpoint_directory, "GANGER_RESUME": placed.resume}
         if placed.checkpoint_every_ms is not None:
             environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
+    return environment | _of_share(host)
+
+
+def hostfile(placed: Placed) -> str:
+    """`NAME slots=N` for each node, in the order of their first rank: the file that GANGER_HOSTFILE names."""
+    return "".join(f"{host.name} slots={len(host.ranks)}\n" for host in placed.hosts)
+
+
+def threads(placed: Placed, rank: int) -> int:
+    """How many threads the process `rank` may run, so that those that share its CPUs do not crowd each other."""
+    share = placed.share_of(rank)
+    return max(1, share.cpu_milli // 1000 // len(share.ranks))
+
+
+def _of_share(share: PlacedNode) -> dict[str, str]:
+    environment = {
+        "GANGER_ROLE": share.role,
+        "GANGER_GPUS_PER_NODE": str(len(share.devices)),
+        "GANGER_DEVICES": _listed(share.devices),
+    }
+    if share.gpus is not None:
+        # The driver numbers GPUs by bus, CUDA by speed unless told otherwise. None of them is an empty list, not all.
+        environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": _listed(share.gpus)}
     return environment
+
+
+def _joined(shares: list[PlacedNode]) -> PlacedNode:
+    """One node's shares as one; its role is that of the first."""
+    first = shares[0]
+    return PlacedNode(
+        name=first.name,
+        address=first.address,
+        ranks=tuple(sorted(rank for share in shares for rank in share.ranks)),
+        devices=tuple(sorted(device for share in shares for device in share.devices)),
+        gpus=None if first.gpus is None else tuple(sorted(gpu for share in shares for gpu in share.gpus or ())),
+        role=first.role,
+        cpu_milli=sum(share.cpu_milli for share in shares),
+    )
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
