@@ -13,6 +13,11 @@ from typing import Any, Final
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
 """Names for common priorities; any integer from -1000 to 1000 is legal."""
 
+WORKER: Final = "worker"
+"""The role of the processes that `nodes` and `run` describe."""
+FIRST_ROLES: Final = ("chief", "master", "head", "scheduler")
+"""Roles that have the first ranks, whatever the order they are written in."""
+
 
 def _spec(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
     """A dataclass field of the spec. `form` names the parser in `engine.spec`; `key` is what the user writes. Fields
@@ -29,9 +34,12 @@ class GangState(StrEnum):
     """Where a gang is in its life; `core.lifecycle` has the table of what leads where."""
 
     PENDING = "pending"
+    SUSPENDED = "suspended"
     STARTING = "starting"
     RUNNING = "running"
     REQUEUEING = "requeueing"
+    SUSPENDING = "suspending"
+    FINISHING = "finishing"
     FAILING = "failing"
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
@@ -78,6 +86,15 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One kind of failure, and what it leads to. With both `log` and `cause`, both must fit."""
+
+    log: str | None = _spec("a regular expression that a last line of the rank fits", form="pattern", default=None)
+    cause: str | None = _spec("the cause of the failure, as `ganger get` names it", form="cause", default=None)
+    do: str = _spec("retry, fail, or exclude_node: again, but not on that node", form="remedy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How often a failing job is started again. An attempt that saved a new checkpoint spends nothing."""
 
@@ -93,6 +110,7 @@ class Retry:
         default=1_000,
     )
     backoff_max_ms: int = _spec("the longest such pause", form="backoff", key="backoff", default=300_000)
+    rules: tuple[Rule, ...] = _spec("what certain failures lead to instead; the first that fits decides", default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,30 +124,144 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """Processes that differ from the workers: `count` of them, each with these resources, which may share nodes."""
+
+    count: int = _spec("how many processes", form="processes", default=1)
+    resources: Resources = _spec("what each of them needs", factory=Resources)
+    run: str | tuple[str, ...] | None = _spec("their command; unset: the job's", form="command", default=None)
+    env: dict[str, str] = _spec("variables of theirs, over the job's", form="env", factory=dict)
+    on_failure: str = _spec(
+        "restart: of the whole job, by its retry; fail: the job fails at once; ignore: the others go on",
+        form="on_failure",
+        default="restart",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """How a large model is spread over the processes. The product must be their number."""
+
+    tp: int = _spec("tensor parallel size", form="degree", default=1)
+    pp: int = _spec("pipeline parallel size", form="degree", default=1)
+    dp: int | None = _spec("data parallel size; unset: what the others leave", form="degree", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class After:
+    """Another job that must have come to something before this one may start."""
+
+    job: str = _spec("its name or id; a name: the newest job of that name at submission", form="job")
+    when: str = _spec("succeeded, failed or ended", form="when", default="succeeded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """The elements of an array job, rising; `limit`: so many at a time. Written as text: 0-99%10."""
+
+    indices: tuple[int, ...]
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitCode:
+    """Code out of a repository."""
+
+    git: str = _spec("URL of the repository: https, ssh, git or file", form="git_url")
+    ref: str = _spec("branch, tag or commit", form="git_ref", default="HEAD")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A directory that processes find in GANGER_VOLUME_NAME, the name in capitals, with _ for -."""
+
+    name: str = _spec("what it is called", form="name")
+    path: str = _spec("where it is: an absolute path that exists", form="absolute_path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One job as the user describes it, parsed. `run` is a shell line, or a tuple of arguments run as they are."""
+    """One job as the user describes it, parsed. `run` is a shell line, or a tuple of arguments run as they are; empty
+    when every role has its own."""
 
     name: str = _spec("a label; the id is the name and a suffix", form="name", default="job")
     queue: str = _spec("the queue it waits in", form="name", default="default")
     priority: int = _spec("low, normal, high, or an integer from -1000 to 1000", form="priority", default=0)
-    framework: str = _spec("plain or torch: which variables each process gets", form="framework", default="plain")
+    framework: str = _spec("which variables each process gets, and who starts it", form="framework", default="plain")
     nodes: int = _spec("nodes the gang needs, all or none", form="nodes", default=1)
     nproc_per_node: int | None = _spec(
         "processes on each node; auto: one for each GPU, or 1", form="nproc", default=None
     )
     resources: Resources = _spec("what each node of the gang needs", factory=Resources)
-    code: str | None = _spec("a directory to copy at submission; unset: run in place", form="path", default=None)
+    parallel: Parallel | None = _spec("how a large model is spread over the processes", default=None)
+    roles: dict[str, Role] = _spec(
+        "processes beside the workers, by role: chief, ps, evaluator ...; roles.worker replaces nodes", factory=dict
+    )
+    stop_when: str = _spec(
+        "all: the job ends when all processes have; chief: with the role chief, without roles with rank 0",
+        form="stop_when",
+        default="all",
+    )
+    start_order: tuple[str, ...] = _spec(
+        "roles that are started one after the other, before the rest", form="roles", default=()
+    )
+    code: str | GitCode | None = _spec(
+        "what to copy at submission: a directory, or a repository; unset: run in place", form="code", default=None
+    )
+    volumes: tuple[Volume, ...] = _spec("directories that the processes are told of", default=())
     setup: str | None = _spec("shell line run once on each node before the processes start", form="shell", default=None)
-    run: str | tuple[str, ...] = _spec("the command of every process", form="command")
+    run: str | tuple[str, ...] = _spec("the command of every process", form="command", default=())
     env: dict[str, str] = _spec("environment variables of every process", form="env", factory=dict)
+    secrets: tuple[str, ...] = _spec(
+        "variables whose values are never shown: from this shell, else from `ganger secret set`",
+        form="secrets",
+        default=(),
+    )
+    params: dict[str, str] = _spec(
+        "values for ${{ params.NAME }} in run, setup, env and parallel; --param NAME=VALUE replaces one",
+        form="params",
+        factory=dict,
+    )
     checkpoint: Checkpoint | None = _spec("how progress is kept", default=None)
     retry: Retry = _spec("what happens when it fails", factory=Retry)
     limits: Limits = _spec("when it is ended", factory=Limits)
+    after: tuple[After, ...] = _spec("jobs that come first", default=())
+    array: Array | None = _spec(
+        "one job for each index: 0-99, 1,3,5-9:2; 0-99%10 for ten at a time", form="array", default=None
+    )
+    labels: dict[str, str] = _spec("words to find jobs by, as in Kubernetes", form="labels", factory=dict)
+    notes: str | None = _spec("anything to remember", form="notes", default=None)
 
     @property
     def processes_per_node(self) -> int:
-        """Processes on each node, with `auto` resolved: one for each GPU asked for, or one."""
+        """Workers on each node, with `auto` resolved: one for each GPU asked for, or one."""
         return self.nproc_per_node or self.resources.gpu.count or 1
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The roles there are in the order of their ranks: chief and its like, the workers, the others as written."""
+        first = [name for name in FIRST_ROLES if name in self.roles]
+        workers = [WORKER] if self.run or WORKER in self.roles else []
+        return (*first, *workers, *(name for name in self.roles if name not in (*first, WORKER)))
+
+    def role(self, name: str) -> Role:
+        """What is said of a role of `order`; of the workers that `nodes` describes, too, with resources of a node."""
+        if name in self.roles:
+            return self.roles[name]
+        return Role(count=self.nodes * self.processes_per_node, resources=self.resources)
+
+    @property
+    def processes(self) -> int:
+        """Processes in the whole gang: its world size."""
+        return sum(self.role(name).count for name in self.order)
+
+    def command_of(self, name: str) -> str | tuple[str, ...]:
+        """The command of the processes of a role."""
+        return self.role(name).run or self.run
+
+    def environment_of(self, name: str) -> dict[str, str]:
+        """The variables that the user gives the processes of a role."""
+        return self.env | self.role(name).env
 
     @property
     def shape(self) -> "Shape":
@@ -181,3 +313,5 @@ class Job:
     spec: JobSpec
     origin: Origin
     request_id: str = ""
+    request_digest: str = ""
+    """Of the request with that id, so that another one under the same id is told from a repeat."""

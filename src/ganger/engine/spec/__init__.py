@@ -11,9 +11,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ganger.engine.registry import frameworks
+from ganger.engine.spec.contradictions import contradictions
 from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown
 from ganger.engine.spec.later import later
-from ganger.engine.spec.schema import build, json_schema, legal_keys, model_of, written
+from ganger.engine.spec.params import insert_params
+from ganger.engine.spec.schema import ANY, build, json_schema, keys_at, legal_keys, model_of, written
 from ganger.engine.spec.text import read_text
 from ganger.engine.spec.words import did_you_mean, nearest
 from ganger.model.job import JobSpec
@@ -21,6 +23,8 @@ from ganger.model.placed import PREFIX
 
 __all__ = ["json_schema", "parse_spec", "spec_from_dict", "spec_to_dict"]
 
+_AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",))
+_LISTS: Final = ("after", "volumes", "rules")
 _KEY: Final = "[key]"
 """What pydantic puts at the end of a location when the key itself is wrong."""
 
@@ -31,14 +35,16 @@ def parse_spec(text: str | bytes, filename: str, overrides: Mapping[str, Any] | 
     Refused (bad_spec) with `filename:line:column: what` for each error.
     """
     document = read_text(text, filename)
+    declared = _declared(document)
     document.lay_over(read_mapping(overrides or {}, "the command line"))
-    return _spec(document)
+    return _spec(document, declared)
 
 
 def spec_from_dict(data: Mapping[str, Any], where: str) -> JobSpec:
     """The job that a mapping describes, in the same words as the text. Refused (bad_spec) with `where: what` for each
     error."""
-    return _spec(read_mapping(data, where))
+    document = read_mapping(data, where)
+    return _spec(document, _declared(document))
 
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
@@ -46,13 +52,20 @@ def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
     return written(JobSpec, spec)
 
 
-def _spec(document: Document) -> JobSpec:
+def _declared(document: Document) -> frozenset[str]:
+    """The parameters that a document has."""
+    params = document.data.get("params") if isinstance(document.data, dict) else None
+    return frozenset(params if isinstance(params, dict) else ())
+
+
+def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     data = document.data
     if not isinstance(data, dict):
         what = f"a job is a mapping of keys such as `run: python train.py`, not {shown(data)}"
         raise document.refusal([Problem((), what)])
     _take_as_written(document)
-    coming = list(later(document))
+    _take_secrets(document)
+    coming = [*later(document), *_no_command(data), *insert_params(document, declared)]
     model, wrong = _validated({key: value for key, value in data.items() if key != "kind"})
     claimed = {problem.at for problem in coming}
     unread = {at[:end] for at in document.unreadable for end in range(1, len(at) + 1)}
@@ -62,14 +75,37 @@ def _spec(document: Document) -> JobSpec:
     if model is None or document.unreadable:
         raise document.refusal([])
     spec: JobSpec = build(JobSpec, model)
+    if problems := list(contradictions(spec, data)):
+        raise document.refusal(problems)
     return spec
 
 
 def _take_as_written(document: Document) -> None:
-    """A number among variables or arguments is the text that was written: 1.10 stays 1.10, true stays true."""
-    for (key, *rest), text in ((at, text) for at, text in document.texts.items() if len(at) == 2):
-        if key in ("env", "run"):
-            document.data[key][rest[0]] = text
+    """A number among variables, labels or arguments is the text that was written: 1.10 stays 1.10, true stays true."""
+    for at, text in document.texts.items():
+        *around, key = at
+        if tuple(around) in _AS_WRITTEN or (len(at) == 4 and at[0] == "roles" and at[2] in ("env", "run")):
+            mapping = document.data
+            for step in around:
+                mapping = mapping[step]
+            mapping[key] = text
+
+
+def _take_secrets(document: Document) -> None:
+    """A variable without a value is a secret."""
+    secrets = document.data.get("secrets", [])
+    for at, env in _environments(document.data) if isinstance(secrets, list) else ():
+        bare = [name for name, value in env.items() if value is None and (*at, name) not in document.unreadable]
+        for name in bare:
+            del env[name]
+            if name not in secrets:
+                document.values["secrets", len(secrets)] = document.keys[*at, name]
+                secrets = document.data["secrets"] = [*secrets, name]
+
+
+def _no_command(data: dict[str, Any]) -> Iterator[Problem]:
+    if "run" not in data and not isinstance(data.get("roles"), dict):
+        yield Problem((), "run is missing: a job needs it")
 
 
 def _within(at: Loc, claimed: set[Loc]) -> bool:
@@ -92,23 +128,31 @@ def _problem(error: ErrorDetails) -> Problem:
         case "extra_forbidden":
             return Problem(at, _unknown(at), key=True)
         case "missing":
-            return Problem(at[:-1], f"{dotted(at)} is missing: a job needs it")
+            return Problem(at[:-1], f"{dotted(at)} is missing: write it")
         case "value_error":
             return Problem(at, f"{dotted(at)}: {error['ctx']['error']}")
         case _:
-            legal = legal_keys().get(at, ())
-            keys = f" with keys of {', '.join(legal)}" if legal else ", one `NAME: value` a line"
-            return Problem(at, f"{dotted(at)}: {shown(error['input'])} is not legal: write a mapping{keys}")
+            return Problem(at, f"{dotted(at)}: {shown(error['input'])} is not legal: write {_kind_of(at)}")
+
+
+def _kind_of(at: Loc) -> str:
+    """What is written at a location that has no form of its own."""
+    if legal := keys_at(at):
+        return f"a mapping with keys of {', '.join(legal)}"
+    if legal := keys_at((*at, 0)):
+        kind = "a list of mappings" if at[-1] in _LISTS else "a mapping of names to mappings"
+        return f"{kind} with keys of {', '.join(legal)}"
+    return "a mapping, one `NAME: value` a line"
 
 
 def _unknown(at: Loc) -> str:
     """The sentence for an unknown key: what is legal there, and what was probably meant there or elsewhere."""
     *around, key = at
-    legal = legal_keys()
-    here = legal[tuple(around)]
+    here = keys_at(tuple(around))
     meant = did_you_mean(str(key), here)
     if not meant:
-        elsewhere = {name: dotted((*where, name)) for where, names in legal.items() for name in names}
+        places = ((where, names) for where, names in legal_keys().items() if ANY not in where)
+        elsewhere = {name: dotted((*where, name)) for where, names in places for name in names}
         found = nearest(str(key), elsewhere)
         meant = f"; did you mean {elsewhere[found]!r}?" if found else ""
     return f"{dotted(at)} is not a key: legal here are {', '.join(here)}{meant}"
@@ -116,13 +160,31 @@ def _unknown(at: Loc) -> str:
 
 def _collisions(data: dict[str, Any]) -> Iterator[Problem]:
     """Variables that ganger sets itself."""
-    env, framework = data.get("env"), data.get("framework", "plain")
+    framework = data.get("framework", "plain")
     module = frameworks().get(framework) if isinstance(framework, str) else None
     reserved = module.RESERVED if module else ()
-    for name in env if isinstance(env, dict) else ():
-        at = ("env", name)
+    for at, name in _given_names(data):
         if name.startswith(PREFIX):
             what = f"{dotted(at)}: names that begin with {PREFIX} are ganger's: choose another"
             yield Problem(at, what, key=True)
         elif name in reserved:
             yield Problem(at, f"{dotted(at)}: ganger sets it for framework {framework}: leave it out", key=True)
+
+
+def _given_names(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Every variable that the user names, with its place."""
+    for at, env in _environments(data):
+        yield from (((*at, name), name) for name in env)
+    secrets = data.get("secrets")
+    for index, name in enumerate(secrets if isinstance(secrets, list) else ()):
+        if isinstance(name, str):
+            yield ("secrets", index), name
+
+
+def _environments(data: dict[str, Any]) -> Iterator[tuple[Loc, dict[str, Any]]]:
+    """The variables of the job and of its roles."""
+    roles = data.get("roles")
+    places: list[tuple[Loc, Any]] = [(("env",), data.get("env"))]
+    for role, asked in roles.items() if isinstance(roles, dict) else ():
+        places.append((("roles", role, "env"), asked.get("env") if isinstance(asked, dict) else None))
+    return ((at, env) for at, env in places if isinstance(env, dict))

@@ -79,6 +79,14 @@ def read_nproc(value: Any) -> int | None:
     )
 
 
+def read_degree(value: Any) -> int:
+    """One factor of the number of processes; digits are a number here, because a parameter is text."""
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,6}", value) else value
+    if _is_whole(number) and 1 <= number <= MAX_NODES:
+        return int(number)
+    raise ValueError(f"{shown(value)} is not a number of processes: write a whole number from 1 to {MAX_NODES}")
+
+
 def read_gpu(value: Any) -> Any:
     """The mapping that a short form stands for; a mapping as it is."""
     if isinstance(value, dict):

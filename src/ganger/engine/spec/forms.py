@@ -22,6 +22,7 @@ from ganger.engine.spec.amounts import (
     read_backoff,
     read_bytes,
     read_cpu,
+    read_degree,
     read_gpu,
     read_gpu_type,
     read_nproc,
@@ -34,20 +35,42 @@ from ganger.engine.spec.amounts import (
     write_gpu,
     write_priority,
 )
+from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
 from ganger.engine.spec.words import (
+    CAUSES,
     ENV_NAME_PATTERN,
+    JOB_PATTERN,
+    LABEL_KEY_PATTERN,
     MAX_NAME,
+    MAX_PATTERN,
     NAME_PATTERN,
+    ON_FAILURE,
+    REF_PATTERN,
+    REMEDIES,
     RESUME,
     SIGNALS,
+    STOP_WHEN,
+    WHEN,
     choice,
+    names,
+    read_absolute_path,
+    read_code,
     read_command,
     read_env_name,
     read_env_value,
     read_framework,
+    read_git_ref,
+    read_git_url,
+    read_job,
+    read_label_key,
+    read_label_value,
     read_name,
+    read_notes,
+    read_param_value,
     read_path,
+    read_pattern,
     read_shell,
+    write_code,
     write_command,
 )
 from ganger.model.job import PRIORITIES
@@ -101,14 +124,42 @@ def forms() -> dict[str, Form]:
         "shell": Form(read_shell, {"type": "string", "minLength": 1}),
         "command": Form(read_command, _any_of({"type": "string", "minLength": 1}, _ARGUMENTS), write_command),
         "env_name": Form(read_env_name, _pattern(ENV_NAME_PATTERN)),
-        "env_value": Form(read_env_value, _WRITTEN),
+        "env_value": Form(read_env_value, _OR_SECRET),
         "signal": Form(choice("a signal that a script can wait for", SIGNALS), {"enum": list(SIGNALS)}),
         "resume": Form(choice("a way to resume", RESUME), {"enum": list(RESUME)}),
+        "processes": Form(whole("a number of processes", 1, MAX_NODES), _integer(1, MAX_NODES)),
+        "degree": Form(read_degree, _any_of(_integer(1, MAX_NODES), _pattern(r"\d{1,6}|\$\{\{.*\}\}"))),
+        "on_failure": Form(choice("what a failure leads to", ON_FAILURE), {"enum": list(ON_FAILURE)}),
+        "stop_when": Form(choice("a way to end", STOP_WHEN), {"enum": list(STOP_WHEN)}),
+        "when": Form(choice("what a job comes to", WHEN), {"enum": list(WHEN)}),
+        "cause": Form(choice("a cause of a failure", CAUSES), {"enum": list(CAUSES)}),
+        "remedy": Form(choice("something to do", REMEDIES), {"enum": list(REMEDIES)}),
+        "pattern": Form(read_pattern, {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN}),
+        "job": Form(read_job, _pattern(JOB_PATTERN)),
+        "absolute_path": Form(read_absolute_path, _pattern("/.*")),
+        "code": Form(read_code, _any_of({"type": "string", "minLength": 1}), write_code),
+        "git_url": Form(read_git_url, {"type": "string", "minLength": 1}),
+        "git_ref": Form(read_git_ref, _pattern(REF_PATTERN)),
+        "array": Form(read_array, _any_of(_integer(0, MAX_INDEX), _pattern(ARRAY_PATTERN)), write_array),
+        "roles": Form(names(read_name, "roles"), _list_of(_pattern(NAME_PATTERN)), list),
+        "secrets": Form(names(read_env_name, "variables"), _list_of(_pattern(ENV_NAME_PATTERN)), list),
+        "notes": Form(read_notes, {"type": "string"}),
+        "label_key": Form(read_label_key, _pattern(LABEL_KEY_PATTERN)),
+        "label_value": Form(read_label_value, _WRITTEN),
+        "param_value": Form(read_param_value, _WRITTEN),
     }  # fmt: skip
 
 
+TABLES: Final = {
+    "env": ("env_name", "env_value"),
+    "params": ("env_name", "param_value"),
+    "labels": ("label_key", "label_value"),
+}
+"""Forms that are mappings of text to text: the forms of their keys and of their values."""
 _WRITTEN: Final[Schema] = {"type": ["string", "number", "boolean"]}
 """Text, or a number or truth value that is taken as it was written."""
+_OR_SECRET: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
+"""The same, or nothing: a secret."""
 _ARGUMENTS: Final[Schema] = {"type": "array", "items": _WRITTEN, "minItems": 1}
 
 
@@ -118,6 +169,10 @@ def _integer(low: int, high: int) -> Schema:
 
 def _pattern(pattern: str) -> Schema:
     return {"type": "string", "pattern": f"^({pattern})$"}
+
+
+def _list_of(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema, "uniqueItems": True}
 
 
 def _any_of(*schemas: Schema) -> Schema:

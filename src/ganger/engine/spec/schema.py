@@ -8,18 +8,28 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import GenericAlias
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+)
 from pydantic import Field as ModelField
 from pydantic.json_schema import GenerateJsonSchema
 
 from ganger.engine.spec.document import Loc
-from ganger.engine.spec.forms import Form, forms
+from ganger.engine.spec.forms import TABLES, Form, forms
 from ganger.model.job import JobSpec
 
 KIND: Final = "job"
 """What `kind` may say; it may also be left out."""
+ANY: Final = "*"
+"""Stands in a location for a name that the user chose, or an index."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -27,7 +37,8 @@ def json_schema() -> dict[str, Any]:
     schema = model_of(JobSpec).model_json_schema(schema_generator=_Untitled)
     kind = {"const": KIND, "description": "what this file describes; may be left out"}
     schema["properties"] = {"kind": kind, **schema["properties"]}
-    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": "ganger job"}
+    needed = {"anyOf": [{"required": ["run"]}, {"required": ["roles"]}]}
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, **needed, "title": "ganger job"}
 
 
 class _Untitled(GenerateJsonSchema):
@@ -40,7 +51,7 @@ class _Untitled(GenerateJsonSchema):
 @cache
 def model_of(noun: type) -> type[BaseModel]:
     """The pydantic model of a class of `model.job`."""
-    definitions: dict[str, Any] = {key: (_annotation(noun, key), _given(parts)) for key, parts in by_key(noun).items()}
+    definitions: dict[str, Any] = {key: (_annotation(noun, key), _given(noun, key)) for key in by_key(noun)}
     doc = (noun.__doc__ or "").partition("\n")[0]
     return create_model(noun.__name__, __config__=ConfigDict(extra="forbid"), __doc__=doc, **definitions)
 
@@ -57,22 +68,51 @@ def by_key(noun: type) -> dict[str, tuple[Field[Any], ...]]:
 
 @cache
 def inner(noun: type, key: str) -> type | None:
-    """The class that the value of `key` has, when it is a mapping of its own."""
-    hint = get_type_hints(noun)[by_key(noun)[key][0].name]
-    return next((each for each in (hint, *get_args(hint)) if isinstance(each, type) and is_dataclass(each)), None)
+    """The class that the value of `key` has, or its items have, when it is a mapping of its own: one whose fields are
+    described."""
+    return next((each for each in _parts(_hint(noun, key)) if is_dataclass(each) and _described(each)), None)
+
+
+@cache
+def many(noun: type, key: str) -> type | None:
+    """The type dict or tuple, when the value of `key` is a mapping of names to `inner`, or a list of them."""
+    origin = get_origin(_hint(noun, key))
+    return origin if origin in (dict, tuple) and inner(noun, key) is not None else None
+
+
+def _hint(noun: type, key: str) -> Any:
+    return get_type_hints(noun)[by_key(noun)[key][0].name]
+
+
+def _parts(hint: Any) -> tuple[type, ...]:
+    return tuple(each for each in (hint, *get_args(hint)) if isinstance(each, type))
+
+
+def _described(noun: type) -> bool:
+    return all("doc" in part.metadata for part in fields(noun))
 
 
 @cache
 def legal_keys() -> dict[Loc, tuple[str, ...]]:
-    """The keys of every mapping of a spec, by where it stands. The widest first."""
+    """The keys of every mapping of a spec, by where it stands, with ANY for a name or a number. The widest first."""
     return dict(_mappings(JobSpec, ()))
+
+
+def keys_at(at: Loc) -> tuple[str, ...]:
+    """The legal keys of the mapping at `at`; none where there is none."""
+    fits = (
+        keys
+        for where, keys in legal_keys().items()
+        if len(where) == len(at) and all(mine in (ANY, given) for mine, given in zip(where, at, strict=True))
+    )
+    return next(fits, ())
 
 
 def _mappings(noun: type, at: Loc) -> Iterator[tuple[Loc, tuple[str, ...]]]:
     yield at, tuple(by_key(noun))
     for key in by_key(noun):
         if (within := inner(noun, key)) is not None:
-            yield from _mappings(within, (*at, key))
+            yield from _mappings(within, (*at, key, ANY) if many(noun, key) else (*at, key))
 
 
 def build(noun: type, model: BaseModel) -> Any:
@@ -81,11 +121,19 @@ def build(noun: type, model: BaseModel) -> Any:
     for key, parts in by_key(noun).items():
         if key not in model.model_fields_set:
             continue
-        value = getattr(model, key)
-        if (within := inner(noun, key)) is not None:
-            value = build(within, value)
+        value = _built(inner(noun, key), getattr(model, key))
         values |= zip((part.name for part in parts), value if len(parts) > 1 else (value,), strict=True)
     return noun(**values)
+
+
+def _built(within: type | None, value: Any) -> Any:
+    if within is None:
+        return value
+    if isinstance(value, dict):
+        return {name: build(within, each) for name, each in value.items()}
+    if isinstance(value, list):
+        return tuple(build(within, each) for each in value)
+    return build(within, value) if isinstance(value, BaseModel) else value
 
 
 def written(noun: type, value: Any) -> dict[str, Any]:
@@ -99,38 +147,59 @@ def written(noun: type, value: Any) -> dict[str, Any]:
 
 
 def _written(noun: type, key: str, value: Any) -> Any:
-    form = by_key(noun)[key][0].metadata["form"]
-    within = inner(noun, key)
-    if within is not None and not form:
-        return written(within, value)
-    return dict(value) if form == "env" else forms()[form].write(value)
+    form, within = form_of(noun, key), inner(noun, key)
+    if form in TABLES:
+        return dict(value)
+    if form or within is None:
+        return forms()[form].write(value)
+    if isinstance(value, dict):
+        return {name: written(within, each) for name, each in value.items()}
+    return [written(within, each) for each in value] if isinstance(value, tuple) else written(within, value)
+
+
+def form_of(noun: type, key: str) -> str:
+    """The form that `key` names; nothing for a mapping that is only that."""
+    form: str = by_key(noun)[key][0].metadata["form"]
+    return form
 
 
 def _annotation(noun: type, key: str) -> Any:
     """How pydantic reads `key`: by its form, as a model of its own, or, with both, as a model with a short form."""
-    form = by_key(noun)[key][0].metadata["form"]
-    within = inner(noun, key)
-    if form == "env":
-        name, text = forms()["env_name"], forms()["env_value"]
-        env_schema = {"type": "object", "propertyNames": name.schema, "additionalProperties": text.schema}
-        return Annotated[GenericAlias(dict, (_leaf(name), _leaf(text))), WithJsonSchema(env_schema)]
+    form, within = form_of(noun, key), inner(noun, key)
+    if form in TABLES:
+        name, text = (forms()[each] for each in TABLES[form])
+        table = {"type": "object", "propertyNames": name.schema, "additionalProperties": text.schema}
+        return Annotated[GenericAlias(dict, (_leaf(name), _leaf(text))), WithJsonSchema(table)]
     if within is None:
         return _leaf(forms()[form])
     if not form:
-        return model_of(within)
+        return _of_models(model_of(within), many(noun, key))
     short = [Annotated[Any, WithJsonSchema(each)] for each in forms()[form].schema["anyOf"]]
     written_as: Any = model_of(within)
     for each in reversed(short):
         written_as = each | written_as
-    return Annotated[model_of(within), BeforeValidator(forms()[form].read, json_schema_input_type=written_as)]
+
+    def read(value: Any, as_model: ValidatorFunctionWrapHandler) -> Any:
+        found = forms()[form].read(value)
+        return as_model(found) if isinstance(found, dict) else found
+
+    return Annotated[model_of(within), WrapValidator(read, json_schema_input_type=written_as)]
+
+
+def _of_models(model: Any, many: type | None) -> Any:
+    if many is dict:
+        key = Annotated[Any, PlainValidator(forms()["name"].read), WithJsonSchema({"type": "string"})]
+        return GenericAlias(dict, (key, model))
+    return GenericAlias(list, (model,)) if many is tuple else model
 
 
 def _leaf(form: Form) -> Any:
     return Annotated[Any, PlainValidator(form.read), WithJsonSchema(form.schema)]
 
 
-def _given(parts: tuple[Field[Any], ...]) -> Any:
+def _given(noun: type, key: str) -> Any:
     """The pydantic field: its doc, and in the JSON Schema the default as the user would write it."""
+    parts, named = by_key(noun)[key], many(noun, key) is dict
     first = parts[0]
     doc = first.metadata["doc"]
     if first.default is MISSING and first.default_factory is MISSING:
@@ -138,8 +207,10 @@ def _given(parts: tuple[Field[Any], ...]) -> Any:
 
     def show_default(schema: dict[str, Any]) -> None:
         del schema["default"]
+        if named:
+            schema["propertyNames"] = forms()["name"].schema
         default = tuple(map(_default, parts)) if len(parts) > 1 else _default(first)
-        if default is not None and first.metadata["form"] in forms():
+        if default not in (None, ()) and first.metadata["form"] in forms():
             schema["default"] = forms()[first.metadata["form"]].write(default)
 
     return ModelField(default=None, description=doc, json_schema_extra=show_default)

@@ -10,12 +10,25 @@ from typing import Any, Final
 
 from ganger.engine import registry
 from ganger.engine.spec.document import shown
+from ganger.model.decision import Cause
+from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
 
 NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM")
 RESUME: Final = ("auto", "never")
+ON_FAILURE: Final = ("restart", "fail", "ignore")
+STOP_WHEN: Final = ("all", "chief")
+WHEN: Final = ("succeeded", "failed", "ended")
+REMEDIES: Final = ("retry", "fail", "exclude_node")
+CAUSES: Final = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, Cause.NODE_LOST)
+JOB_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\[\d{1,7}\])?"
+LABEL_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY_PATTERN: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{LABEL_PATTERN}"
+REF_PATTERN: Final = r"[A-Za-z0-9_@.][A-Za-z0-9_@./+=^~{}#-]{0,199}"
+MAX_PATTERN: Final = 1000
+MAX_NOTES_BYTES: Final = 16 * KIB_BYTES
 MAX_NAME: Final = 40
 MAX_PATH_BYTES: Final = 4096
 MAX_TEXT_BYTES: Final = 128 * KIB_BYTES - 1
@@ -126,3 +139,110 @@ def read_env_value(value: Any) -> str:
     if isinstance(value, str):
         return _short(value, "a variable")
     raise ValueError(f"{shown(value)} is not the value of a variable: write text or a number")
+
+
+def read_job(value: Any) -> str:
+    """The name or the id of a job."""
+    if isinstance(value, str) and len(value) <= MAX_NAME + 20 and re.fullmatch(JOB_PATTERN, value):
+        return value
+    raise ValueError(f"{shown(value)} is not a job: write its name, or its id as `ganger ls` has it")
+
+
+def read_absolute_path(value: Any) -> str:
+    """A path from the root."""
+    path = read_path(value)
+    if not path.startswith("/"):
+        raise ValueError(f"{shown(value)} is not an absolute path: write it out from /")
+    return path
+
+
+def read_code(value: Any) -> Any:
+    """A directory, or the mapping that names a repository as it is."""
+    return value if isinstance(value, dict) else read_path(value)
+
+
+def write_code(value: str | GitCode) -> Any:
+    """A directory, or the mapping."""
+    if isinstance(value, str):
+        return value
+    return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
+
+
+def read_git_url(value: Any) -> str:
+    """Where a repository is. What holds a password is refused: a spec is shown to anybody who looks."""
+    legal = "write https://HOST/PATH, ssh://HOST/PATH, USER@HOST:PATH, git://HOST/PATH or file:///PATH"
+    if not isinstance(value, str) or len(value) > MAX_PATH_BYTES or not value.isascii() or not value.isprintable():
+        raise ValueError(f"{shown(value)} is not the URL of a repository: {legal}")
+    if re.match(r"[a-z]+://[^/@]*:[^/@]*@", value):
+        raise ValueError("the URL has a password in it: leave it out, and keep it where git keeps it, or use ssh")
+    host = r"([A-Za-z0-9_][-A-Za-z0-9_.]*@)?[A-Za-z0-9][-A-Za-z0-9.]*"
+    known = rf"(https|ssh|git)://{host}(:\d+)?/[^ ]+|{host}:[^-/ :][^ :]*|file:///[^ ]+"
+    if not re.fullmatch(known, value):
+        raise ValueError(f"{shown(value)} is not the URL of a repository: {legal}")
+    return value
+
+
+def read_git_ref(value: Any) -> str:
+    """A branch, tag or commit."""
+    if isinstance(value, str) and re.fullmatch(REF_PATTERN, value) and ".." not in value:
+        return value
+    raise ValueError(f"{shown(value)} is not a branch, a tag or a commit: write one, for instance main or v1.2")
+
+
+def read_pattern(value: Any) -> str:
+    """A regular expression."""
+    if not isinstance(value, str) or not value or len(value) > MAX_PATTERN:
+        raise ValueError(f"{shown(value)} is not a pattern: write text of 1 to {MAX_PATTERN} characters")
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{shown(value)} is not a regular expression: {error}") from None
+    return value
+
+
+def read_label_key(value: str) -> str:
+    """The key of a label."""
+    if re.fullmatch(LABEL_KEY_PATTERN, value) and ".." not in value.partition("/")[0]:
+        return value
+    raise ValueError(
+        f"{shown(value)} is not the key of a label: write at most 63 letters, digits, '-', '_' and '.', "
+        "a letter or digit at both ends, after them nothing; before them a domain and '/' may stand"
+    )
+
+
+def read_label_value(value: Any) -> str:
+    """The value of a label."""
+    if isinstance(value, str) and (not value or re.fullmatch(LABEL_PATTERN, value)):
+        return value
+    raise ValueError(
+        f"{shown(value)} is not the value of a label: write at most 63 letters, digits, '-', '_' and '.', "
+        "a letter or digit at both ends, or nothing between quotes"
+    )
+
+
+def read_notes(value: Any) -> str:
+    """Any text that is not too long."""
+    if isinstance(value, str) and len(value.encode()) <= MAX_NOTES_BYTES:
+        return value
+    raise ValueError(f"{shown(value)} cannot be notes: write text of at most {MAX_NOTES_BYTES >> 10} KiB")
+
+
+def read_param_value(value: Any) -> str:
+    """The value of a parameter: what a variable may be, with no parameter in it."""
+    if isinstance(value, str) and "${{" not in value:
+        return _short(value, "a parameter")
+    raise ValueError(f"{shown(value)} is not the value of a parameter: write text or a number, without ${{{{")
+
+
+def names(read: Callable[[Any], str], what: str) -> Callable[[Any], tuple[str, ...]]:
+    """A reader of a list without repetition, each of which `read` reads; `what` names them in the error."""
+
+    def read_all(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ValueError(f"{shown(value)} is not a list of {what}: write [A, B]")
+        found = tuple(map(read, value))
+        if again := next((each for index, each in enumerate(found) if each in found[:index]), None):
+            raise ValueError(f"{shown(again)} is given twice: remove one")
+        return found
+
+    return read_all

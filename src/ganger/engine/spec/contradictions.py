@@ -1,0 +1,103 @@
+"""What is legal by itself but not together. Called by `engine.spec` when every field has been read."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ganger.engine.spec.document import Problem
+from ganger.engine.spec.words import did_you_mean, listed
+from ganger.model.job import WORKER, JobSpec
+
+CHIEF: Final = "chief"
+
+
+def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
+    """A problem for each. `data` tells what was written from what is a default."""
+    yield from _commands(spec, data)
+    yield from _workers(spec, data)
+    yield from _endings(spec)
+    yield from _parallel(spec)
+    yield from _variables(spec)
+    for index, rule in enumerate(spec.retry.rules):
+        if rule.log is None and rule.cause is None:
+            what = f"retry.rules[{index}]: it fits everything: write log, cause or both"
+            yield Problem(("retry", "rules", index), what)
+    for index in _repeated(volume.name for volume in spec.volumes):
+        what = f"volumes[{index}].name: {spec.volumes[index].name!r} is given twice: choose another name"
+        yield Problem(("volumes", index, "name"), what)
+    for index in _repeated(after.job for after in spec.after):
+        what = f"after[{index}].job: {spec.after[index].job!r} is given twice: remove one"
+        yield Problem(("after", index, "job"), what)
+
+
+def _commands(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
+    """Every process needs a command."""
+    if spec.run:
+        return
+    for name, role in spec.roles.items():
+        if role.run is None:
+            yield Problem(
+                ("roles", name), f"roles.{name} has no command: write run in it, or for the whole job", key=True
+            )
+    if not spec.roles:
+        yield Problem((), "run is missing: a job needs it")
+    if WORKER in spec.roles:
+        return
+    for key in _of_workers(data):
+        yield Problem(
+            (key,), f"{key} is for workers, and they have no command: write run, or leave {key} out", key=True
+        )
+
+
+def _workers(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
+    """The workers are described once."""
+    if WORKER in spec.roles:
+        for key in _of_workers(data):
+            instead = "roles.worker.resources" if key == "resources" else "roles.worker.count"
+            yield Problem((key,), f"{key}: roles.worker replaces it: write {instead}, or leave it out", key=True)
+
+
+def _of_workers(data: dict[str, Any]) -> list[str]:
+    return [key for key in ("nodes", "nproc_per_node", "resources") if key in data]
+
+
+def _endings(spec: JobSpec) -> Iterator[Problem]:
+    """Roles that are named must be there."""
+    if spec.stop_when == CHIEF and spec.roles and CHIEF not in spec.roles:
+        what = f"stop_when: there is no role {CHIEF}: write roles.{CHIEF}, or all; the roles are {listed(spec.order)}"
+        yield Problem(("stop_when",), what)
+    for index, name in enumerate(spec.start_order):
+        if name not in spec.order:
+            what = f"start_order: there is no role {name}: the roles are {listed(spec.order)}"
+            yield Problem(("start_order", index), what + did_you_mean(name, spec.order))
+
+
+def _parallel(spec: JobSpec) -> Iterator[Problem]:
+    """The product tp x pp x dp is the number of processes."""
+    if spec.parallel is None:
+        return
+    tp, pp, dp = spec.parallel.tp, spec.parallel.pp, spec.parallel.dp
+    if dp is not None and tp * pp * dp != spec.processes:
+        product = f"tp {tp} x pp {pp} x dp {dp} is {tp * pp * dp}"
+    elif spec.processes % (tp * pp):
+        product = f"tp {tp} x pp {pp} is {tp * pp}, which does not divide it"
+    else:
+        return
+    size = f"the job has {spec.processes} processes"
+    if not spec.roles:
+        size += f" ({spec.nodes} x {spec.processes_per_node}: nodes x nproc_per_node)"
+    yield Problem(("parallel",), f"parallel: {product}, and {size}: change one of them")
+
+
+def _variables(spec: JobSpec) -> Iterator[Problem]:
+    """A secret has no value in the file."""
+    for index, name in enumerate(spec.secrets):
+        places = {"env": spec.env, **{f"roles.{role}.env": spec.roles[role].env for role in spec.roles}}
+        for where in (where for where, env in places.items() if name in env):
+            what = f"secrets: {name} has a value in {where}: leave it out of one of them"
+            yield Problem(("secrets", index), what)
+
+
+def _repeated(names: Iterable[str]) -> list[int]:
+    """Indices of the names that are there before."""
+    found = list(names)
+    return [index for index, name in enumerate(found) if name in found[:index]]
