@@ -58,6 +58,12 @@ class Place:
         command = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(self.home.path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
+    def ganger(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Type a command."""
+        command = [str(Path(sys.executable).parent / "ganger"), *words]
+        environment = os.environ | {"GANGER_HOME": str(self.home.path)}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=DEADLINE_S, check=False)
+
     def servers(self) -> list[int]:
         """Pids of the servers of this directory: there must never be two."""
         mark = ["serve", "--home", str(self.home.path)]

@@ -261,17 +261,58 @@ def test_without_a_server_a_client_that_must_not_start_one_says_so(place: Place)
     assert place.servers() == []
 
 
-def test_a_server_without_its_socket_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_its_socket_is_named_and_can_be_ended(place: Place) -> None:
     place.client.connect()
     pid = place.pid
+    name = place.submit(["sleep", "300"])
+    place.until(name, "running")
     place.home.socket("server").unlink()
-    monkeypatch.setattr("ganger.faces.client.spawn.START_S", 0.2)
-    with pytest.raises(ClientError, match=f"the server with pid {pid} runs, but does not answer at") as caught:
-        Client(place.home).connect()
-    assert caught.value.next == f"kill {pid}"
-    os.kill(pid, signal.SIGTERM)
-    monkeypatch.undo()
+    for start in (True, False):
+        with pytest.raises(ClientError, match=f"the server with pid {pid} runs, but has lost its socket ") as caught:
+            Client(place.home).connect(start=start)
+        assert (caught.value.next, caught.value.exit_code) == ("ganger server stop", 5)
+    assert place.ganger("server", "status").returncode == 5
+    stopped = place.ganger("server", "stop")
+    assert (stopped.returncode, stopped.stdout) == (0, f"the server was ended by a signal to pid {pid}; jobs run on\n")
+    assert "has lost its socket" in stopped.stderr
+    assert place.servers() == []
     assert place.client.connect().server()["pid"] != pid
+    assert place.client.job(name)["row"]["state"] == "running"
+
+
+def test_only_the_process_that_announced_itself_is_ended(place: Place) -> None:
+    place.client.connect()
+    record = json.loads(place.home.server_file.read_text())
+    for wrong in ({"start_ticks": record["start_ticks"] + 1}, {"pid": os.getpid()}, {"pid": None}):
+        place.home.server_file.write_text(json.dumps(record | wrong))
+        with pytest.raises(ClientError, match="does not tell which process it is"):
+            place.client.end()
+    place.home.server_file.write_text(json.dumps(record))
+    assert place.servers() == [record["pid"]]
+
+
+def test_a_server_that_is_suspended_is_told_from_one_that_is_not_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.client.connect()
+    pid = place.pid
+    name = place.submit(["sleep", "300"])
+    place.until(name, "running")
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(place.client.wait, name, 60)
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "it is suspended")
+        monkeypatch.setattr("ganger.faces.client.client.SIGN_OF_LIFE_S", 0.2)
+        with pytest.raises(ClientError, match=f"the server with pid {pid} has not answered for 0.2 s: it is") as caught:
+            Client(place.home).connect()
+        assert (caught.value.next, caught.value.exit_code) == (f"kill -CONT {pid}", 5)
+        monkeypatch.undo()
+        os.kill(pid, signal.SIGCONT)
+        place.client.connect().stop(name)
+        assert waiting.result()["row"]["state"] == "stopped"
+    os.kill(pid, signal.SIGSTOP)
+    assert place.client.end() == pid
+    assert place.servers() == []
 
 
 def test_another_users_socket_is_not_spoken_to(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,9 +435,7 @@ def test_a_replay_for_programs(place: Place) -> None:
     place.client.shutdown()
 
     def replayed() -> tuple[int, dict[str, Any]]:
-        command = [str(Path(sys.executable).parent / "ganger"), "replay", "-o", "json"]
-        environment = os.environ | {"GANGER_HOME": str(place.home.path)}
-        done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)
+        done = place.ganger("replay", "-o", "json")
         return done.returncode, json.loads(done.stdout)
 
     with closing(sqlite3.connect(place.home.database)) as database, database:

@@ -10,7 +10,7 @@ import click
 from ganger import settings
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import now_ms, quoted, show, show_json, when
+from ganger.faces.cli.render import now_ms, quoted, say, show, show_json, when
 from ganger.faces.client import Client, ClientError
 from ganger.settings import BadHome, Home
 
@@ -46,12 +46,18 @@ def start_command(topology: Path | None, output: str) -> None:
 @server_command.command("stop")
 def stop_command() -> None:
     """Stop the server; jobs run on, and the next command finds them again."""
-    home = settings.home(os.environ)
-    if not _runs(home):
-        show(f"no server runs for {home.path}")
-        return
-    Client(home).connect(start=False).shutdown()
-    show("the server is stopped; jobs run on")
+    client = Client(settings.home(os.environ))
+    try:
+        client.connect(start=False)
+    except ClientError as error:
+        if not client.lives():
+            show(f"no server runs for {client.home.path}")
+            return
+        say(error.detail)
+        show(f"the server was ended by a signal to pid {client.end()}; jobs run on")
+    else:
+        client.shutdown()
+        show("the server is stopped; jobs run on")
 
 
 @server_command.command("restart")
@@ -88,9 +94,13 @@ def logs_command(tail: int) -> None:
 
 
 def _runs(home: Home) -> bool:
+    """Whether a server answers. ClientError when one lives that does not."""
+    client = Client(home)
     try:
-        Client(home).connect(start=False)
+        client.connect(start=False)
     except ClientError:
+        if client.lives():
+            raise
         return False
     return True
 

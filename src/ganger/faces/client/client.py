@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ganger import __version__
-from ganger.faces.client import spawn
+from ganger.faces.client import holder, spawn
 from ganger.faces.client.wire import ClientError, exchange, unreachable
 from ganger.settings import Home
 
@@ -21,6 +21,8 @@ Record = dict[str, Any]
 
 ANSWER_S: Final = 60.0
 """How long a plain request may take."""
+SIGN_OF_LIFE_S: Final = 10.0
+"""How long the first, small request of a command may take before the server counts as silent."""
 SUBMIT_S: Final = 600.0
 """How long a submission may take: the code directory is copied first."""
 GONE_S: Final = 20.0
@@ -37,18 +39,17 @@ class Client:
         self._socket = home.socket("server")
 
     def connect(self, *, start: bool = True) -> "Client":
-        """Find the server; start one if there is none and `start`; restart one that is older than this client."""
+        """Find the server; start one if there is none and `start`; restart one that is older than this client.
+        ClientError when none can be started, or the one there is cannot be reached or is silent."""
         deadline = time.monotonic() + GONE_S
         while True:
-            serving = spawn.serving(self.home)
-            if serving is None:
-                if not start:
-                    raise unreachable(f"no server runs for {self.home.path}", "ganger server start")
-                serving = spawn.start(self.home)
+            serving = spawn.serving(self.home) or (spawn.start(self.home) if start else spawn.running(self.home))
             self._socket = serving.socket
             try:
-                self.server()
+                self._record("GET", "/server", timeout_s=SIGN_OF_LIFE_S)
             except ClientError as error:
+                if error.code == "timeout":
+                    raise holder.silent(self.home, SIGN_OF_LIFE_S) from None
                 # One that was killed a moment ago still takes connections, and never answers.
                 if error.code != "unreachable" or time.monotonic() > deadline:
                     raise
@@ -67,14 +68,22 @@ class Client:
     def shutdown(self) -> None:
         """End the server; jobs run on. Returns when it is gone."""
         self._ask("POST", "/server/stop")
-        spawn.await_gone(self.home)
+        holder.await_gone(self.home)
+
+    def lives(self) -> bool:
+        """Whether some server holds the state directory, even one that cannot be reached."""
+        return holder.lives(self.home)
+
+    def end(self) -> int:
+        """End a server that cannot be asked to, by a signal; jobs run on. Gives its pid, once it is gone."""
+        return holder.end(self.home)
 
     def restart(self) -> Record:
         """Let the server run itself anew with this interpreter; jobs run on. Gives the new one's `server()`."""
         before, said_before = self.server()["started_ms"], spawn.log_length(self.home)
         self._ask("POST", "/server/restart", {"python": sys.executable})
         deadline = time.monotonic() + GONE_S
-        while time.monotonic() < deadline and spawn.lives(self.home):
+        while time.monotonic() < deadline and holder.lives(self.home):
             try:
                 if (now := self._reach().server())["started_ms"] != before:
                     return now
@@ -259,7 +268,7 @@ class Client:
             if serving := spawn.serving(self.home):
                 self._socket = serving.socket
                 return True
-            if not spawn.lives(self.home):
+            if not holder.lives(self.home):
                 return False
             time.sleep(0.05)
         return False

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from ganger import __version__
+from ganger.faces.client import holder
 from ganger.faces.client.wire import ClientError, listener, listens, unreachable
 from ganger.settings import BadHome, Home, for_server, make_private
 
@@ -43,29 +44,22 @@ def serving(home: Home) -> Serving | None:
     except (OSError, ValueError, KeyError, TypeError):
         # No such file, or one that is half gone: the socket tells, if it is not some other program's.
         found = Serving(home.socket("server"), __version__)
-        if (holder := _holder(home)) is None or holder != listener(found.socket):
+        if (pid := holder.pid_of(home)) is None or pid != listener(found.socket):
             return None
     return found if listens(found.socket) else None
 
 
-def _holder(home: Home) -> int | None:
-    """Pid of the server that holds the state directory, as it wrote it into the lock; None if nobody does."""
-    try:
-        return int(home.server_lock.read_text()) if lives(home) else None
-    except (OSError, ValueError):
-        return None
-
-
-def lives(home: Home) -> bool:
-    """Whether some server holds the state directory, even if it does not answer yet."""
-    try:
-        with home.server_lock.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+def running(home: Home) -> Serving:
+    """The server that runs, once it answers if it has just begun to; none is started. ClientError when there is none,
+    or none that can be reached."""
+    deadline = time.monotonic() + START_S
+    while holder.lives(home):
+        if found := serving(home):
+            return found
+        if holder.lost_its_socket(home) or time.monotonic() > deadline:
+            raise holder.unreached(home)
+        time.sleep(POLL_S)
+    raise unreachable(f"no server runs for {home.path}", "ganger server start")
 
 
 def start(home: Home) -> Serving:
@@ -81,27 +75,19 @@ def start(home: Home) -> Serving:
         while time.monotonic() < deadline:
             if found := serving(home):
                 return found
-            if child is None and not lives(home) and _my_turn(turn):
+            if child is None and not holder.lives(home) and _my_turn(turn):
                 child = _spawn(home, log)
+            elif child is None and holder.lost_its_socket(home):
+                break
             elif child is not None and (code := _exit_code(child)) is not None:
-                if not lives(home):
+                if not holder.lives(home):
                     _see_room(home, log)
                     raise did_not_start(home, said_before, f"exited with {code}")
                 child = None
             time.sleep(POLL_S)
-    if child is None and (holder := _holder(home)):
-        why = f"the server with pid {holder} runs, but does not answer at {home.socket('server')}; jobs outlive its end"
-        raise unreachable(why, f"kill {holder}")
+    if child is None and holder.pid_of(home):
+        raise holder.unreached(home)
     raise did_not_start(home, said_before, f"did not answer within {START_S:g} s")
-
-
-def await_gone(home: Home) -> None:
-    """Wait until no server holds the state directory."""
-    deadline = time.monotonic() + START_S
-    while lives(home):
-        if time.monotonic() > deadline:
-            raise unreachable(f"the server of {home.path} does not end", "ganger doctor")
-        time.sleep(POLL_S)
 
 
 def log_length(home: Home) -> int:
