@@ -45,7 +45,7 @@ ROWS = {
     "more nodes than there are": Row("submit --nodes 3 ok.py", "needs 3 nodes", "--nodes 2"),
     "more CPUs than any node": Row("submit --cpu 5 ok.py", "5 CPUs per node, and the most", "--cpu 4"),
     "more memory than any node": Row("submit --memory 1Ti ok.py", "1Ti memory per node, and the most", "--memory"),
-    "quota 0": Row("submit --queue zero --gpu 1 ok.py", "queue zero may use at most 0 GPUs", "ganger queue set zero"),
+    "quota 0": Row("submit --queue zero --gpu 1 ok.py", "may use at most 0 GPUs", "ganger queue set zero --gpus 1"),
     "more than a user may": Row("submit --queue one --gpu 2 ok.py", "one user may hold 1 GPU", "submit smaller"),
     "longer than a job may": Row("submit --queue one --time 2h ok.py", "for 1h 00m in queue one", "--time"),
     "no such queue": Row("submit --queue zer ok.py", "there is no queue zer; there are ", "did you mean zero?"),
@@ -65,7 +65,7 @@ ROWS = {
     "no such node": Row("node cordon n9", "there is no node n9", "ganger node", 3),
     "quota below 0": Row("queue set zero --gpus=-1", "-1", "ganger queue set --help"),
     "queue under itself": Row("queue set zero --parent zero", "zero", "ganger queue"),
-    "queue that all need": Row("queue delete default", "default", "ganger queue", 4),
+    "queue that all need": Row("queue delete default", "default is always there", "ganger queue set default --help", 4),
     "topology for a server that runs": Row("server start --topology topology.yaml", "runs already", "server stop", 4),
     "not a duration": Row("wait ok --timeout soon", "'soon' is not a duration", "ganger wait --help"),
 }

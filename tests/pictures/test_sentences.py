@@ -56,13 +56,13 @@ SENTENCES = {
         "n1:....",
         "",
         "C:1x8",
-        "needs 1 node with 8 free GPUs: only 0 nodes in the cluster could hold it, whoever else stopped",
+        "needs 1 node with 8 free GPUs: no node in the cluster could hold it, whoever else stopped",
     ),
     "too much memory": (
         "n1:....,mem=8",
         "",
         "C:1x1,mem=9",
-        "needs 1 node with 9Gi free memory: only 0 nodes in the cluster could hold it, whoever else stopped",
+        "needs 1 node with 9Gi free memory: no node in the cluster could hold it, whoever else stopped",
     ),
     "too many nodes": (
         "n1:....",

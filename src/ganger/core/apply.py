@@ -312,4 +312,6 @@ def _kept(state: State, name: str) -> str | None:
     if below:
         return f"queue {name} has queues below it: {', '.join(below)}"
     jobs = [gang.id for gang in state.gangs.values() if gang.queue == name]
-    return f"queue {name} has {len(jobs)} live job(s), {jobs[0]} among them" if jobs else None
+    if len(jobs) == 1:
+        return f"queue {name} has a live job: {jobs[0]}"
+    return f"queue {name} has {len(jobs)} live jobs, {jobs[0]} among them" if jobs else None

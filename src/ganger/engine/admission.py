@@ -33,6 +33,13 @@ _AT_MOST: Final[dict[str, Callable[[int], str]]] = {
     # Rounded down: what is suggested must fit.
     "memory_bytes": lambda amount: f"--memory {amount >> 20}Mi" if amount < 8 << 30 else f"--memory {amount >> 30}Gi",
 }
+_AT_LEAST: Final[dict[str, Callable[[int], str]]] = {
+    "gpus": lambda amount: f"--gpus {amount}",
+    "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
+    # Rounded up: what is suggested must be enough.
+    "memory_bytes": lambda amount: f"--memory {-(-amount >> 20)}Mi",
+}
+"""The flag of `ganger queue set` that gives a queue so much of its own."""
 
 
 def limited(state: State, spec: JobSpec) -> JobSpec:
@@ -111,7 +118,8 @@ def _check_quota(tree: QueueTree, wanted: Ask) -> None:
                 "quota_too_small",
                 f"queue {wanted.queue} may use at most {_SAY[RESOURCES[r]](most)} when nobody else uses any, "
                 f"and the job needs {_SAY[RESOURCES[r]](total)}",
-                f"submit smaller or to another queue (`ganger queue`), or raise it: ganger queue set {wanted.queue}",
+                "submit smaller or to another queue (`ganger queue`), or raise it: "
+                f"ganger queue set {wanted.queue} {_AT_LEAST[RESOURCES[r]](total)}",
             )
 
 

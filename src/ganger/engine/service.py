@@ -41,7 +41,7 @@ from ganger.model.event import (
     Submitted,
 )
 from ganger.model.job import ENDED, GangState, Job, Origin
-from ganger.model.queue import Queue
+from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow, ServerView
 from ganger.settings import Home
 
@@ -249,7 +249,9 @@ class Service:
         self.queue(name)
         why = self._loop.view().refusal(QueueDeleted(queue=name))
         if why:
-            raise Refused("queue_in_use", why, "see what is in it: ganger queue; ganger ls", 409)
+            limit = f"limit it instead: ganger queue set {name} --help"
+            always = name in (ROOT, DEFAULT)
+            raise Refused("queue_in_use", why, limit if always else "see what is in it: ganger queue; ganger ls", 409)
         self._loop.ask(QueueDeleted(queue=name, by=self._user))
 
     def nodes(self) -> list[NodeRow]:

@@ -65,11 +65,12 @@ def sentence(reason: Reason) -> str:
     need, have = _amount(reason.resource, reason.need), _amount(reason.resource, reason.have)
     limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
     held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
+    could = f"only {have}" if reason.have else "no node"
     match reason.why:
         case Why.NO_CAPACITY:
             return f"waiting for {need}{_of(reason.scope)}: {have} free now{held}"
         case Why.NO_NODE:
-            return f"needs {need}{_of(reason.scope)}: only {have} in the cluster could hold it, whoever else stopped"
+            return f"needs {need}{_of(reason.scope)}: {could} in the cluster could hold it, whoever else stopped"
         case Why.OVER_QUOTA:
             return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
         case Why.USER_GPUS:
