@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ganger.launcher.logs import LogFile, Stream
+from ganger.launcher.redaction import Redaction
 from tests.launcher.harness import Server, Task, eventually
 
 SH = ["/bin/sh", "-c"]
@@ -272,7 +273,7 @@ def test_stream_reads_no_more_than_there_is(tmp_path: Path) -> None:
     read, write = os.pipe()
     log = LogFile(str(tmp_path / "log"))
     with selectors.DefaultSelector() as selector:
-        stream = Stream(read, "o", log, selector)
+        stream = Stream(read, "o", log, selector, Redaction([]))
         assert not stream.read()
         os.write(write, b"one\ntwo")
         assert stream.read()

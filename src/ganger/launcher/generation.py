@@ -1,6 +1,6 @@
 """One generation of a gang on this node, from its set-up line to the moment nothing of it is left. Driven by `runtime`.
 
-Order on disk and wire: every exit record before it is reported, last progress before `exited`, `finished` and
+Order on disk and wire: every exit record before it is reported, last progress before `done`, `exited`, `finished` and
 `cleared`, and `cleared` only after the last process is gone.
 """
 
@@ -12,50 +12,56 @@ import time
 from contextlib import suppress
 
 from ganger.launcher import strays
+from ganger.launcher.agent import Agent
 from ganger.launcher.logs import note
-from ganger.launcher.process import Process, StartError, ending, write_exit_record
+from ganger.launcher.plan import TASK_DIRECTORY
+from ganger.launcher.process import NOT_EXECUTABLE, Process, StartError, ending
+from ganger.launcher.records import ARCHIVE, Records
+from ganger.launcher.redaction import Redaction, load_secrets
 from ganger.launcher.reports import Reports
 from ganger.launcher.stopping import Stop
-from ganger.launcher.task import now_ms, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import selectors
-    from collections.abc import Callable
     from typing import Any
 
-    from ganger.launcher.plan import Plan
+    from ganger.launcher.link import Speaker
+    from ganger.launcher.plan import Plan, RankPlan
     from ganger.launcher.task import TaskDirectory
 
 FAREWELL_S = 0.05  # between looks whether the groups of ended ranks are gone, while they are stopped
+SHELL = ["/bin/sh", "-c"]
 NEVER = float("inf")
-ARCHIVE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""The zipapp this runs from: on a rank's PYTHONPATH it holds ganger.train."""
 
 
 class Generation:
-    """`fact` and `say` send a message about this generation. `is_over` once it is cleared, and that is reported."""
+    """`tell` sends messages about this generation. `is_over` once it is cleared, and that is reported."""
 
     def __init__(
         self,
         task: TaskDirectory,
         plan: Plan,
         selector: selectors.BaseSelector,
-        fact: Callable[..., None],
-        say: Callable[..., None],
+        tell: Speaker,
     ) -> None:
         self.number = plan.generation
         self.is_over = False
         self._task = task
         self._plan = plan
         self._selector = selector
-        self._fact = fact
-        self._say = say
+        self._tell = tell
         self._directory = task.generation(plan.generation)
+        self._records = Records(self._directory, plan.generation)
+        self._secrets: dict[str, str] = {}
+        self._redaction = Redaction([])
         self._setup: Process | None = None
+        self._agent: Agent | None = None
+        self._stage = -1
         self._ranks: dict[int, Process] = {}
         self._reports: Reports | None = None
         self._stop: Stop | None = None
+        self._done_told = False
         self._outcome_told = False  # by `exited`, `start_failed` or `finished`, whichever came first
         self._look_at = NEVER
         self._pause_s = strays.FIRST_PAUSE_S
@@ -63,41 +69,65 @@ class Generation:
     @property
     def due(self) -> float:
         """When `tick` has something to do, in monotonic seconds."""
-        times = [process.due for process in self._processes()]
-        times.append(self._look_at)
-        if self._reports is not None and self._running():
-            times.append(self._reports.due)
-        if self._stop is not None and self._running():
+        times = [self._look_at, *(process.due for process in self._processes())]
+        times += [part.due for part in (self._agent, self._reports) if part is not None]
+        if self._stop is not None:
             times.append(self._stop.due)
         return min(times)
 
     def begin(self) -> None:
+        """Run the set-up line, or the first ranks."""
         try:
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            self._records.prepare(self._plan)
+            self._load_secrets()
             if self._plan.setup is not None:
-                self._setup = self._start(["/bin/sh", "-c", self._plan.setup], {}, "setup")
+                self._setup = self._start([*SHELL, self._plan.setup], {})
+                self._log(self._setup, "setup")
             else:
-                self._start_ranks()
+                self._next_stage()
         except StartError as error:
             self._cannot_start(error.detail, error.exit_code, [])
         except OSError as error:
-            self._cannot_start(f"the directory {self._directory} cannot be made: {error.strerror}", 126, [])
+            self._cannot_start(f"the directory {self._directory} cannot be used: {error.strerror}", NOT_EXECUTABLE, [])
+
+    def proceed(self, stage: int, agents: dict[str, Any]) -> None:
+        """Every node is ready with that stage."""
+        if stage != self._stage or self._stop is not None or self._stage == self._plan.stages - 1:
+            return  # said again
+        try:
+            if self._plan.agent:
+                self._records.agents(agents)
+            self._next_stage()
+        except StartError as error:
+            self._cannot_start(error.detail, error.exit_code, [])
+        except OSError as error:
+            self._cannot_start(f"agents.json cannot be written: {error.strerror}", NOT_EXECUTABLE, [])
+
+    def announce(self) -> None:
+        """To a server that may not know it: with which stage this node is ready."""
+        if self._plan.stages > 1 and self._stage >= 0 and self._stop is None:
+            port = self._agent.port if self._agent is not None else None
+            self._tell.state("ready", stage=min(self._stage, self._plan.stages - 2), agent_port=port)
 
     def stop(self, cause: str, notice_s: float, kill_after_s: float) -> None:
         """Notice, SIGTERM, SIGKILL; only what ranks do is worth a notice."""
         now = time.monotonic()
-        if not self._ranks:
+        if not self._ranks and not self._plan.agent:
             notice_s = 0
         if self._stop is None:
             self._stop = Stop(now, notice_s, kill_after_s)
-            if notice_s > 0 and self._running():
+            if notice_s > 0 and (self._running() or self._plan.agent):
                 self._give_notice(cause, notice_s)
         elif self._stop.hasten(now, notice_s, kill_after_s) and notice_s > 0:
-            self._write_notice(cause, notice_s)
+            self._records.notice(cause, notice_s)
+        if not self._running():
+            self._look_at = now
         self.tick(now)
 
     def ended(self, statuses: dict[int, int]) -> None:
         """Children of the launcher that ended: pid -> status, of which those of this generation count."""
+        if self._agent is not None:
+            self._agent.ended(statuses)
         mine = [process for process in self._processes() if process.pid in statuses]
         for process in mine:
             process.ended(statuses[process.pid])
@@ -108,50 +138,93 @@ class Generation:
             self._leave_if_done()
 
     def tick(self, now: float) -> None:
+        """What is due by the clock."""
         for process in self._processes():
             process.tick(now)
-        if self._reports is not None and self._running():
+        if self._agent is not None:
+            self._agent.tick(now)
+        if self._reports is not None:
             self._reports.tick(now)
         number = self._stop.step(now) if self._stop is not None else None
         if number is not None:
             for process in self._processes():
                 process.send(number)
+            if self._plan.agent:  # what was started from other nodes
+                strays.send(strays.apart(self._directory, self._sessions()), number)
         if now >= self._look_at:
             self._leave_if_done()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
-    def _start(self, argv: list[str], own: dict[str, str], name: str) -> Process:
+    def _load_secrets(self) -> None:
+        if self._plan.secrets is None:
+            return
+        try:
+            self._secrets = load_secrets(self._plan.secrets)
+        except (OSError, ValueError) as error:
+            raise StartError(f"the secrets {self._plan.secrets} cannot be read: {error}") from error
+        self._redaction = Redaction(list(self._secrets.values()))
+
+    def _start(self, argv: list[str], own: dict[str, str], *, has_input: bool = False) -> Process:
+        given = {**self._plan.environment, **own}
         environment = {
-            **self._plan.environment,
-            **own,
+            **{name: self._placed(value) for name, value in given.items()},
+            **self._secrets,
             strays.MARK: self._directory,
             "GANGER_TASK": f"{self._plan.gang}.{self.number}",
         }
         path = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = f"{path}:{ARCHIVE}" if path else ARCHIVE
-        process = Process(argv, self._plan.directory, environment)
-        process.log_to(os.path.join(self._directory, f"{name}.log"), self._selector)
-        return process
+        words = [self._placed(word) for word in argv]
+        return Process(words, self._plan.directory, environment, has_input=has_input)
 
-    def _start_ranks(self) -> None:
-        for rank, own in self._plan.ranks:
-            try:
-                self._ranks[rank] = self._start(self._plan.argv, own, f"rank-{rank}")
-            except StartError as error:
-                how = {"exit_code": error.exit_code}
-                self._record(rank, how, [error.detail])
-                raise
-        paths = {rank: os.path.join(self._directory, f"rank-{rank}.report") for rank in self._ranks}
-        self._reports = Reports(paths, self._fact, self._say, time.monotonic())
+    def _placed(self, text: str) -> str:
+        return text.replace(TASK_DIRECTORY, self._directory)
+
+    def _log(self, process: Process, name: str) -> None:
+        process.log_to(self._records.path(f"{name}.log"), self._selector, self._redaction)
+
+    def _next_stage(self) -> None:
+        """Begin the next stage. In the last one every rank runs."""
+        if self._stage < 0:
+            self._reports = Reports(self._directory, self._tell, time.monotonic())
+            if self._plan.agent:
+                self._agent = self._open_agent()
+        self._stage += 1
+        for plan in self._plan.ranks:
+            if plan.stage == self._stage:
+                self._start_rank(plan)
+        if self._stage < self._plan.stages - 1:
+            self.announce()
+            return
         pids = {str(rank): [process.pid, process.start_ticks] for rank, process in self._ranks.items()}
-        self._write("started", {"at_ms": now_ms(), "pids": pids})
-        self._fact("started", pids=pids)
+        self._records.started(pids)
+        self._tell.fact("started", pids=pids)
+
+    def _start_rank(self, plan: RankPlan) -> None:
+        try:
+            process = self._ranks[plan.rank] = self._start(plan.argv, plan.environment)
+        except StartError as error:
+            self._records.exit(plan.rank, {"exit_code": error.exit_code}, [self._redaction.mask(error.detail)])
+            raise
+        self._log(process, f"rank-{plan.rank}")
+
+    def _open_agent(self) -> Agent:
+        address = self._plan.agent_address
+        try:
+            return Agent(address, self._plan.agent_token, self._start_for_agent, self._selector)
+        except OSError as error:
+            raise StartError(f"the remote-start agent cannot listen at {address}: {error.strerror}") from error
+
+    def _start_for_agent(self, command: str) -> Process:
+        if self._stop is not None:
+            raise StartError("the job is being stopped")
+        return self._start([*SHELL, command], {}, has_input=True)
 
     def _setup_ended(self, setup: Process) -> None:
         if setup.code == 0 and self._stop is None:
             try:
-                self._start_ranks()
+                self._next_stage()
             except StartError as error:
                 self._cannot_start(error.detail, error.exit_code, [])
         elif self._stop is None:
@@ -161,7 +234,8 @@ class Generation:
 
     def _cannot_start(self, detail: str, exit_code: int, tail: list[str]) -> None:
         self._outcome_told = True
-        self._fact("start_failed", detail=f"{detail} (on {self._plan.node})", exit_code=exit_code, tail=tail)
+        detail = self._redaction.mask(detail)
+        self._tell.fact("start_failed", detail=f"{detail} (on {self._plan.node})", exit_code=exit_code, tail=tail)
         self.stop("start_failed", 0, 0)
         self._leave_if_done()
 
@@ -171,19 +245,32 @@ class Generation:
         if not ended:
             return
         for rank, process in ended.items():
-            self._record(rank, {"pid": process.pid, **ending(process.code or 0)}, process.last_lines())
-        failed = {rank: process for rank, process in ended.items() if process.code != 0}
-        if failed and not self._outcome_told and self._stop is None:
+            self._records.exit(rank, {"pid": process.pid, **ending(process.code or 0)}, process.last_lines())
+        if self._stop is not None:
+            return
+        self._tell_if_done()
+        harmless = {plan.rank for plan in self._plan.ranks if plan.is_ignored}
+        failed = {rank: process for rank, process in ended.items() if process.code != 0 and rank not in harmless}
+        if failed and not self._outcome_told:
             self._outcome_told = True
             # Of several that ended together, one that was killed did not fail because of the others.
             rank = min(failed, key=lambda rank: ((failed[rank].code or 0) > 0, rank))
             self._flush_reports()
-            self._fact("exited", rank=rank, **ending(failed[rank].code or 0), tail=failed[rank].last_lines())
+            self._tell.fact("exited", rank=rank, **ending(failed[rank].code or 0), tail=failed[rank].last_lines())
+
+    def _tell_if_done(self) -> None:
+        """When every rank here whose end counts for the end of the job has ended well."""
+        counting = [self._ranks.get(plan.rank) for plan in self._plan.ranks if plan.ends]
+        if self._done_told or not counting or any(process is None or process.code != 0 for process in counting):
+            return
+        self._done_told = True
+        self._flush_reports()
+        self._tell.fact("done")
 
     def _leave_if_done(self) -> None:
         """When every process has ended: say how, and clear away what they left behind."""
         self._look_at = NEVER
-        if self.is_over or self._running():
+        if self.is_over or self._running() or self._expects_more():
             return
         if self._lingering():
             self._look_at = time.monotonic() + FAREWELL_S
@@ -191,44 +278,53 @@ class Generation:
         self._flush_reports()
         if self._stop is None and not self._outcome_told:
             self._outcome_told = True
-            self._fact("finished")
+            self._tell.fact("finished")
+        if self._agent is not None:
+            self._agent.close()
         for process in self._processes():
             process.close()  # also what strays may still print: they have no time left
-        found = strays.strays(self._directory, frozenset(process.pid for process in self._processes()))
+        found = strays.strays(self._directory, self._sessions())
         if found:
-            strays.kill(found)
+            strays.send(found, signal.SIGKILL)
             self._look_at = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, strays.LONGEST_PAUSE_S)
             return
         self._clear()
 
     def _clear(self) -> None:
-        with suppress(OSError):  # there may be none
-            os.unlink(os.path.join(self._directory, "notice"))
+        self._records.end_notice()
         try:
             self._task.mark_cleared(self.number)
         except OSError as error:
             note(f"generation {self.number} is cleared, which cannot be written down: {error.strerror}")
         self.is_over = True
-        self._fact("cleared")
+        self._tell.fact("cleared")
 
     def _running(self) -> bool:
         return any(process.code is None for process in self._processes())
 
+    def _expects_more(self) -> bool:
+        """Whether ranks will be started here, or by other nodes, though none runs now."""
+        return self._stop is None and (self._stage < self._plan.stages - 1 or not self._plan.ranks)
+
     def _lingering(self) -> bool:
-        """Whether ranks that ended left children which still have time to end in their own way."""
+        """Whether ranks that ended left children, or the agent processes, which still have time to end in their own
+        way."""
         stop = self._stop
-        if stop is None or stop.sent != signal.SIGTERM or time.monotonic() >= stop.kill_at:
+        if stop is None or stop.sent == signal.SIGKILL or time.monotonic() >= stop.kill_at:
             return False
-        return any(process.lingers() for process in self._processes())
+        if self._plan.agent:
+            return bool(strays.strays(self._directory))
+        return stop.sent == signal.SIGTERM and any(process.lingers() for process in self._processes())
 
     def _processes(self) -> list[Process]:
         return [*([self._setup] if self._setup is not None else []), *self._ranks.values()]
 
-    # -- words -------------------------------------------------------------------------------------------------------
+    def _sessions(self) -> frozenset[int]:
+        return frozenset(process.pid for process in self._processes())
 
     def _give_notice(self, cause: str, notice_s: float) -> None:
-        self._write_notice(cause, notice_s)
+        self._records.notice(cause, notice_s)
         name = self._plan.signal
         if name is None:
             return
@@ -239,24 +335,9 @@ class Generation:
             return
         # Only where somebody handles it: it would end a shell that merely waits for the rank's program.
         sessions = frozenset(process.pid for process in self._ranks.values() if process.code is None)
-        for pid in strays.catchers(sessions, number):
+        for pid in strays.catchers(self._directory, sessions, number):
             with suppress(OSError):  # it may have ended meanwhile
                 os.kill(pid, number)
-
-    def _write_notice(self, cause: str, notice_s: float) -> None:
-        self._write("notice", {"cause": cause, "deadline_ms": now_ms() + int(notice_s * 1000)})
-
-    def _record(self, rank: int, how: dict[str, Any], tail: list[str]) -> None:
-        try:
-            write_exit_record(os.path.join(self._directory, f"rank-{rank}.exit"), rank, how, tail)
-        except OSError as error:
-            note(f"the end of rank {rank} ({how}) cannot be written down: {error.strerror}")
-
-    def _write(self, name: str, value: object) -> None:
-        try:
-            write_json(os.path.join(self._directory, name), value)
-        except OSError as error:
-            note(f"{name} of generation {self.number} cannot be written: {error.strerror}")
 
     def _flush_reports(self) -> None:
         if self._reports is not None:

@@ -25,7 +25,7 @@ LONGEST_MESSAGE_BYTES = 1 << 20
 
 
 class Link:
-    """`hello` gives the fields of the first message; `receive` gets every message that is for the launcher."""
+    """`hello` gives the fields of the first message; `receive` gets every message but acknowledgements."""
 
     def __init__(
         self,
@@ -69,6 +69,11 @@ class Link:
     def say(self, kind: str, **fields: Any) -> None:
         """Send if the server listens and keeps up."""
         if self.is_up and not self._outgoing:
+            self._write(_message(kind, **fields))
+
+    def state(self, kind: str, **fields: Any) -> None:
+        """Send if the server is there. The caller repeats it after each `welcome`, for as long as it holds."""
+        if self.is_up:
             self._write(_message(kind, **fields))
 
     def tick(self, now: float) -> None:
@@ -130,6 +135,7 @@ class Link:
             note(f"ignored a message of version {version!r} of the protocol; this launcher speaks version {VERSION}")
         elif kind == "welcome":
             self._welcomed()
+            self._receive(message)
         elif kind == "ack":
             self._acknowledged(fields["n"])
         elif kind in TO_LAUNCHER:
@@ -170,6 +176,26 @@ class Link:
             self._selector.unregister(self._socket)
             self._socket.close()
             self._socket = None
+
+
+class Speaker:
+    """The link as one generation uses it: its messages say what they are about."""
+
+    def __init__(self, link: Link, about: dict[str, Any]) -> None:
+        self._link = link
+        self._about = about
+
+    def fact(self, kind: str, **fields: Any) -> None:
+        """Link.fact."""
+        self._link.fact(kind, **self._about, **fields)
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Link.say."""
+        self._link.say(kind, **self._about, **fields)
+
+    def state(self, kind: str, **fields: Any) -> None:
+        """Link.state."""
+        self._link.state(kind, **self._about, **fields)
 
 
 def _connect(path: str) -> socket.socket | None:

@@ -2,7 +2,8 @@
 
 The stream is `o` (stdout) or `e` (stderr); `O` or `E` for a piece of a line that goes on in the next record of the
 same stream. A process never waits for the disk: what cannot be written is dropped, counted, and said when there is
-room again. Used by `process`; the launcher's own words go to launcher.log through `note`.
+room again. Secrets are masked in whole lines; of a piece, an end that may be the beginning of a secret waits for what
+follows. Used by `process`; the launcher's own words go to launcher.log through `note`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from collections import deque
 from contextlib import suppress
 
 from ganger.launcher.task import now_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ganger.launcher.redaction import Redaction
 
 PIECE_CHARACTERS = 16 * 1024
 IDLE_S = 0.2
@@ -75,12 +80,15 @@ class LogFile:
 class Stream:
     """One pipe of a process, from its bytes to records. `letter` is "o" or "e"."""
 
-    def __init__(self, fd: int, letter: str, log: LogFile, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self, fd: int, letter: str, log: LogFile, selector: selectors.BaseSelector, redaction: Redaction
+    ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._fd = fd
         self._letter = letter
         self._log = log
         self._selector = selector
+        self._redaction = redaction
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._pending = ""  # of a line without an end, not yet written
         self._line_start = ""  # of that line, as far as the tail shows it
@@ -139,8 +147,9 @@ class Stream:
         self._pending += first
         for line in others:  # each begins after a line feed: what is pending is a whole line
             self._cut_pieces(records, stamp)
-            records.append(f"{stamp} {self._letter} {_without_return(self._pending)}\n")
-            self._tail.append(self._seen(self._pending))
+            whole = self._redaction.mask(self._pending)
+            records.append(f"{stamp} {self._letter} {_without_return(whole)}\n")
+            self._tail.append(self._seen(whole))
             self._line_start = ""
             self._pending = line
         self._cut_pieces(records, stamp)
@@ -149,17 +158,27 @@ class Stream:
         self._idle_at = time.monotonic() + IDLE_S if self._pending else float("inf")
 
     def _cut_pieces(self, records: list[str], stamp: int) -> None:
-        while len(self._pending) > PIECE_CHARACTERS:
-            piece, self._pending = self._pending[:PIECE_CHARACTERS], self._pending[PIECE_CHARACTERS:]
+        if len(self._pending) <= PIECE_CHARACTERS:
+            return
+        ready = self._take_ready()
+        while len(ready) > PIECE_CHARACTERS:
+            piece, ready = ready[:PIECE_CHARACTERS], ready[PIECE_CHARACTERS:]
             records.append(f"{stamp} {self._letter.upper()} {piece}\n")
             self._line_start = self._seen(piece)
+        self._pending = ready + self._pending
 
     def _write_pending(self) -> None:
         self._idle_at = float("inf")
-        if self._pending:
-            self._log.write(f"{now_ms()} {self._letter.upper()} {self._pending}\n")
-            self._line_start = self._seen(self._pending)
-            self._pending = ""
+        if ready := self._take_ready():
+            self._log.write(f"{now_ms()} {self._letter.upper()} {ready}\n")
+            self._line_start = self._seen(ready)
+
+    def _take_ready(self) -> str:
+        """What of a line that goes on can be written now: no secret begins there that is not whole."""
+        masked = self._redaction.mask(self._pending)
+        end = len(masked) - self._redaction.withheld(masked)
+        self._pending = masked[end:]
+        return masked[:end]
 
     def _seen(self, piece: str) -> str:
         """The line so far, cut to what a tail shows."""

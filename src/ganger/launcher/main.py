@@ -1,5 +1,6 @@
 """Entry of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SOCKET GENERATION`. Started by a backend.
 
+`launcher-HASH.pyz agent NODE WORD...` is the other thing it can be: what mpirun runs in place of ssh.
 Takes the lock of the task directory before anything else, says in launcher.json who it is, and only then runs.
 """
 
@@ -28,6 +29,10 @@ LOCK_PAUSE_S = 0.01
 
 def main(arguments: list[str]) -> int:
     """Exit code of the launcher: the constants above, explained in docs/launcher-protocol.md."""
+    if arguments[1:2] == ["agent"]:
+        from ganger.launcher import agent_client
+
+        return agent_client.main(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():
         sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET GENERATION\n")
         return USAGE

@@ -8,28 +8,60 @@ TYPE_CHECKING = False  # typing is not imported at run time: it would cost a ten
 if TYPE_CHECKING:
     from typing import Any
 
+TASK_DIRECTORY = "@GANGER_TASK_DIR@"
+"""Stands for the generation's directory, which only its launcher knows: in commands, variables and files."""
+
 
 class BadPlanError(Exception):
     """The plan cannot be read or is not one; the text is one sentence."""
 
 
+class RankPlan:
+    """One process: `ends` when its end with 0 counts for the end of the job, `is_ignored` when a bad end of it does no
+    harm, `stage` when it is started."""
+
+    def __init__(self, value: object, argv: list[str]) -> None:
+        self.rank: int = _field(value, "rank", int)
+        self.environment: dict[str, str] = _field(value, "environment", dict)
+        self.argv: list[str] = _field(value, "argv", list, default=argv)
+        self.ends: bool = _field(value, "ends", bool, default=False)
+        self.is_ignored: bool = _field(value, "on_failure", str, default="restart") == "ignore"
+        self.stage: int = _field(value, "stage", int, default=0)
+        if not self.argv:
+            raise BadPlanError(f"rank {self.rank} has no command")
+
+
 class Plan:
-    """The fields of `plan-G.json`; `ranks` holds (rank, variables only it gets)."""
+    """The fields of `plan-G.json`. A node without ranks has only the remote-start agent."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.gang: str = _field(value, "gang", str)
         self.node: str = _field(value, "node", str)
         self.generation: int = _field(value, "generation", int)
         self.directory: str = _field(value, "directory", str)
-        self.setup: str | None = _field(value, "setup", str, optional=True)
+        self.setup: str | None = _field(value, "setup", str, default=None)
         self.argv: list[str] = _field(value, "argv", list)
         self.environment: dict[str, str] = _field(value, "environment", dict)
-        self.ranks: list[tuple[int, dict[str, str]]] = [
-            (_field(rank, "rank", int), _field(rank, "environment", dict)) for rank in _field(value, "ranks", list)
-        ]
-        self.signal: str | None = _field(value, "signal", str, optional=True)
-        if not self.argv or not self.ranks:
-            raise BadPlanError("it has no command or no rank")
+        self.ranks = [RankPlan(rank, self.argv) for rank in _field(value, "ranks", list)]
+        self.signal: str | None = _field(value, "signal", str, default=None)
+        self.files: dict[str, str] = _field(value, "files", dict, default={})
+        self.stages: int = _field(value, "stages", int, default=1)
+        self.agent: bool = _field(value, "agent", bool, default=False)
+        self.agent_address: str = _field(value, "agent_address", str, default="")
+        self.agent_token: str = _field(value, "agent_token", str, default="")
+        self.secrets: str | None = _field(value, "secrets", str, default=None)
+        self._check()
+
+    def _check(self) -> None:
+        if not self.ranks and not self.agent:
+            raise BadPlanError("it has no rank")
+        if any(not 0 <= rank.stage < self.stages for rank in self.ranks):
+            raise BadPlanError(f"a rank begins in a stage that is none of the {self.stages}")
+        if self.agent and not (self.agent_address and self.agent_token):
+            raise BadPlanError("it has an agent without an address or a token")
+        for name in self.files:
+            if "/" in name or name in ("", ".", ".."):
+                raise BadPlanError(f"{name!r} is no name of a file")
 
 
 def load_plan(path: str, generation: int) -> Plan:
@@ -46,10 +78,13 @@ def load_plan(path: str, generation: int) -> Plan:
     return plan
 
 
-def _field(value: object, name: str, kind: type, *, optional: bool = False) -> Any:
+_REQUIRED = object()
+
+
+def _field(value: object, name: str, kind: type, *, default: object = _REQUIRED) -> Any:
     found = value.get(name) if isinstance(value, dict) else None
-    if found is None and optional:
-        return None
+    if found is None and default is not _REQUIRED:
+        return default
     if not isinstance(found, kind):
         raise BadPlanError(f"{name!r} is {found!r}, not a {kind.__name__}")
     return found

@@ -1,6 +1,7 @@
 """Starting one program of a task, a rank or the setup line, and knowing how it ended. Called by `generation`.
 
-Each gets a session of its own, no stdin, exactly the environment it is given, and dies with the launcher.
+Each gets a session of its own, exactly the environment it is given, and dies with the launcher. Only what the agent
+starts has an input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from ganger.launcher.task import now_ms, start_ticks, write_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import selectors
+    from collections.abc import Iterable
     from typing import Any
+
+    from ganger.launcher.redaction import Redaction
 
 NOT_FOUND = 127  # what shells exit with
 NOT_EXECUTABLE = 126
@@ -40,21 +44,22 @@ class StartError(Exception):
 class Process:
     """A program that was started. `code` is None while it runs, then its exit code, or -N for signal N."""
 
-    def __init__(self, argv: list[str], directory: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self, argv: list[str], directory: str, environment: dict[str, str], *, has_input: bool = False
+    ) -> None:
         """Raises StartError."""
-        self._pipes = _two_pipes()
+        ours, theirs = _pipes(has_input=has_input)
         self._streams: list[Stream] = []
         self._log: LogFile | None = None
         self._was_told = False
         try:
-            self._popen = _start(argv, directory, environment, [write for _, write in self._pipes])
+            self._popen = _start(argv, directory, environment, theirs)
         except BaseException:
-            for read, _ in self._pipes:
-                os.close(read)
+            _close(ours)
             raise
         finally:
-            for _, write in self._pipes:
-                os.close(write)
+            _close(theirs)
+        self._ours = ours
         self.pid = self._popen.pid
         self.start_ticks = start_ticks(self.pid)  # there until it is waited for, even if it has ended
 
@@ -67,9 +72,17 @@ class Process:
         """When `tick` has something to do, in monotonic seconds."""
         return min(stream.due for stream in self._streams)
 
-    def log_to(self, path: str, selector: selectors.BaseSelector) -> None:
-        self._log = LogFile(path)
-        self._streams = [Stream(read, letter, self._log, selector) for (read, _), letter in zip(self._pipes, "oe")]
+    def log_to(self, path: str, selector: selectors.BaseSelector, redaction: Redaction) -> None:
+        self._log = log = LogFile(path)
+        outputs = zip(self._ours[1:], "oe")
+        self._streams = [Stream(fd, letter, log, selector, redaction) for fd, letter in outputs if fd is not None]
+
+    def take_pipes(self) -> tuple[int, int, int]:
+        """The ends of its input, output and error output, where it has an input and no log. The caller closes them."""
+        stdin, stdout, stderr = self._ours
+        if stdin is None or stdout is None or stderr is None or self._log is not None:
+            raise ValueError("it has a log, or no input")
+        return stdin, stdout, stderr
 
     def tick(self, now: float) -> None:
         for stream in self._streams:
@@ -113,15 +126,25 @@ class Process:
             self._log.close()
 
 
-def _two_pipes() -> list[tuple[int, int]]:
-    first = None
+def _pipes(*, has_input: bool) -> tuple[list[int | None], list[int | None]]:
+    """Our ends and the program's, of stdin, stdout and stderr. None: no pipe."""
+    pairs: list[tuple[int, int] | tuple[None, None]] = []
     try:
-        first = os.pipe()
-        return [first, os.pipe()]
+        pairs = [os.pipe() if has_input else (None, None)]
+        pairs = [*pairs, os.pipe()]
+        pairs = [*pairs, os.pipe()]
     except OSError as error:
-        for fd in first or ():
-            os.close(fd)
+        for pair in pairs:
+            _close(pair)
         raise StartError(f"the launcher cannot open another pipe: {error.strerror}") from error
+    (read, write), (out, their_out), (err, their_err) = pairs
+    return [write, out, err], [read, their_out, their_err]
+
+
+def _close(fds: Iterable[int | None]) -> None:
+    for fd in fds:
+        if fd is not None:
+            os.close(fd)
 
 
 def ending(code: int) -> dict[str, int]:
@@ -139,7 +162,9 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _start(argv: list[str], directory: str, environment: dict[str, str], out_err: list[int]) -> subprocess.Popen[bytes]:
+def _start(
+    argv: list[str], directory: str, environment: dict[str, str], pipes: list[int | None]
+) -> subprocess.Popen[bytes]:
     if not os.path.isdir(directory):
         what = "is not a directory" if os.path.exists(directory) else "does not exist"
         raise StartError(f"the directory {directory} {what}", NOT_FOUND)
@@ -150,9 +175,9 @@ def _start(argv: list[str], directory: str, environment: dict[str, str], out_err
             argv,
             cwd=directory,
             env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out_err[0],
-            stderr=out_err[1],
+            stdin=subprocess.DEVNULL if pipes[0] is None else pipes[0],
+            stdout=pipes[1],
+            stderr=pipes[2],
             start_new_session=True,
             preexec_fn=_prepare_child(os.getpid()),  # noqa: PLW1509 (the launcher has one thread)
         )

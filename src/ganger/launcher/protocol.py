@@ -9,11 +9,13 @@ VERSION = 1
 
 FROM_LAUNCHER = {
     "hello": ("token", "gang", "node", "pid", "start_ticks", "generations"),
+    "ready": ("stage", "agent_port"),
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone"),
     "checkpointed": ("step",),
     "exited": ("rank", "exit_code", "signal", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),
+    "done": (),
     "finished": (),
     "cleared": (),
 }
@@ -23,6 +25,7 @@ TO_LAUNCHER = {
     "welcome": (),
     "ack": ("n",),
     "run": ("generation",),
+    "proceed": ("generation", "stage", "agents"),
     "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
     "leave": (),
 }

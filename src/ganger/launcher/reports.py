@@ -1,6 +1,7 @@
 """What the ranks of a node report through `ganger.train`, as two facts: the slowest rank's step, the newest checkpoint.
 
-Reads each `rank-R.report` onward from where it stopped. Called by `generation`.
+Reads each `rank-R.report` onward from where it stopped, also those of ranks that mpirun or torchrun started. Called by
+`generation`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
+
+    from ganger.launcher.link import Speaker
 
 POLL_S = 0.25
 PROGRESS_S = 0.5
@@ -19,16 +21,17 @@ MILESTONE_S = 10.0
 CHECKPOINT_S = 1.0
 READ_BYTES = 1 << 20
 NEVER = float("-inf")
+PREFIX, SUFFIX = "rank-", ".report"
 
 
 class Reports:
-    """All ranks of a generation on this node. `fact` sends what must arrive, `say` what may be lost."""
+    """All ranks of the generation with this directory."""
 
-    def __init__(self, paths: dict[int, str], fact: Callable[..., None], say: Callable[..., None], now: float) -> None:
+    def __init__(self, directory: str, tell: Speaker, now: float) -> None:
         self.due = now + POLL_S
-        self._files = {rank: _Tail(path) for rank, path in paths.items()}
-        self._fact = fact
-        self._say = say
+        self._directory = directory
+        self._files: dict[int, _Tail] = {}
+        self._tell_server = tell
         self._latest: dict[int, tuple[int, Any]] = {}  # rank -> step, metrics
         self._milestone: object = None
         self._milestone_at = NEVER
@@ -53,6 +56,7 @@ class Reports:
     def _read(self) -> bool:
         """False when nothing new was there."""
         came = False
+        self._find()
         for rank, file in self._files.items():
             for record in file.read():
                 came = True
@@ -63,6 +67,16 @@ class Reports:
                     self._checkpoint = checkpoint
         return came
 
+    def _find(self) -> None:
+        try:
+            names = os.listdir(self._directory)
+        except OSError:
+            return
+        for name in names:
+            rank = name[len(PREFIX) : -len(SUFFIX)]
+            if name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal() and int(rank) not in self._files:
+                self._files[int(rank)] = _Tail(os.path.join(self._directory, name))
+
     def _tell(self, now: float, *, last: bool = False) -> None:
         if self._latest:
             slowest = min(self._latest, key=lambda rank: (self._latest[rank][0], rank))
@@ -70,14 +84,14 @@ class Reports:
             self._tell_progress(step, metrics, now, last=last)
         if self._checkpoint != self._checkpoint_told and (last or now >= self._checkpoint_at + CHECKPOINT_S):
             self._checkpoint_told, self._checkpoint_at = self._checkpoint, now
-            self._fact("checkpointed", step=self._checkpoint)
+            self._tell_server.fact("checkpointed", step=self._checkpoint)
 
     def _tell_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
         if step != self._milestone and (last or now >= self._milestone_at + MILESTONE_S):
             self._milestone, self._milestone_at = step, now
-            self._fact("progressed", step=step, metrics=metrics, milestone=True)
+            self._tell_server.fact("progressed", step=step, metrics=metrics, milestone=True)
         elif (step, metrics) != self._told and now >= self._told_at + PROGRESS_S:
-            self._say("progressed", step=step, metrics=metrics, milestone=False)
+            self._tell_server.say("progressed", step=step, metrics=metrics, milestone=False)
         else:
             return
         self._told, self._told_at = (step, metrics), now

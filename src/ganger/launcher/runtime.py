@@ -11,7 +11,7 @@ import signal
 import time
 
 from ganger.launcher.generation import Generation
-from ganger.launcher.link import Link
+from ganger.launcher.link import Link, Speaker
 from ganger.launcher.logs import note
 from ganger.launcher.plan import BadPlanError, load_plan
 from ganger.launcher.task import start_ticks
@@ -150,14 +150,19 @@ class Launcher:
 
     def _receive(self, message: dict[str, Any]) -> None:
         try:
-            if message["type"] == "leave":
+            if message["type"] == "welcome":
+                if self._current is not None:
+                    self._current.announce()
+            elif message["type"] == "leave":
                 self._leave()
+            elif message["type"] == "proceed":
+                self._proceed(_whole(message["generation"]), _whole(message["stage"]), dict(message["agents"]))
             elif message["type"] == "run":
                 self._run(_whole(message["generation"]))
             elif message["type"] == "stop":
                 notice_s, kill_after_s = (_whole(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
                 self._stop(_whole(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             note(f"ignored {message}: {error}")
 
     def _run(self, generation: int) -> None:
@@ -173,6 +178,11 @@ class Launcher:
                 self._never_run(self._next)
             self._next = generation
             current.stop("replaced", 0, 0)
+
+    def _proceed(self, generation: int, stage: int, agents: dict[str, Any]) -> None:
+        if self._current is not None and self._current.number == generation:
+            self._current.proceed(stage, agents)
+            self._settle()
 
     def _stop(self, generation: int, cause: str, notice_s: float, kill_after_s: float) -> None:
         if self._current is not None and self._current.number == generation:
@@ -200,13 +210,7 @@ class Launcher:
             self._fact(generation, "start_failed", detail=str(error), exit_code=NO_PLAN, tail=[])
             self._never_run(generation)
             return
-        self._current = Generation(
-            self._task,
-            plan,
-            self._selector,
-            lambda kind, **fields: self._fact(generation, kind, **fields),
-            lambda kind, **fields: self._link.say(kind, **self._about(generation), **fields),
-        )
+        self._current = Generation(self._task, plan, self._selector, Speaker(self._link, self._about(generation)))
         self._current.begin()
         self._settle()
 

@@ -32,10 +32,16 @@ def strays(directory: str, sessions: frozenset[int] = frozenset()) -> list[int]:
     ]
 
 
-def kill(pids: list[int]) -> None:
+def apart(directory: str, sessions: frozenset[int]) -> list[int]:
+    """Pids of what is of the generation but in none of these sessions."""
+    return [pid for pid, _, session in _processes() if session not in sessions and _has_mark(pid, directory)]
+
+
+def send(pids: list[int], number: int) -> None:
+    """A signal to each that still lives."""
     for pid in pids:
         with suppress(OSError):  # it may have ended by itself, or have become another user's
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 def clear(directory: str) -> None:
@@ -45,14 +51,18 @@ def clear(directory: str) -> None:
         found = strays(directory)
         if not found:
             return
-        kill(found)
+        send(found, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def catchers(sessions: frozenset[int], number: int) -> list[int]:
-    """Pids in `sessions` that have a handler for the signal."""
-    return [pid for pid, _, session in _processes() if session in sessions and _catches(pid, number)]
+def catchers(directory: str, sessions: frozenset[int], number: int) -> list[int]:
+    """Pids of the generation, by its mark or in `sessions`, that have a handler for the signal."""
+    return [
+        pid
+        for pid, _, session in _processes()
+        if (session in sessions or _has_mark(pid, directory)) and _catches(pid, number)
+    ]
 
 
 def _processes() -> Iterator[tuple[int, int, int]]:
