@@ -1,6 +1,5 @@
 """The nouns that tests in virtual time are written with: nodes, jobs, requests, and a server over a world."""
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -79,6 +78,6 @@ def ends(log: EventLog) -> dict[str, str]:
     found: dict[str, str] = {}
     before: int | None = None
     while page := log.jobs(limit=500, before=before):
-        found |= {json.loads(row)["id"]: state for _, state, row in page}
+        found |= {row["id"]: state for _, state, row in page}
         before = page[-1][0]
     return found

@@ -60,7 +60,7 @@ def another_programs(path: Path) -> None:
 def of_a_newer_ganger(path: Path) -> None:
     a_log(path)
     with sqlite3.connect(path, isolation_level=None) as database:
-        database.execute("PRAGMA user_version = 2")
+        database.execute("PRAGMA user_version = 1000")
     database.close()
 
 
@@ -82,7 +82,7 @@ def test_refused_and_left_as_it_is(broken: Callable[[Path], None], tmp_path: Pat
 
 def test_the_format_is_named(tmp_path: Path) -> None:
     of_a_newer_ganger(tmp_path / "g.db")
-    with pytest.raises(Refused, match="format 2, this ganger reads 1"):
+    with pytest.raises(Refused, match="format 1000, this ganger reads 2"):
         EventLog(tmp_path / "g.db")
 
 

@@ -1,6 +1,5 @@
 """The event log: whole batches or nothing, listings, snapshots, and readers beside the writer."""
 
-import json
 import resource
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pytest
 
 from ganger.core.state import State
 from ganger.engine import log as logs
+from ganger.engine.listing import JobFilter
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.projection import Projection, project
 from ganger.engine.refusal import Refused
@@ -134,7 +134,7 @@ def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
     wanted = [f"job-{number}" for number in reversed(range(MANY))]
     seen, before, sizes = list[str](), None, list[int]()
     while page := log.jobs(limit=997, before=before):
-        seen += [json.loads(row)["id"] for _, _, row in page]
+        seen += [row["id"] for _, _, row in page]
         sizes.append(len(page))
         before = page[-1][0]
     assert seen == wanted
@@ -148,12 +148,13 @@ def test_ten_thousand_jobs_newest_first_in_pages(log: EventLog) -> None:
 def test_listing_by_state(log: EventLog, states: list[str]) -> None:
     filled(log, 1_000)
     wanted = [n for n in reversed(range(1_000)) if ("pending" if n % 3 else "stopped") in states]
-    first = log.jobs(states, limit=100)
-    assert [json.loads(row)["id"] for _, _, row in first] == [f"job-{n}" for n in wanted[:100]]
+    of_states = JobFilter(states=tuple(states))
+    first = log.jobs(of_states, limit=100)
+    assert [row["id"] for _, _, row in first] == [f"job-{n}" for n in wanted[:100]]
     assert {state for _, state, _ in first} <= {*states}
     if first:
-        second = log.jobs(states, limit=100, before=first[-1][0])
-        assert [json.loads(row)["id"] for _, _, row in second] == [f"job-{n}" for n in wanted[100:200]]
+        second = log.jobs(of_states, limit=100, before=first[-1][0])
+        assert [row["id"] for _, _, row in second] == [f"job-{n}" for n in wanted[100:200]]
 
 
 def test_a_job_is_found_by_id_name_and_request(log: EventLog) -> None:

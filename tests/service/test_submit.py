@@ -2,13 +2,14 @@
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ganger.engine.refusal import Refused
-from ganger.engine.service import Submission
+from ganger.engine.service import JobFilter, Submission
 from ganger.model.cluster import Node
 from ganger.model.queue import Amount, Queue, UserLimits
 from tests.service.world import Embedded, python
@@ -168,12 +169,18 @@ def test_every_attempt_is_told(world: Embedded) -> None:
     assert job.row.state == "succeeded"
 
 
-def test_a_repeated_request_makes_one_job(world: Embedded) -> None:
+def test_a_repeated_request_makes_one_job_and_another_under_its_id_is_refused(world: Embedded) -> None:
     asked = world.asked(request_id="r1")
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: world.service.submit(asked).row.id, range(16)))
-    assert len(set(made)) == 1
-    assert len(world.service.jobs(state=None, everything=True, limit=10, cursor=None).items) == 1
+        made = list(pool.map(lambda _: world.service.submit(asked), range(16)))
+    assert len({job.row.id for job, _ in made}) == 1
+    assert sorted(is_new for _, is_new in made) == [False] * 15 + [True]
+    for other in (replace(asked, directory="/"), replace(asked, environment={}), world.asked(nodes=2, request_id="r1")):
+        with pytest.raises(Refused) as refused:
+            world.service.submit(other)
+        assert (refused.value.status, refused.value.code) == (409, "request_id_reused")
+        assert made[0][0].row.id in refused.value.detail
+    assert len(world.service.jobs(JobFilter(), everything=True, limit=10, cursor=None).items) == 1
 
 
 def test_code_is_copied_and_the_copy_runs(world: Embedded) -> None:

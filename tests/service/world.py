@@ -62,7 +62,7 @@ class Embedded:
 
     def submit(self, run: Any = None, **fields: Any) -> str:
         """The id of a new job."""
-        return self.service.submit(self.asked(run, **fields)).row.id
+        return self.service.submit(self.asked(run, **fields))[0].row.id
 
     def until(self, name: str, *states: str) -> JobView:
         """The job as soon as it is in one of the states."""

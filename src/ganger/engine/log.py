@@ -11,16 +11,30 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.state import Image, State
-from ganger.engine import codec
+from ganger.engine import codec, job_table
+from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
 from ganger.engine.refusal import Refused
 from ganger.model.decision import Start, Stop
-from ganger.model.event import Decided, Deleted, Event, Stamped, Submitted
+from ganger.model.event import (
+    Decided,
+    Deleted,
+    Described,
+    Event,
+    NodeCordoned,
+    NodeLost,
+    NodeReturned,
+    NodeUncordoned,
+    QueueDeleted,
+    QueueSet,
+    Stamped,
+    Submitted,
+)
 from ganger.model.job import Job
 from ganger.model.view import JobRow, Ledger
 
@@ -29,21 +43,16 @@ SNAPSHOT_EVERY: Final = 2_000
 """Events between snapshots: folding that many again takes well under a second."""
 SNAPSHOTS_KEPT: Final = 4
 
-_FORMAT: Final = 1
+EVERY: Final = JobFilter()
+_FORMAT: Final = 2
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
 _SCHEMA: Final = f"""
 BEGIN;
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, closes INTEGER NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL);
-CREATE TABLE about (gang TEXT, seq INTEGER, PRIMARY KEY (gang, seq)) WITHOUT ROWID;
-CREATE TABLE job (
-    id TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, request_id TEXT NOT NULL,
-    row BLOB NOT NULL, figures BLOB NOT NULL, job BLOB NOT NULL) WITHOUT ROWID;
-CREATE UNIQUE INDEX job_number ON job (number);
-CREATE INDEX job_name ON job (name, number);
-CREATE INDEX job_state ON job (state, number);
-CREATE INDEX job_request ON job (request_id);
+CREATE TABLE about (subject TEXT, seq INTEGER, PRIMARY KEY (subject, seq)) WITHOUT ROWID;
+{job_table.SCHEMA}
 CREATE TABLE snapshot (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_FORMAT};
@@ -116,7 +125,7 @@ class EventLog:
             for stamped in batch:
                 self._insert(stamped)
             for projection in projections:
-                self._project(projection)
+                job_table.put(self._writer, projection)
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error
@@ -147,21 +156,9 @@ class EventLog:
         )
         self._writer.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in about(event)])
         if isinstance(event, Deleted):
-            self._writer.execute("DELETE FROM job WHERE id = ?", (event.gang,))
-
-    def _project(self, projection: Projection) -> None:
-        row, job = projection.row, projection.job
-        figures = {"ledger": asdict(projection.ledger), "checkpoint_step": projection.checkpoint_step}
-        changing = (row.state, _json(asdict(row)), _json(figures))
-        changed = self._writer.execute(
-            "UPDATE job SET state = ?, row = ?, figures = ? WHERE id = ?", (*changing, row.id)
-        )
-        if changed.rowcount == 0:
-            self._writer.execute(
-                "INSERT INTO job (id, number, name, request_id, job, state, row, figures)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (row.id, projection.number, row.name, job.request_id, codec.encode_job(job), *changing),
-            )
+            job_table.delete(self._writer, event.gang)
+        elif isinstance(event, Described):
+            job_table.describe(self._writer, event)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -205,7 +202,7 @@ class EventLog:
         else:
             found = self._read(
                 "SELECT seq, at_ms, closes, data FROM about JOIN event USING (seq)"
-                " WHERE gang = ? AND seq > ? ORDER BY seq LIMIT ?",
+                " WHERE subject = ? AND seq > ? ORDER BY seq LIMIT ?",
                 (gang, after, limit),
             )
         return [self._stamped(*row) for row in found]
@@ -226,29 +223,52 @@ class EventLog:
         return int(newest[0][0]) if newest else 0
 
     def jobs(
-        self, states: Sequence[str] | None = None, limit: int = 100, before: int | None = None
-    ) -> list[tuple[int, str, bytes]]:
-        """Newest first: (number, state, listing row as JSON). `before` is the number at which the last page ended."""
-        where, values = ["number < ?"], [before if before is not None else 1 << 62]
-        if states:
-            where.append(f"state IN ({', '.join('?' * len(states))})")
-        found = self._read(
-            f"SELECT number, state, row FROM job WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT ?",  # noqa: S608 - only question marks are put in
-            (*values, *(states or ()), limit),
-        )
-        return [(int(number), str(state), bytes(row)) for number, state, row in found]
+        self, wanted: JobFilter = EVERY, limit: int = 100, before: int | None = None
+    ) -> list[tuple[int, str, dict[str, Any]]]:
+        """Newest first: (number, state, listing row). `before` is the number at which the last page ended."""
+        lowest, beyond = self._edges(wanted)
+        beyond = beyond if before is None else min(beyond, before)
+        found = self._read(*page_query(wanted, lowest, beyond, limit))
+        return [
+            (number, state, json.loads(row) | {"labels": json.loads(labels)}) for number, state, row, labels in found
+        ]
+
+    def _edges(self, wanted: JobFilter) -> tuple[int, int]:
+        """Between which numbers the jobs of a filter's times lie: from the first up to the one before the second."""
+        lowest, beyond = 0, NEWEST
+        if wanted.since_ms is not None:
+            firsts = self._read(
+                "SELECT * FROM (SELECT number FROM job WHERE ended_ms IS NULL ORDER BY number LIMIT 1)"
+                # A plus, or SQLite would walk up the numbers until it meets the first.
+                " UNION ALL SELECT min(+number) FROM job WHERE ended_ms >= ?",
+                (wanted.since_ms,),
+            )
+            lowest = min((number for (number,) in firsts if number is not None), default=NEWEST)
+        if wanted.until_ms is not None:
+            last = self._read(
+                "SELECT number FROM job WHERE submitted_ms <= ? ORDER BY submitted_ms DESC, number DESC LIMIT 1",
+                (wanted.until_ms,),
+            )
+            beyond = last[0][0] + 1 if last else 0
+        return lowest, beyond
 
     def job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
-        """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none."""
-        found = self._read("SELECT row, figures, job FROM job WHERE id = ?", (name,))
+        """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none. The job has the
+        labels and notes of now."""
+        found = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))
         if not found:
             return None
         try:
             row, figures, job = json.loads(found[0][0]), json.loads(found[0][1]), codec.decode_job(found[0][2])
         except ValueError as error:
             raise _corrupt(self._path, f"job {name} cannot be read: {error}") from error
-        row["nodes"] = tuple(row["nodes"])
-        return JobRow(**row), Ledger(**figures["ledger"]), figures["checkpoint_step"], job
+        row |= {"nodes": tuple(row["nodes"]), "labels": json.loads(found[0][3])}
+        spec = replace(job.spec, labels=row["labels"], notes=found[0][4] or None, priority=row["priority"])
+        return JobRow(**row), Ledger(**figures["ledger"]), figures["checkpoint_step"], replace(job, spec=spec)
+
+    def version(self, subject: str) -> int:
+        """Number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
+        return int(self._read("SELECT coalesce(max(seq), 0) FROM about WHERE subject = ?", (subject,))[0][0])
 
     def find(self, text: str) -> str | None:
         """The job with that id, else the newest job of that name."""
@@ -282,17 +302,21 @@ class EventLog:
 
 
 def about(event: Event) -> list[str]:
-    """The gangs an event is about."""
-    if isinstance(event, Submitted):
-        return [event.job.id]
-    if isinstance(event, Decided):
-        return [decision.gang for decision in event.plan.decisions if isinstance(decision, Start | Stop)]
-    gang = getattr(event, "gang", None)
-    return [gang] if gang else []
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    """What an event is about: gangs, `queue/NAME`, `node/NAME`."""
+    match event:
+        case Submitted(job=job):
+            return [job.id]
+        case Decided(plan=plan):
+            return [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
+        case QueueSet(queue=queue):
+            return [f"queue/{queue.name}"]
+        case QueueDeleted(queue=name):
+            return [f"queue/{name}"]
+        case NodeLost(node=name) | NodeReturned(node=name) | NodeCordoned(node=name) | NodeUncordoned(node=name):
+            return [f"node/{name}"]
+        case _:
+            gang = getattr(event, "gang", None)
+            return [gang] if gang else []
 
 
 def _connect_to_read(path: str) -> sqlite3.Connection:

@@ -7,29 +7,25 @@ What changes something is an event that the loop takes or refuses.
 import json
 import os
 import pwd
-import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ganger import __version__
 from ganger.core.explain import explain
-from ganger.core.plan import plan
-from ganger.core.state import State
 from ganger.engine import codec
 from ganger.engine.admission import nearest, wrong_with
 from ganger.engine.history import Histories
-from ganger.engine.launch import launch_plans
+from ganger.engine.intake import Intake
+from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows, waiting_for
 from ganger.engine.sentences import job_of, sentence
-from ganger.engine.submission import Requests, Submission, check, check_text, keep_code, new_id, read_spec
+from ganger.engine.submission import Submission
 from ganger.model.cluster import NodeState
-from ganger.model.decision import Start
 from ganger.model.event import (
     Deleted,
     NodeCordoned,
@@ -38,19 +34,16 @@ from ganger.model.event import (
     QueueSet,
     Stamped,
     StopRequested,
-    Submitted,
 )
-from ganger.model.job import ENDED, GangState, Job, Origin
+from ganger.model.job import ENDED, GangState, Job
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow, ServerView
 from ganger.settings import Home
 
-__all__ = ["LogLine", "LogQuery", "Page", "Refused", "Service", "Submission"]
+__all__ = ["JobFilter", "LogLine", "LogQuery", "Page", "Refused", "Service", "Submission", "label_terms"]
 
 LIVE: Final = tuple(state for state in GangState if state not in ENDED)
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
-LISTED_WITHIN_S: Final = 5.0
-"""How long a submission to a server that has just started waits for the nodes."""
 MAX_CURSOR_DIGITS: Final = 18
 """SQLite counts a little further."""
 _LIST: Final = "ganger ls"
@@ -72,63 +65,34 @@ class Service:
         self._loop, self._log, self._backend, self._home = loop, log, backend, home
         self._user = _user_name()
         self._started_ms = loop.now_ms()
-        self._requests = Requests()
+        self._intake = Intake(loop, log, home, self._user)
         self._histories = Histories(log)
 
     # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
 
-    def submit(self, submission: Submission) -> JobView:
-        """Accept a job, or give the one that the same request made before. Refused says what is wrong with it."""
-        check_text(submission)
-        with self._requests.alone(submission.request_id):
-            known = self._log.by_request(submission.request_id)
-            if known:
-                return self.job(known)
-            job = self._checked(submission)
-            try:
-                job = keep_code(job, submission, self._home)
-                self._loop.ask(Submitted(job=job))
-            except BaseException:
-                shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
-                raise
-        return self.job(job.id)
+    def submit(self, submission: Submission) -> tuple[JobView, bool]:
+        """Accept a job; or, with False, give the one that the same request made before. Refused says what is wrong."""
+        name, is_new = self._intake.submit(submission)
+        return self.job(name), is_new
 
     def dry_run(self, submission: Submission) -> DryRun:
-        """What the next round would do with the job: the same checks, and the round itself on a copy of the state."""
-        check_text(submission)
-        job = self._checked(submission)
-        state, now_ms = copy_of(self._loop.view()), self._loop.now_ms()
-        state.apply(Stamped(state.seq + 1, now_ms, Submitted(job=job)))
-        starts = [
-            decision
-            for decision in plan(state, now_ms, self._loop.policy).decisions
-            if isinstance(decision, Start) and decision.gang == job.id
-        ]
-        if starts:
-            return _would_start(job, starts[0], state)
-        told = explain(state, job.id, now_ms, self._loop.policy)
-        return DryRun(
-            spec=job.spec,
-            shape=str(job.spec.shape),
-            starts_now=False,
-            reason=told.reason,
-            earliest_ms=told.earliest_ms,
-            argv=("/bin/sh", "-c", run) if isinstance(run := job.spec.run, str) else run,
-        )
+        """What the next round would do with the job; nothing changes."""
+        return self._intake.dry_run(submission)
 
-    def jobs(self, *, state: str | None, everything: bool, limit: int, cursor: str | None) -> Page:
-        """A page of listing rows as JSON-ready dicts, newest first: of one state, of all jobs, or, with neither, what
-        lives and as many of the newest ended ones as fill the page."""
+    def jobs(self, wanted: JobFilter, *, everything: bool, limit: int, cursor: str | None) -> Page:
+        """A page of listing rows as JSON-ready dicts, newest first. Without states: all jobs that fit, if `everything`;
+        else those that live, and as many of the newest ended ones as fill the page."""
         before = _number(cursor)
-        if state is not None and state not in {*GangState}:
-            raise Refused("invalid_request", f"there is no state {state}", f"states: {', '.join(GangState)}")
-        wanted = [state] if state else None if everything else LIVE
-        found = self._log.jobs(wanted, limit + 1, before)
+        unknown = [state for state in wanted.states if state not in {*GangState}]
+        if unknown:
+            raise Refused("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}")
+        mixed = not wanted.states and not everything
+        found = self._log.jobs(wanted.of_states(LIVE) if mixed else wanted, limit + 1, before)
         more, found = found[limit:], found[:limit]
-        if wanted is LIVE and not more:
-            ended = [row for row in self._log.jobs(None, limit) if row[1] in ENDED]
-            found = sorted([*found, *ended[: limit - len(found)]], reverse=True)
-        return Page(self._told([json.loads(row) for _, _, row in found]), str(found[-1][0]) if more else None)
+        if mixed and not more:
+            ended = self._log.jobs(wanted.of_states(ENDED), limit - len(found))
+            found = sorted([*found, *ended], key=lambda each: -each[0])
+        return Page(self._told([row for _, _, row in found]), str(found[-1][0]) if more else None)
 
     def find(self, text: str) -> str:
         """The id of a job, by id, or of the newest of that name. Refused (no_such_job, 404)."""
@@ -289,28 +253,6 @@ class Service:
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _checked(self, submission: Submission) -> Job:
-        """The job that a submission asks for, with an id; nothing is kept yet."""
-        spec = check(read_spec(submission), submission, self._listed(), self._user)
-        origin = Origin(directory=submission.directory, environment=submission.environment)
-        return Job(
-            id=new_id(spec.name, self._log.find),
-            user=self._user,
-            spec=spec,
-            origin=origin,
-            request_id=submission.request_id,
-        )
-
-    def _listed(self) -> State:
-        """The state once the backend has listed its nodes: a server that has just started knows none. After a while the
-        state as it is."""
-        deadline = time.monotonic() + LISTED_WITHIN_S
-        state = self._loop.view()
-        while not state.ready and (left_s := deadline - time.monotonic()) > 0:
-            self._loop.wait(state.seq, left_s)
-            state = self._loop.view()
-        return state
-
     def _known(self, id: str) -> tuple[JobRow, Ledger, int | None, Job]:
         """What the log keeps of a job that was there a moment ago."""
         found = self._log.job(id)
@@ -358,22 +300,6 @@ class Service:
         return ended
 
 
-def _would_start(job: Job, start: Start, state: State) -> DryRun:
-    """A dry run of a job that would start now."""
-    nodes = {node.name: node for node in state.nodes.nodes}
-    first = launch_plans(start, job, nodes, job.origin.directory)[0]
-    given = job.origin.environment | job.spec.env
-    everything = first.environment | first.ranks[0].environment
-    return DryRun(
-        spec=job.spec,
-        shape=str(job.spec.shape),
-        starts_now=True,
-        nodes=tuple(share.node for share in start.shares),
-        argv=first.argv,
-        environment={name: value for name, value in everything.items() if given.get(name) != value},
-    )
-
-
 def _event_row(stamped: Stamped) -> EventRow:
     event = stamped.event
     return EventRow(
@@ -390,7 +316,7 @@ def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= MAX_CURSOR_DIGITS):
-        raise Refused("invalid_request", f"{cursor!r} is not a cursor", "send `next` of the page before")
+        raise Refused("bad_cursor", f"{cursor[:80]!r} is not a cursor", "send `next` of the page before", 400)
     return int(cursor)
 
 

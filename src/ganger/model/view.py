@@ -69,6 +69,7 @@ class JobRow:
     sentence: str = ""
     """Why it waits, or how it ended: one line."""
     nodes: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from ganger.engine.service import LogQuery, Refused, Submission
+from ganger.engine.service import JobFilter, LogQuery, Refused, Submission, label_terms
 from ganger.faces.rest.answers import (
     MAX_NUMBER,
     NDJSON,
@@ -29,14 +29,30 @@ MAX_RANKS: Final = 100_000
 
 @router.get("", responses=shown(JobRow, many=True))
 def list_jobs(
+    *,
     service: Served,
-    state: Annotated[str | None, Query(description="only jobs in this state")] = None,
+    state: Annotated[str | None, Query(description="only jobs in these states: pending,running")] = None,
+    user: Annotated[str | None, Query(description="only jobs of this user")] = None,
+    queue: Annotated[str | None, Query(description="only jobs of this queue")] = None,
+    name: Annotated[str | None, Query(description="only jobs of this name")] = None,
+    labels: Annotated[str | None, Query(description="only jobs with these labels: team=nlp,stage!=prod")] = None,
+    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
+    until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="submitted by then; Unix ms")] = None,
     all: Annotated[bool, Query(description="every job, page by page; else what lives and what ended last")] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
 ) -> Response:
-    """Jobs, newest first."""
-    return answer(service.jobs(state=state, everything=all, limit=limit, cursor=cursor))
+    """Jobs, newest first, for which everything that is asked for holds."""
+    wanted = JobFilter(
+        states=tuple(state.split(",")) if state else (),
+        user=user,
+        queue=queue,
+        name=name,
+        since_ms=since,
+        until_ms=until,
+        labels=label_terms(labels or ""),
+    )
+    return answer(service.jobs(wanted, everything=all, limit=limit, cursor=cursor))
 
 
 @router.post("", status_code=201, responses=shown(JobView, status=201) | shown(DryRun, what="With dryRun"))
@@ -46,7 +62,10 @@ def submit_job(
     dry_run: Annotated[bool, Query(alias="dryRun", description="say what would happen; nothing changes")] = False,
 ) -> Response:
     """Submit a job. A repeat with the same request_id gives the job of the first."""
-    return answer(service.dry_run(submission)) if dry_run else answer(service.submit(submission), 201)
+    if dry_run:
+        return answer(service.dry_run(submission))
+    job, is_new = service.submit(submission)
+    return answer(job, 201 if is_new else 200)
 
 
 @router.get("/{id}", responses=shown(JobView))
