@@ -171,5 +171,9 @@ def test_a_state_directory_that_cannot_be(home: str, says: str, tmp_path: Path) 
     (tmp_path / "locked").mkdir(mode=0o500)
     for words in (("ls",), ("submit", "ok.py"), ("server", "start", "--topology", "topology.yaml")):
         yard.ganger(*words).refuses(5, says, "set GANGER_HOME to a directory of yours")
+    doctor = yard.ganger("doctor")
+    assert doctor.code == 1
+    assert f"FAULT  home      {yard.home.path} is not " in doctor.out
+    assert "next: set GANGER_HOME to a directory of yours" in doctor.out
     (tmp_path / "locked").rmdir()
     assert (tmp_path / "ok.py").read_text() == "print('ok')\n"

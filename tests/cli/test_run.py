@@ -195,9 +195,18 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(shell: Shell, w
     assert "detached: my job-7f3 runs on" in err
     assert "ganger logs 'my job-7f3' -f" in err
     assert "ganger stop 'my job-7f3'" in err
-    assert "ganger explain 'my job-7f3'" in err
+    assert "ganger get 'my job-7f3'" in err
+    assert "ganger explain" not in err
     assert "Traceback" not in err
     assert not any("/stop" in target for _, target, _ in world.asked)
+
+
+def test_ctrl_c_while_a_job_waits_says_how_to_learn_why(shell: Shell, world: World) -> None:
+    world.submitted = job("bert-7f3", state="pending", nodes=(), started_ms=None, reason=REASON)
+    code, err = interrupted(shell, world, "run", "train.py")
+    assert code == 130
+    assert "detached: bert-7f3 still waits" in err
+    assert "why it waits:   ganger explain bert-7f3" in err
 
 
 def test_ctrl_c_is_quiet_in_logs(shell: Shell, world: World) -> None:

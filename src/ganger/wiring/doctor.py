@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ganger import __version__
@@ -22,6 +23,7 @@ from ganger.settings import Home, network_filesystem
 
 ENOUGH_BYTES: Final = GIB_BYTES
 OLDEST_PYTHON: Final = (3, 11)
+_ANOTHER_HOME: Final = "set GANGER_HOME to a directory of yours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,11 @@ def _python() -> Check:
 
 def _home(home: Home) -> Iterator[Check]:
     path = home.path
-    if not path.exists():
-        yield Check("home", True, f"{path} is not there yet: the first server makes it")
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where this user may not look
+        yield _home_to_come(path)
         return
     if not path.is_dir():
-        yield Check("home", False, f"{path} is not a directory", "set GANGER_HOME to a directory of yours")
+        yield Check("home", False, f"{path} is not a directory", _ANOTHER_HOME)
         return
     status = path.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -77,6 +79,20 @@ def _home(home: Home) -> Iterator[Check]:
     yield Check(
         "socket", True, f"{socket}" if socket.parent == path else f"{socket}, because {path} is too long for one"
     )
+
+
+def _home_to_come(path: Path) -> Check:
+    """Whether the first server can make the state directory: by the nearest directory above it that is there."""
+    above = next(parent for parent in path.parents if os.path.exists(parent))  # noqa: PTH110
+    if not above.is_dir():
+        why = f"{above} is not a directory"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        why = f"you may not write in {above}"
+    elif not shutil.disk_usage(above).total:
+        why = f"no files can be kept in {above}"
+    else:
+        return Check("home", True, f"{path} is not there yet: the first server makes it")
+    return Check("home", False, f"{path} is not there and cannot be made: {why}", _ANOTHER_HOME)
 
 
 def _database(home: Home) -> Check:

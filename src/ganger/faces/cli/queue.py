@@ -108,6 +108,9 @@ def set_command(name: str, parent: str | None, output: str, **figures: str | Non
     """Make a queue, or change one.
 
     What is not named stays as it is; `none` takes a figure away.
+
+    A quota (--gpus, --cpu, --memory) is a guarantee, not a ceiling. A queue may also borrow what others lend and leave
+    idle: GPUs up to --borrow-gpus or, without it, all of them. So `--gpus 0 --borrow-gpus 0` is no GPU at all.
     """
     client = connected()
     row = client.set_queue(name, changed(_present(client, name), parent, figures))

@@ -1,7 +1,7 @@
 """`ganger run`, `submit` and `wait`: a job from its first word to its exit code."""
 
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,9 +10,12 @@ from ganger.faces.cli.options import DURATION, exit_code_option, job_argument, o
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import now_ms, quoted, say, show, show_json
 from ganger.faces.cli.request import build_request
-from ganger.faces.cli.story import plan_lines, start_of_dry_run, start_of_job, summary
+from ganger.faces.cli.story import WAITING, plan_lines, start_of_dry_run, start_of_job, summary
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from ganger.faces.cli.follow import Follower
 
 Record = dict[str, Any]
 
@@ -43,11 +46,12 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
         return show_dry_run(client.dry_run(request), output)
     after = client.server()["seq"]
     job = submit(client, request)
+    follower = _follower(client, job, after)
     try:
         _say_plan(job)
-        ended = _follow(client, job, after)
+        ended = follower.follow()
     except KeyboardInterrupt:
-        _say_detached(job["row"]["id"])
+        _say_detached(follower.job)
         return INTERRUPTED
     except ClientError as error:
         if error.code == "unreachable":
@@ -153,16 +157,20 @@ def _say_plan(job: Record) -> None:
     say(f"✓ submitted {name}   stop: ganger stop {name}   logs: ganger logs {name} -f")
 
 
-def _follow(client: Client, job: Record, after: int) -> Record:
+def _follower(client: Client, job: Record, after: int) -> "Follower":
     from ganger.faces.cli.follow import Follower
     from ganger.faces.cli.lines import Writing, processes_of
 
-    return Follower(client, job, after, Writing(processes_of(job["spec"]))).follow()
+    return Follower(client, job, after, Writing(processes_of(job["spec"])))
 
 
-def _say_detached(id: str) -> None:
-    name = quoted(id)
-    say(f"\ndetached: {id} runs on")
+def _say_detached(job: Record) -> None:
+    """How to come back to a job, as it was when it was last looked at."""
+    name, waits = quoted(job["row"]["id"]), job["row"]["state"] in WAITING
+    say(f"\ndetached: {job['row']['id']} {'still waits' if waits else 'runs on'}")
     say(f"  come back:      ganger logs {name} -f")
     say(f"  stop it:        ganger stop {name}")
-    say(f"  why it waits:   ganger explain {name}")
+    if waits:
+        say(f"  why it waits:   ganger explain {name}")
+    else:
+        say(f"  how far it is:  ganger get {name}")
