@@ -32,6 +32,7 @@ ONE = {
     "gpus: 2": "2:1 did you mean 'resources.gpu'?",
     "memory: 2": "2:1 did you mean 'resources.memory'?",
     "zzz: 2": "2:1 zzz is not a key",
+    "counts: 2": "2:1 counts is not a key|did you mean 'resources.gpu.count'?",
     "nproc_per_node: many": "2:17 write auto, or a whole number from 1 to 1024",
     "name: My Job!": "2:7 'My Job!' is not a name|at most 40|for instance 'my-job'",
     "name: 5": "2:7 5 is not a name|for instance '5'",
@@ -42,7 +43,7 @@ ONE = {
     "priority: urgent": "2:11 low, normal or high, or a whole number from -1000 to 1000",
     "priority: hihg": "2:11 did you mean 'high'?",
     "priority: 1001": "2:11 1001 is not a priority",
-    "framework: pytorch": "2:12 'pytorch' is not a framework|plain or torch|did you mean 'torch'?",
+    "framework: pytorch": "2:12 'pytorch' is not a framework|plain|torch|did you mean 'torch'?",
     "framework: {}": "2:12 {} is not a framework",
     "kind: jbo": "2:7 'jbo' is not a kind of work|did you mean 'job'?",
     "kind: [job]": "2:7 ['job'] is not a kind",
@@ -96,6 +97,88 @@ ONE = {
     'env: {A: "\\0"}': "2:10 has a character that no program can be given",
     'env: {A: "\\ud800"}': "2:10 half of a pair",
     f"env: {{A: {'x' * 131_072}}}": "2:10 longer than a variable can be|128 KiB",
+    "env: {1A: }": "2:7 '1A' is not the name of a variable",
+    "env: {GANGER_X: }": "2:7 names that begin with GANGER_ are ganger's",
+    "roles: [ps]": "2:8 roles: ['ps'] is not legal: a mapping of names to mappings with keys of count",
+    "roles: {ps: 2}": "2:13 roles.ps: 2 is not legal: write a mapping with keys of count",
+    "roles: {PS: {}}": "2:9 roles: 'PS' is not a name|for instance 'ps'",
+    "roles: {ps: {cuont: 2}}": "2:14 roles.ps.cuont is not a key|did you mean 'count'?",
+    "roles: {ps: {count: 0}}": "2:21 roles.ps.count: 0 is not a number of processes",
+    "roles: {ps: {on_failure: retry}}": "2:26 write restart, fail or ignore",
+    "roles: {ps: {resources: {cpus: 1}}}": "2:26 roles.ps.resources.cpus is not a key|did you mean 'cpu'?",
+    "roles: {ps: {env: {WORLD_SIZE: 1}}}": "2:20 roles.ps.env.WORLD_SIZE: ganger sets it for framework plain",
+    "roles: {ps: {run: ''}}": "2:19 roles.ps.run: '' is not a command",
+    "stop_when: any": "2:12 'any' is not a way to end: write all or chief",
+    "start_order: [ps]": "2:15 start_order: there is no role ps: the roles are worker",
+    "start_order: ps": "2:14 'ps' is not a list of roles: write [A, B]",
+    "start_order: [worker, worker]": "2:14 'worker' is given twice",
+    "array: 0-99%0": "2:8 '0-99%0' is not an array: write 0-99, 1,3,5-9:2, or 0-99%10",
+    "array: 9-0": "2:8 '9-0' has no elements: write the lower index first",
+    "array: 0-100000": "2:8 has 100001 elements: an array has at most 100000",
+    "array: -1": "2:8 -1 is not an array",
+    "array: 0-9:0": "2:8 is not an array",
+    "array: [0, 1]": "2:8 [0, 1] is not an array",
+    "array: 10000000": "2:8 is at most 9999999",
+    "array:": "2:1 array: nothing is not an array",
+    "after: prep": "2:8 after: 'prep' is not legal: write a list of mappings with keys of job, when",
+    "after: [prep]": "2:9 after[0]: 'prep' is not legal: write a mapping with keys of job, when",
+    "after: [{when: ended}]": "2:9 after[0].job is missing: write it",
+    "after: [{job: A}]": "2:15 after[0].job: 'A' is not a job: write its name, or its id",
+    "after: [{job: a, when: failed!}]": "2:24 write succeeded, failed or ended",
+    "after: [{job: a}, {job: a}]": "2:25 'a' is given twice",
+    "code: {git: x}": "2:13 code.git: 'x' is not the URL of a repository: write https://",
+    "code: {gti: x, git: 'file:///a'}": "2:8 code.gti is not a key: legal here are git, ref; did you mean 'git'?",
+    "code: {git: 'ext::sh -c id'}": "2:13 is not the URL of a repository",
+    "code: {git: --upload-pack=x}": "2:13 is not the URL of a repository",
+    "code: {git: 'ssh://-oProxyCommand=x/y'}": "2:13 is not the URL of a repository",
+    "code: {git: '-oProxyCommand=x:y'}": "2:13 is not the URL of a repository",
+    "code: {git: 'https://me:word@a.b/c'}": "2:13 the URL has a password in it",
+    "code: {git: 'http://a.b/c'}": "2:13 is not the URL of a repository",
+    "code: {git: 'file:///a', ref: -x}": "2:31 '-x' is not a branch, a tag or a commit",
+    "code: {git: 'file:///a', ref: a..b}": "2:31 is not a branch",
+    "code: {git: 'file:///a', ref: 'a b'}": "2:31 is not a branch",
+    "code: [a]": "2:7 code: ['a'] is not a directory",
+    "volumes: {a: /tmp}": "2:10 write a list of mappings with keys of name, path",
+    "volumes: [{name: a}]": "2:11 volumes[0].path is missing",
+    "volumes: [{name: a, path: b}]": "2:27 'b' is not an absolute path",
+    "volumes: [{name: a, path: /b}, {name: a, path: /c}]": "2:39 'a' is given twice: choose another name",
+    "secrets: TOKEN": "2:10 'TOKEN' is not a list of variables",
+    "secrets: [a-b]": "2:10 'a-b' is not the name of a variable",
+    "secrets: [GANGER_X]": "2:11 names that begin with GANGER_ are ganger's",
+    "secrets: [LOCAL_RANK]": "2:11 ganger sets it for framework plain",
+    "secrets: [A, A]": "2:10 'A' is given twice",
+    "secrets: [A]\nenv: {A: 1}": "2:11 secrets: A has a value in env",
+    "secrets: [A]\nroles: {ps: {env: {A: 1}}}": "2:11 secrets: A has a value in roles.ps.env",
+    "params: [a]": "2:9 write a mapping, one `NAME: value` a line",
+    "params: {a-b: 1}": "2:10 'a-b' is not the name",
+    "params: {a: [1]}": "2:13 params.a: [1] is not the value of a parameter",
+    "params: {a: }": "2:10 params.a: nothing is not the value of a parameter",
+    "params: {a: '${{ params.b }}'}": "2:13 is not the value of a parameter",
+    "params: {lr: 1}\nsetup: echo ${{ params.lrr }}": "3:8 there is no parameter lrr|--param lrr=VALUE|mean 'lr'?",
+    "env: {A: '${{params.x}}'}": "2:10 env.A: there is no parameter x: write it under params",
+    "env: {A: '${{ param.x }}'}": "2:10 '${{ param.x }}' is not a parameter: write ${{ params.NAME }}",
+    "env: {A: '${{ params.a-b }}'}": "2:10 is not a parameter",
+    "roles: {ps: {env: {A: '${{ params.x }}'}}}": "2:23 roles.ps.env.A: there is no parameter x",
+    "parallel: 4": "2:11 write a mapping with keys of tp, pp, dp",
+    "parallel: {tp: 0}": "2:16 0 is not a number of processes",
+    "parallel: {tp: two}": "2:16 'two' is not a number of processes",
+    "parallel: {tp: 2}": "2:11 tp 2 x pp 1 is 2, which does not divide it, and the job has 1 processes (1 x 1: nodes x",
+    "nproc_per_node: 8\nparallel: {tp: 2, pp: 2, dp: 4}": "3:11 tp 2 x pp 2 x dp 4 is 16, and the job has 8 processes",
+    "labels: {-a: b}": "2:10 '-a' is not the key of a label",
+    "labels: {a..b/c: d}": "2:10 is not the key of a label",
+    "labels: {a/b/c: d}": "2:10 is not the key of a label",
+    f"labels: {{{'a' * 64}: d}}": "2:10 is not the key of a label: write at most 63",
+    "labels: {a: 'b c'}": "2:13 labels.a: 'b c' is not the value of a label",
+    f"labels: {{a: {'b' * 64}}}": "2:13 is not the value of a label",
+    "labels: [a]": "2:9 write a mapping, one `NAME: value` a line",
+    "notes: 5": "2:8 5 cannot be notes",
+    f"notes: {'x' * 16_385}": "2:8 at most 16 KiB",
+    "retry: {rules: [{do: again}]}": "2:22 write retry, fail or exclude_node",
+    "retry: {rules: [{log: x}]}": "2:17 retry.rules[0].do is missing",
+    "retry: {rules: [{log: '(', do: fail}]}": "2:23 '(' is not a regular expression",
+    "retry: {rules: [{cause: oom, do: fail}]}": "2:25 'oom' is not a cause of a failure: write rank_failed",
+    "retry: {rules: [{do: fail}]}": "2:17 retry.rules[0]: it fits everything: write log, cause or both",
+    "retry: {rules: {do: fail}}": "2:16 write a list of mappings with keys of log, cause, do",
     "<<: {nodes: 2}": "2:1 '<<' is not supported",
     "? [a]\n: b": "2:3 a key is one word of text",
     "nodes: !foo 2": "2:8 the tag '!foo' is not supported",
@@ -117,6 +200,13 @@ def test_one_error_at_its_place(text: str, want: str) -> None:
 
 RUNS = {
     "nodes: 1": "1:1 run is missing",
+    "roles: {}": "1:1 run is missing",
+    "roles: {ps: {}}": "1:9 roles.ps has no command: write run in it, or for the whole job",
+    "roles: {ps: {run: x}, chief: {}}": "1:23 roles.chief has no command",
+    "roles: {worker: {}}": "1:9 roles.worker has no command",
+    "roles: {ps: {run: x}}\nnodes: 2": "2:1 nodes is for workers, and they have no command: write run",
+    "roles: {worker: {run: x}}\nnodes: 2": "2:1 nodes: roles.worker replaces it: write roles.worker.count",
+    "roles: {ps: {run: x}}\nstop_when: chief": "2:12 stop_when: there is no role chief|the roles are ps",
     "run:": "1:1 run: nothing is not a command",
     "run: []": "1:6 write a list of words",
     "run: ['']": "1:6 the program first",
@@ -155,7 +245,7 @@ def test_a_text_that_is_no_job(text: str, want: str) -> None:
     place, _, what = want.partition(" ")
     if place[0].isdigit():
         assert error.startswith(f"job.yaml:{place}: ")
-        assert what in error
+        assert all(part in error for part in what.split("|"))
     else:
         assert want in error
 
@@ -187,7 +277,7 @@ nodes: 3
 name: A
 """
     places = [error.split(": ")[0].removeprefix("job.yaml:") for error in errors(text)]
-    want = "1:1 1:8 3:16 3:20 4:3 6:3 7:3 8:3 10:1 11:16 11:22 12:1 13:7"
+    want = "1:1 1:8 3:16 3:20 4:3 6:3 8:3 10:1 11:16 11:22 12:1 13:7"
     assert places == want.split()
 
 
@@ -204,20 +294,11 @@ def test_a_long_value_is_quoted_short() -> None:
 LATER = {
     "kind: service": "write job, or leave it out",
     "image: x": "uses the programs of this machine",
-    "data: [{name: a, path: /b}]": "by its path",
-    "volumes: {}": "paths on this machine",
+    "data: [{name: a, path: /b}]": "volumes:",
     "placement: {topology: rack}": "leave it out",
-    "roles: {ps: {count: 2}}": "branch on GANGER_RANK",
     "services: {ssh: {}}": "by hand",
-    "after: [{job: prep}]": "ganger wait",
-    "array: 0-99": "shell loop",
     "sweep: {lr: [1]}": "shell loop",
-    "params: {lr: 1}": "into run or env",
-    "stop_when: chief": "let the others exit",
     "notify: []": "ganger wait",
-    "secrets: [TOKEN]": "in a file",
-    "labels: {a: b}": "use the name",
-    "notes: hello": "a comment",
     "resources: {shm: 64Gi}": "resources.shm",
     "resources: {rdma: true}": "resources.rdma",
     "resources: {gpu: {fraction: 0.5}}": "whole GPUs",
@@ -225,15 +306,7 @@ LATER = {
     "limits: {idle: 30m}": "set time",
     "limits: {cost: 500}": "set time",
     "retry: {on: [hang]}": "set max",
-    "retry: {rules: []}": "set max",
     "nodes: 2..4": "write one number",
-    "code: {git: https://example.org/a}": "clone it",
-    "env: {TOKEN: }": "write one, or leave it out",
-    "env: {LR: '${{ params.lr }}'}": "write the value out",
-    "setup: echo ${{params.lr}}": "write the value out",
-    **{f"framework: {name}": "write " for name in (
-        "torchrun", "mpi", "horovod", "deepspeed", "tensorflow", "jax", "paddle", "mxnet", "xgboost", "ray",
-    )},
 }  # fmt: skip
 
 
@@ -243,12 +316,6 @@ def test_what_comes_later_is_refused_by_name(text: str, instead: str) -> None:
     assert error.startswith("job.yaml:2:")
     assert "not yet supported" in error
     assert instead in error
-
-
-@pytest.mark.parametrize("text", ["run: python --lr ${{ params.lr }}", "run: [python, '${{ params.lr }}']"])
-def test_a_parameter_in_the_command_is_refused(text: str) -> None:
-    (error,) = errors(text)
-    assert "${{ params.lr }} is not yet supported: write the value out" in error
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import json
 import re
-from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -11,8 +11,23 @@ from hypothesis import strategies as st
 
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
-from ganger.engine.spec.forms import forms
-from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources, Retry
+from ganger.engine.spec.forms import TABLES, forms
+from ganger.engine.spec.schema import by_key, inner
+from ganger.model.job import (
+    After,
+    Array,
+    Checkpoint,
+    GitCode,
+    GpuRequest,
+    JobSpec,
+    Limits,
+    Parallel,
+    Resources,
+    Retry,
+    Role,
+    Rule,
+    Volume,
+)
 
 DAYS_3650_MS = 3650 * 86_400_000
 
@@ -38,23 +53,72 @@ checkpoints = st.builds(
     grace_ms=st.integers(0, DAYS_3650_MS),
     resume=st.sampled_from(["auto", "never"]),
 )
+commands = texts | st.lists(texts, min_size=1).map(tuple)
+resources = st.builds(
+    Resources, gpu=gpus, cpu_milli=st.none() | st.integers(0, 65_536_000), memory_bytes=st.integers(0, 1 << 46)
+)
+roles = st.dictionaries(
+    names.filter(lambda name: name != "worker"),
+    st.builds(
+        Role,
+        count=st.integers(1, 65_536),
+        resources=resources,
+        run=st.none() | commands,
+        env=env,
+        on_failure=st.sampled_from(["restart", "fail", "ignore"]),
+    ),
+    max_size=3,
+)
+arrays = st.builds(
+    Array,
+    indices=st.sets(st.integers(0, 9_999_999) | st.integers(0, 20), min_size=1).map(lambda drawn: tuple(sorted(drawn))),
+    limit=st.none() | st.integers(1, 9_999_999),
+)
+afters = st.lists(
+    st.builds(After, job=names, when=st.sampled_from(["succeeded", "failed", "ended"])),
+    unique_by=lambda after: after.job,
+    max_size=3,
+).map(tuple)
+volumes = st.lists(
+    st.builds(Volume, name=names, path=paths.map(lambda path: f"/{path}")),
+    unique_by=lambda volume: volume.name,
+    max_size=2,
+).map(tuple)
+rules = st.lists(
+    st.builds(
+        Rule,
+        log=st.sampled_from(["ECC", r"^out of \w+$"]),
+        cause=st.sampled_from([None, "rank_failed", "node_lost"]),
+        do=st.sampled_from(["retry", "fail", "exclude_node"]),
+    ),
+    max_size=2,
+).map(tuple)
 retries = st.tuples(
-    st.none() | st.integers(0, 1000), st.lists(st.integers(0, DAYS_3650_MS), min_size=2, max_size=2)
-).map(lambda drawn: Retry(max=drawn[0], backoff_first_ms=min(drawn[1]), backoff_max_ms=max(drawn[1])))
+    st.none() | st.integers(0, 1000), st.lists(st.integers(0, DAYS_3650_MS), min_size=2, max_size=2), rules
+).map(lambda drawn: Retry(max=drawn[0], backoff_first_ms=min(drawn[1]), backoff_max_ms=max(drawn[1]), rules=drawn[2]))
+words = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
 specs = st.builds(
     JobSpec,
+    roles=roles,
+    stop_when=st.just("all"),
+    start_order=st.sampled_from([(), ("worker",)]),
+    volumes=volumes,
+    secrets=st.lists(names.map(lambda name: f"S_{name.replace('-', '_')}"), unique=True, max_size=3).map(tuple),
+    params=env,
+    after=afters,
+    array=st.none() | arrays,
+    labels=st.dictionaries(words | words.map(lambda word: f"example.org/{word}"), words | st.just(""), max_size=3),
+    notes=st.none() | texts,
     name=names,
     queue=names,
     priority=st.integers(-1000, 1000),
     framework=st.sampled_from(["plain", "torch"]),
     nodes=st.integers(1, 65_536),
     nproc_per_node=st.none() | st.integers(1, 1024),
-    resources=st.builds(
-        Resources, gpu=gpus, cpu_milli=st.none() | st.integers(0, 65_536_000), memory_bytes=st.integers(0, 1 << 46)
-    ),
-    code=st.none() | paths,
+    resources=resources,
+    code=st.none() | paths | st.builds(GitCode, git=st.just("file:///a"), ref=st.sampled_from(["HEAD", "v1", "a/b"])),
     setup=st.none() | texts,
-    run=texts | st.lists(texts, min_size=1).map(tuple),
+    run=commands,
     env=env,
     checkpoint=st.none() | checkpoints,
     retry=retries,
@@ -64,6 +128,13 @@ specs = st.builds(
 
 @given(specs)
 def test_what_is_written_reads_the_same(spec: JobSpec) -> None:
+    assert spec_from_dict(spec_to_dict(spec), "again") == spec
+
+
+@given(nodes=st.integers(1, 64), tp=st.integers(1, 8), pp=st.integers(1, 8), whole=st.booleans())
+def test_a_layout_whose_product_is_the_number_of_processes(nodes: int, tp: int, pp: int, *, whole: bool) -> None:
+    parallel = Parallel(tp=tp, pp=pp, dp=nodes if whole else None)
+    spec = JobSpec(run="x", nodes=nodes, nproc_per_node=tp * pp, parallel=parallel)
     assert spec_from_dict(spec_to_dict(spec), "again") == spec
 
 
@@ -142,7 +213,15 @@ def test_a_spec_with_one_thing_changed_is_a_job_or_refused(spec: JobSpec, data: 
     job_or_refused(spec_from_dict, written, "fuzz")
 
 
-KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict, "array": list}
+KINDS = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "null": type(None),
+}
 REMARKS = ("$schema", "$defs", "title", "description", "default")
 Schema = dict[str, Any]
 
@@ -225,7 +304,17 @@ def test_what_is_written_conforms_to_the_schema(spec: JobSpec) -> None:
         {"run": "x", "resources": {"gpu": {"kount": 1}}},
         {"run": "x", "limits": {"time": "soon"}},
         {"run": "x", "env": {"a b": "c"}},
-        {"run": "x", "env": {"A": None}},
+        {"run": "x", "env": {"A": []}},
+        {"run": "x", "roles": {"ps": {"kount": 1}}},
+        {"run": "x", "roles": {"P S": {}}},
+        {"run": "x", "after": [{"when": "ended"}]},
+        {"run": "x", "after": {"job": "a"}},
+        {"run": "x", "array": "a-b"},
+        {"run": "x", "code": {"ref": "main"}},
+        {"run": "x", "volumes": [{"name": "a", "path": "b"}]},
+        {"run": "x", "retry": {"rules": [{"log": "x", "do": "nothing"}]}},
+        {"run": "x", "labels": {"-": "b"}},
+        {"run": "x", "secrets": ["a-b"]},
         {"run": "x", "framework": "pytorch"},
         {"run": "x", "checkpoint": {"signal": "SIGKILL"}},
         {"run": "x", "kind": "service"},
@@ -239,24 +328,21 @@ def test_the_schema_refuses_what_the_reader_refuses(data: dict[str, Any]) -> Non
 
 
 def nouns(noun: type) -> list[type]:
-    inner = [each for hint in get_type_hints(noun).values() for each in (hint, *get_args(hint)) if is_dataclass(each)]
-    return [noun, *(deeper for each in inner for deeper in nouns(each))]
+    within = [found for key in by_key(noun) if (found := inner(noun, key))]
+    return [noun, *(deeper for each in within for deeper in nouns(each))]
 
 
 def test_every_field_has_a_doc_and_a_form_and_is_in_the_schema() -> None:
     schema = json_schema()
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert {Role, After, GitCode, Volume, Rule, Parallel} < set(nouns(JobSpec))
     for noun in nouns(JobSpec):
         properties = schema["properties"] if noun is JobSpec else schema["$defs"][noun.__name__]["properties"]
         for each in fields(noun):
+            form, key = each.metadata["form"], each.metadata["key"] or each.name
             assert each.metadata["doc"]
-            assert each.metadata["form"] in forms() or each.metadata["form"] == "env" or is_nested(noun, each.name)
-            assert properties[each.metadata["key"] or each.name]["description"]
-
-
-def is_nested(noun: type, name: str) -> bool:
-    hint = get_type_hints(noun)[name]
-    return any(is_dataclass(each) for each in (hint, *get_args(hint)))
+            assert form in forms() or form in TABLES or inner(noun, key)
+            assert properties[key]["description"]
 
 
 def test_defaults_in_the_schema_are_the_defaults() -> None:

@@ -99,7 +99,8 @@ def _take_secrets(document: Document) -> None:
         for name in bare:
             del env[name]
             if name not in secrets:
-                document.values["secrets", len(secrets)] = document.keys[*at, name]
+                place = document.values["secrets", len(secrets)] = document.keys[*at, name]
+                document.values.setdefault(("secrets",), place)
                 secrets = document.data["secrets"] = [*secrets, name]
 
 

@@ -136,7 +136,7 @@ def forms() -> dict[str, Form]:
         "remedy": Form(choice("something to do", REMEDIES), {"enum": list(REMEDIES)}),
         "pattern": Form(read_pattern, {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN}),
         "job": Form(read_job, _pattern(JOB_PATTERN)),
-        "absolute_path": Form(read_absolute_path, _pattern("/.*")),
+        "absolute_path": Form(read_absolute_path, {"type": "string", "pattern": "^/"}),
         "code": Form(read_code, _any_of({"type": "string", "minLength": 1}), write_code),
         "git_url": Form(read_git_url, {"type": "string", "minLength": 1}),
         "git_ref": Form(read_git_ref, _pattern(REF_PATTERN)),
