@@ -123,6 +123,18 @@ class Film:
     def _exits(self, gang: str, *nodes: str) -> None:
         self.apply(e.Finished(**self._of(gang, nodes)))
 
+    def _ends(self, gang: str) -> None:
+        self.apply(e.Done(gang=gang, generation=self.state.gangs[gang].generation))
+
+    def _suspend(self, gang: str) -> None:
+        self.apply(e.SuspendRequested(gang=gang))
+
+    def _resume(self, gang: str) -> None:
+        self.apply(e.ResumeRequested(gang=gang))
+
+    def _priority(self, gang: str, priority: str) -> None:
+        self.apply(e.PriorityChanged(gang=gang, priority=int(priority)))
+
     def _stop(self, gang: str) -> None:
         self.apply(e.StopRequested(gang=gang))
 

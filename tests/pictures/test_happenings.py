@@ -343,3 +343,90 @@ test_limits = scenarios(
         ),
     }
 )
+
+test_suspension = scenarios(
+    {
+        "a running one gives its nodes back and waits": (
+            "n1:AA",
+            "",
+            """suspend A -> AA | A suspending
+               gone A    -> .. | A suspended
+               +1h       -> .. | A suspended
+               resume A  -> AA""",
+        ),
+        "others start meanwhile": (
+            "n1:AA",
+            "",
+            """C:1x2     -> AA | C no_capacity
+               suspend A -> AA | A suspending, C no_capacity
+               gone A    -> CC | A suspended
+               resume A  -> CC | A no_capacity
+               done C    -> AA | C succeeded""",
+        ),
+        "a waiting one leaves the queue": (
+            "n1:AA",
+            "",
+            """C:1x2; D:1x2 -> AA | C no_capacity, D no_capacity
+               suspend C    -> AA | C suspended, D no_capacity
+               done A       -> DD | C suspended, A succeeded""",
+        ),
+        "resumed before it was gone": (
+            "n1:AA",
+            "",
+            """suspend A -> AA | A suspending
+               resume A  -> AA | A requeueing
+               gone A    -> AA""",
+        ),
+        "suspended while it is being stopped for a failure": (
+            "n1:AA n2:AA",
+            "",
+            """fails A signal -> AA AA | A requeueing
+               suspend A      -> AA AA | A requeueing
+               gone A         -> .. .. | A suspended""",
+        ),
+        "a suspended one can be stopped": (
+            "n1:AA",
+            "",
+            """suspend A -> AA | A suspending
+               gone A    -> .. | A suspended
+               stop A    -> .. | A stopped""",
+        ),
+        "its node is lost meanwhile": (
+            "n1:AA",
+            "",
+            """suspend A -> AA | A suspending
+               lose n1   -> ..x | A suspended""",
+        ),
+    }
+)
+
+test_done = scenarios(
+    {
+        "the rest of it is stopped, and it has succeeded": (
+            "n1:AA n2:AA",
+            "",
+            """ends A -> AA AA | A finishing
+               gone A -> .. .. | A succeeded""",
+        ),
+        "what fails afterwards changes nothing": (
+            "n1:AA n2:AA",
+            "",
+            """ends A; fails A -> AA AA | A finishing
+               gone A          -> .. .. | A succeeded""",
+        ),
+        "nor does a lost node": ("n1:AA n2:AA", "", "ends A; lose n2; gone A -> .. ..x | A succeeded"),
+        "nor a stop": ("n1:AA", "", "ends A; stop A; gone A -> .. | A succeeded"),
+    }
+)
+
+test_priority = scenarios(
+    {
+        "a waiting one overtakes": (
+            "n1:AA",
+            "",
+            """C:1x2; D:1x2           -> AA | C no_capacity, D no_capacity
+               priority D 100; done A -> DD | C no_capacity, A succeeded""",
+        ),
+        "a running one keeps what it has": ("n1:AA", "", "priority A -100 -> AA"),
+    }
+)

@@ -39,6 +39,14 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.QueueDeleted(queue="nlp", by="ada"), None, "ada deleted queue nlp"),
     (e.Submitted(job=JOB), "a-1", f"ada submitted a-1 to queue default: {JOB.spec.shape}"),
     (e.StopRequested(gang="a-1", by="ada"), "a-1", "ada asked a-1 to end"),
+    (e.SuspendRequested(gang="a-1", by="ada"), "a-1", "ada suspended a-1"),
+    (e.ResumeRequested(gang="a-1"), "a-1", "somebody resumed a-1"),
+    (e.PriorityChanged(gang="a-1", priority=100, by="ada"), "a-1", "ada set the priority of a-1 to 100"),
+    (
+        e.Described(gang="a-1", labels={"team": "nlp"}, notes="x", by="ada"),
+        "a-1",
+        "ada changed label team and the notes of a-1",
+    ),
     (e.Deleted(gang="a-1", by="ada"), "a-1", "ada deleted a-1"),
     (decided(START), "a-1", "a-1 starts (attempt 2) on n1, n2"),
     (decided(STOP), "b-2", "b-2 is stopped, with 30.0s to save its work: it gives way to another job"),
@@ -52,6 +60,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         "a-1",
         "a-1 (attempt 2): rank 3 on n1 was ended by SIGKILL",
     ),
+    (e.Done(**GENERATION), "a-1", "a-1 (attempt 2) is done: the processes it ends with have finished"),
     (e.Cleared(nodes=("n1",), **GENERATION), "a-1", "nothing of a-1 (attempt 2) is left on n1"),
 ]
 

@@ -84,8 +84,10 @@ def _expected_ms(gang: Gang, opening: Opening | None) -> int | None:
 
 
 def _not_waiting(gang: Gang) -> str:
-    nodes = ", ".join(share.node for share in gang.start.shares[:4]) if gang.start else "no node"
-    more = f" and {gang.shape.nodes - 4} more" if gang.shape.nodes > 4 else ""
+    if gang.state is GangState.SUSPENDED:
+        return f"{gang.id} is suspended: it waits for `ganger resume {gang.id}`"
+    nodes = ", ".join(gang.nodes[:4]) or "no node"
+    more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
     return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}"
 
 

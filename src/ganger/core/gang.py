@@ -16,6 +16,16 @@ ClassKey = tuple[str, str, int, Shape, int]
 """(queue, user, priority, shape, time limit or -1): gangs of one class are equal to the scheduler but for their age."""
 
 
+LEAVING = (
+    GangState.REQUEUEING,
+    GangState.SUSPENDING,
+    GangState.FINISHING,
+    GangState.FAILING,
+    GangState.STOPPING,
+)
+"""States of a gang whose generation is being stopped: its nodes will be free in a moment."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Gang:
     """One live gang. Times are Unix ms; `number` is the seq of its submission, unique for ever.
@@ -26,7 +36,8 @@ class Gang:
     reported a step; checkpoint_step: newest checkpoint; resumed_step: the newest one when this generation began;
     spent: attempts that counted against the retry limit; fruitless: attempts in a row without progress;
     not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
-    generation; stop_sent: the cause of its newest stop; account: where its time went.
+    generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; account: where
+    its time went.
     """
 
     job: Job
@@ -53,6 +64,7 @@ class Gang:
     end_cause: Cause | None = None
     failure: Failed | None = None
     stop_sent: Cause | None = None
+    suspends: bool = False
 
     @property
     def id(self) -> str:
@@ -73,6 +85,11 @@ class Gang:
     def holding(self) -> bool:
         """Whether nodes are taken for it."""
         return self.start is not None and not self.ended
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of its generation, each once, in rank order; none while it has no start."""
+        return self.start.nodes if self.start else ()
 
     @property
     def progressed(self) -> bool:
@@ -97,7 +114,7 @@ class Gang:
 
         None: nothing tells.
         """
-        if self.state in (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING):
+        if self.state in LEAVING:
             return now_ms
         limit = self.job.spec.limits.time_ms
         began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
@@ -114,7 +131,9 @@ class Gang:
         """What time in this state is booked as."""
         match self.state:
             case GangState.PENDING:
-                return "recovery" if self.generation else "queued"
+                return "recovery" if self.generation and self.stop_sent is not Cause.SUSPENDED else "queued"
+            case GangState.SUSPENDED:
+                return "queued"
             case GangState.STARTING:
                 return "recovery" if self.generation > 1 else "starting"
             case GangState.REQUEUEING:

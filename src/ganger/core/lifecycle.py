@@ -22,6 +22,9 @@ class GangStep(StrEnum):
     GIVE_UP = "give_up"
     GIVE_WAY = "give_way"
     END = "end"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    DONE = "done"
     CLEARED = "cleared"
 
 
@@ -36,27 +39,39 @@ class NodeStep(StrEnum):
 
 S = GangStep
 
-DURABLE: Final = (G.PENDING, G.RUNNING, G.SUCCEEDED, G.FAILED, G.STOPPED)
+DURABLE: Final = (G.PENDING, G.SUSPENDED, G.RUNNING, G.SUCCEEDED, G.FAILED, G.STOPPED)
 """Gang states that need no work after a restart of the server; the others are carried on from where they stand."""
 
 GANG: Final[Mapping[tuple[G, S], G]] = {
     (G.PENDING, S.PLACED): G.STARTING,
     (G.PENDING, S.END): G.STOPPED,
+    (G.PENDING, S.SUSPEND): G.SUSPENDED,
+    (G.SUSPENDED, S.RESUME): G.PENDING,
+    (G.SUSPENDED, S.END): G.STOPPED,
     (G.STARTING, S.STARTED): G.RUNNING,
     # A gang may be over before the server, which was away, learns that it ran.
     (G.STARTING, S.FINISHED): G.SUCCEEDED,
+    (G.STARTING, S.DONE): G.FINISHING,
     (G.STARTING, S.RETRY): G.REQUEUEING,
     (G.STARTING, S.GIVE_UP): G.FAILING,
     (G.STARTING, S.GIVE_WAY): G.REQUEUEING,
+    (G.STARTING, S.SUSPEND): G.SUSPENDING,
     (G.STARTING, S.END): G.STOPPING,
     (G.RUNNING, S.FINISHED): G.SUCCEEDED,
+    (G.RUNNING, S.DONE): G.FINISHING,
     (G.RUNNING, S.RETRY): G.REQUEUEING,
     (G.RUNNING, S.GIVE_UP): G.FAILING,
     (G.RUNNING, S.GIVE_WAY): G.REQUEUEING,
+    (G.RUNNING, S.SUSPEND): G.SUSPENDING,
     (G.RUNNING, S.END): G.STOPPING,
     (G.REQUEUEING, S.CLEARED): G.PENDING,
     (G.REQUEUEING, S.END): G.STOPPING,
+    (G.SUSPENDING, S.CLEARED): G.SUSPENDED,
+    (G.SUSPENDING, S.RESUME): G.REQUEUEING,
+    (G.SUSPENDING, S.END): G.STOPPING,
     # A gang that ends anyway takes a second end without a change.
+    (G.FINISHING, S.CLEARED): G.SUCCEEDED,
+    (G.FINISHING, S.END): G.FINISHING,
     (G.FAILING, S.CLEARED): G.FAILED,
     (G.FAILING, S.END): G.FAILING,
     (G.STOPPING, S.CLEARED): G.STOPPED,

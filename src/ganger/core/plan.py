@@ -58,14 +58,14 @@ def carried_out(state: State, now_ms: int, policy: Policy, without: str) -> Iter
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     """Gangs that are to end, and generations that failed somewhere: these are stopped everywhere."""
     for gang in state.gangs.values():
-        cause = _end_cause(gang, now_ms) or _failure_cause(gang)
+        cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         if cause:
             yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=notice_ms(gang))
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
     """Somebody asked for its end, or its time is over; None too where it ends already."""
-    if gang.state in (GangState.FAILING, GangState.STOPPING):
+    if gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
         return None
     if gang.end_cause:
         return gang.end_cause
@@ -80,6 +80,13 @@ def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
 def _failure_cause(gang: Gang) -> Cause | None:
     ending = gang.state in (GangState.REQUEUEING, GangState.FAILING)
     return gang.failure.cause if gang.failure and gang.stop_sent is None and ending else None
+
+
+def _pause_cause(gang: Gang) -> Cause | None:
+    """It is to be suspended; or what it was for is done, and the rest of it may go."""
+    if gang.suspends and gang.state in RUNS:
+        return Cause.SUSPENDED
+    return Cause.DONE if gang.state is GangState.FINISHING and gang.stop_sent is None else None
 
 
 def _deadline_ms(gang: Gang) -> int | None:

@@ -9,13 +9,11 @@ for the cheapest victims is a later issue. Source of the fill-back step: Kueue (
 from typing import Any
 
 from ganger.core.fit import ask, where
-from ganger.core.gang import Gang
+from ganger.core.gang import LEAVING, Gang
 from ganger.core.round import Round
 from ganger.core.state import Shares
 from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
-
-LEAVING = (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING)
 
 
 def make_room(now: Round, gang: Gang) -> Reason | None:

@@ -192,6 +192,6 @@ class State:
         assert (self.nodes.free_memory_bytes >= 0).all(), "memory of a node is over-allocated"
         for gang in self.gangs.values():
             assert not gang.ended, f"{gang.id} has ended and is still here"
-            assert (gang.start is None) == (gang.state is GangState.PENDING), (
+            assert (gang.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (
                 f"{gang.id} is {gang.state} with {gang.start}"
             )

@@ -8,11 +8,11 @@ from typing import Final
 from ganger.engine.log import EventLog
 from ganger.engine.sentences import CAUSES, ending
 from ganger.model.decision import Cause, Start, Stop
-from ganger.model.event import Checkpointed, Cleared, Decided, Event, Failed, Finished, Stamped, Started
+from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Stamped, Started
 from ganger.model.view import AttemptView
 
 KEPT: Final = 256
-_MEANT: Final = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.PREEMPTED)
+_MEANT: Final = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.PREEMPTED, Cause.SUSPENDED)
 """Causes of a stop that was decided, rather than something that went wrong."""
 
 
@@ -39,6 +39,8 @@ class _Attempt:
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
                 if not self.unfinished:
                     self.settle("finished", "")
+            case Done():
+                self.settle("finished", "")
             case Failed():
                 self.settle("failed", ending(event))
             case Cleared(nodes=nodes):
@@ -59,7 +61,7 @@ class _Attempt:
             started_ms=self.started_ms,
             ended_ms=over_ms if self.ended_ms is None else self.ended_ms,
             outcome="failed" if gone else self.outcome,
-            nodes=tuple(share.node for share in self.start.shares),
+            nodes=self.start.nodes,
             sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence,
             resumed_step=self.resumed_step,
         )
@@ -98,9 +100,8 @@ class History:
     def _decided(self, event: Decided, at_ms: int) -> None:
         for decision in event.plan.decisions:
             if isinstance(decision, Start) and decision.gang == self._job:
-                nodes = [share.node for share in decision.shares]
-                resumed = self._newest_step if self._resumes else None
-                attempt = _Attempt(decision, resumed, waited=list(nodes), left=list(nodes), unfinished=list(nodes))
+                nodes, resumed = decision.nodes, self._newest_step if self._resumes else None
+                attempt = _Attempt(decision, resumed, waited=[*nodes], left=[*nodes], unfinished=[*nodes])
                 self._attempts[decision.generation] = attempt
                 self._begun_ms.append(at_ms)
             elif isinstance(decision, Stop) and decision.gang == self._job and decision.generation in self._attempts:

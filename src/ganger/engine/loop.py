@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from ganger.core.gang import Gang
+from ganger.core.gang import LEAVING, Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
@@ -24,7 +24,6 @@ from ganger.engine.projection import project
 from ganger.engine.refusal import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
-from ganger.model.job import GangState
 from ganger.model.units import format_duration
 
 RETRY_MS = 1_000
@@ -36,10 +35,12 @@ MAX_SLEEP_MS = 30_000
 BEHIND_MS = 60_000
 """From here on a wall clock that is behind the log is worth a word; less is an ordinary correction."""
 
-REQUESTS = ("submitted", "stop_requested", "deleted", "queue_set", "queue_deleted", "node_cordoned", "node_uncordoned")
+REQUESTS = (
+    *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
+    "described",
+    *("queue_set", "queue_deleted", "node_cordoned", "node_uncordoned"),
+)
 """Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
-
-ENDING = (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING)
 
 Wish = tuple[Event, Future[int]]
 
@@ -294,7 +295,7 @@ class Loop:
             if gang.start is None:
                 continue
             stopping = None
-            if gang.stop_sent and gang.state in ENDING:
+            if gang.stop_sent and gang.state in LEAVING:
                 stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent)
             lives.append(Live(job=gang.job, start=gang.start, stopping=stopping))
         return lives

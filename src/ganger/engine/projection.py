@@ -44,7 +44,7 @@ def project(gang: Gang, at_ms: int) -> Projection:
         generation=gang.generation,
         exit_code=_exit_code(gang),
         sentence=_sentence(gang),
-        nodes=tuple(share.node for share in gang.start.shares) if gang.start else (),
+        nodes=gang.nodes,
     )
     return Projection(gang.number, row, gang.account.ledger(at_ms), gang.checkpoint_step, gang.job)
 
@@ -73,6 +73,12 @@ def _sentence(gang: Gang) -> str:
             return f"attempt {gang.generation}: {failed or 'gives way'}; the rest of it is being stopped"
         case GangState.FAILING:
             return f"attempt {gang.generation}: {failed}; the rest of it is being stopped"
+        case GangState.SUSPENDED:
+            return f"suspended: it waits for `ganger resume {gang.id}`"
+        case GangState.SUSPENDING:
+            return f"attempt {gang.generation}: it is being suspended"
+        case GangState.FINISHING:
+            return f"attempt {gang.generation}: done; the rest of it is being stopped"
         case GangState.STARTING | GangState.RUNNING:
             return f"attempt {gang.generation}" if gang.generation > 1 else ""
         case _:

@@ -19,6 +19,8 @@ CAUSES: dict[Cause, str] = {
     Cause.TIME_LIMIT: "its time limit is over",
     Cause.QUEUE_TIME: "it waited longer than its limit",
     Cause.PREEMPTED: "it gives way to another job",
+    Cause.SUSPENDED: "it is suspended",
+    Cause.DONE: "it is done without them",
 }
 
 
@@ -27,15 +29,17 @@ def sentence(event: e.Event) -> str:
     match event:
         case e.Submitted(job=job):
             return f"{job.user} submitted {job.id} to queue {job.spec.queue}: {job.spec.shape}"
-        case e.StopRequested(gang=gang, by=by):
-            return f"{by or 'somebody'} asked {gang} to end"
+        case e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
+            return _request(event)
         case e.Deleted(gang=gang, by=by):
             return f"{by or 'somebody'} deleted {gang}"
+        case e.Described(gang=gang, by=by):
+            return f"{by or 'somebody'} changed {_described(event)} of {gang}"
         case e.Decided(plan=plan):
             return "; ".join(_decision(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed(event)
-        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Cleared():
+        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
             return _fact(event)
         case _:
             return _of_cluster(event)
@@ -68,7 +72,20 @@ def ending(failed: e.Failed) -> str:
     return f"{who} {how}"
 
 
-def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Cleared) -> str:
+def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:
+    who = event.by or "somebody"
+    match event:
+        case e.StopRequested(gang=gang):
+            return f"{who} asked {gang} to end"
+        case e.SuspendRequested(gang=gang):
+            return f"{who} suspended {gang}"
+        case e.ResumeRequested(gang=gang):
+            return f"{who} resumed {gang}"
+        case e.PriorityChanged(gang=gang, priority=priority):
+            return f"{who} set the priority of {gang} to {priority}"
+
+
+def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Cleared) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Started(nodes=nodes):
@@ -79,6 +96,8 @@ def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Clea
             return f"{attempt} saved a checkpoint of step {step}"
         case e.Finished(nodes=nodes):
             return f"{attempt} finished on {_names(nodes)}"
+        case e.Done():
+            return f"{attempt} is done: the processes it ends with have finished"
         case e.Cleared(nodes=nodes):
             return f"nothing of {attempt} is left on {_names(nodes)}"
 
@@ -113,8 +132,8 @@ def _of_cluster(event: e.Event) -> str:
 
 def _decision(decision: Decision) -> str:
     match decision:
-        case Start(gang=gang, generation=generation, shares=shares):
-            return f"{gang} starts (attempt {generation}) on {_names(tuple(share.node for share in shares))}"
+        case Start(gang=gang, generation=generation):
+            return f"{gang} starts (attempt {generation}) on {_names(decision.nodes)}"
         case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
@@ -133,3 +152,9 @@ def _signal(number: int) -> str:
 def _names(names: tuple[str, ...]) -> str:
     more = len(names) - SHOWN_NAMES
     return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _described(event: e.Described) -> str:
+    """Which of labels and notes: never the words themselves, which may be long."""
+    labels = f"label{'s' * (len(event.labels) > 1)} {', '.join(event.labels)}"
+    return " and ".join(part for part in (labels * bool(event.labels), "the notes" * (event.notes is not None)) if part)

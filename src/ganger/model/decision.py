@@ -21,15 +21,19 @@ class Cause(StrEnum):
     TIME_LIMIT = "time_limit"
     QUEUE_TIME = "queue_time"
     PREEMPTED = "preempted"
+    SUSPENDED = "suspended"
+    DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a gang has of one node: its ranks there and the indices of its devices."""
+    """What a part of a gang has of one node: its ranks there and the indices of its devices. A node may occur in
+    several shares of a gang that has several parts, or a part of processes that may share a node."""
 
     node: str
     ranks: tuple[int, ...]
     devices: tuple[int, ...] = ()
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,11 @@ class Start:
     host: str
     port: int
     kind: Literal["start"] = field(default="start")
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes, each once, in the order of their first rank."""
+        return tuple(dict.fromkeys(share.node for share in self.shares))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

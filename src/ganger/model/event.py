@@ -101,12 +101,52 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendRequested:
+    """Somebody asked for a job to give its nodes back and wait until it is resumed."""
+
+    gang: str
+    by: str = ""
+    kind: Literal["suspend_requested"] = field(default="suspend_requested")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    """Somebody asked for a suspended job to wait for its turn again."""
+
+    gang: str
+    by: str = ""
+    kind: Literal["resume_requested"] = field(default="resume_requested")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityChanged:
+    """A live job has another priority from now on."""
+
+    gang: str
+    priority: int
+    by: str = ""
+    kind: Literal["priority_changed"] = field(default="priority_changed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
     """An ended job was taken out of the listings."""
 
     gang: str
     by: str = ""
     kind: Literal["deleted"] = field(default="deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """Somebody changed what listings show of a job: `labels` as a merge patch, None takes one away; `notes` None leaves
+    them as they are. No matter to the scheduler, and possible after the end."""
+
+    gang: str
+    labels: dict[str, str | None] = field(default_factory=dict)
+    notes: str | None = None
+    by: str = ""
+    kind: Literal["described"] = field(default="described")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +200,15 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """All ranks whose end is the end of the job exited with 0: what else runs of it is not needed any more."""
+
+    gang: str
+    generation: int
+    kind: Literal["done"] = field(default="done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The first thing that went wrong on a node. `rank` None: before any rank, or the launcher itself.
 
@@ -200,12 +249,17 @@ Event = (
     | QueueDeleted
     | Submitted
     | StopRequested
+    | SuspendRequested
+    | ResumeRequested
+    | PriorityChanged
     | Deleted
+    | Described
     | Decided
     | Started
     | Progressed
     | Checkpointed
     | Finished
+    | Done
     | Failed
     | Cleared
 )

@@ -1,0 +1,136 @@
+"""What events about nodes and queues do to the state. Called by `core.apply` alone.
+
+A node that is lost, or comes back smaller than what it ran, takes its gangs' generations with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ganger.core import facts
+from ganger.core.gang import Gang
+from ganger.core.lifecycle import NODE, NodeStep, node_next
+from ganger.model import event as e
+from ganger.model.cluster import Node, NodeState
+from ganger.model.decision import Cause
+from ganger.model.queue import DEFAULT, ROOT, Queue
+
+if TYPE_CHECKING:
+    from ganger.core.state import State
+
+Touched = tuple[Gang, ...]
+Change = e.NodesListed | e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.QueueSet | e.QueueDeleted
+OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned
+_NODE_STEPS = {"node_lost": NodeStep.LOSE, "node_returned": NodeStep.RETURN} | {
+    "node_cordoned": NodeStep.CORDON,
+    "node_uncordoned": NodeStep.UNCORDON,
+}
+
+
+def take(state: State, change: Change, at_ms: int) -> Touched:
+    """Fold in a change of nodes or queues; gives the gangs it touched."""
+    match change:
+        case e.NodesListed():
+            return _nodes_listed(state, change, at_ms)
+        case e.QueueSet(queue=queue):
+            state.queues[queue.name] = queue
+            state.set_queues()
+            return ()
+        case e.QueueDeleted(queue=name):
+            del state.queues[name]
+            state.set_queues()
+            return ()
+        case _:
+            return _node_changed(state, change, at_ms)
+
+
+def no_node_step(state: State, name: str, kind: str) -> str | None:
+    """Why a node cannot take that step, or None."""
+    if name not in state.nodes.index:
+        return f"there is no node {name}"
+    at = state.nodes.states[state.nodes.index[name]]
+    return None if (at, _NODE_STEPS[kind]) in NODE else f"node {name} is {at}"
+
+
+def _node_changed(state: State, change: OfNode, at_ms: int) -> Touched:
+    at = state.nodes.index[change.node]
+    state.nodes.set_state(change.node, node_next(state.nodes.states[at], _NODE_STEPS[change.kind]))
+    return _lose(state, [change.node], at_ms) if isinstance(change, e.NodeLost) else ()
+
+
+def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
+    """A node that is gone, or too small now for what it ran, has lost its gangs."""
+    state.ready = True
+    before = {node.name: node for node in state.nodes.nodes}
+    after = {node.name: node for node in listed.nodes}
+    if before == after and not any(now in (NodeState.LOST, NodeState.LOST_CORDONED) for now in state.nodes.states):
+        return ()
+    shrunk = [name for name, node in before.items() if name not in after or _smaller(after[name], node)]
+    touched = _lose(state, shrunk, at_ms)
+    states = {name: state.nodes.states[state.nodes.index[name]] for name in before if name in after}
+    state.set_nodes(listed.nodes, {name: _returned(now) for name, now in states.items()})
+    return touched
+
+
+def _smaller(now: Node, was: Node) -> bool:
+    return now.gpus < was.gpus or now.cpu_milli < was.cpu_milli or now.memory_bytes < was.memory_bytes
+
+
+def _returned(now: NodeState) -> NodeState:
+    """A listing says that the node is there."""
+    return node_next(now, NodeStep.RETURN) if (now, NodeStep.RETURN) in NODE else now
+
+
+def _lose(state: State, names: list[str], at_ms: int) -> Touched:
+    """Whatever ran on these nodes is gone."""
+    touched: list[Gang] = []
+    for gang, _ in state.holding():
+        gone = tuple(node for node in gang.left if node in names)
+        if not gone:
+            continue
+        silent = [node for node in gone if node not in gang.finished]
+        if silent:
+            lost = e.Failed(gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.NODE_LOST)
+            facts.fail(gang, lost, at_ms)
+        facts.clear(state, gang, gone, at_ms)
+        touched.append(gang)
+    return tuple(touched)
+
+
+# -- queues ----------------------------------------------------------------------------------------------------------
+
+
+def no_queue(state: State, name: str) -> str | None:
+    """Why a job cannot go to that queue, or None."""
+    return None if name in state.queues else f"there is no queue {name}; there are {', '.join(sorted(state.queues))}"
+
+
+def misplaced(state: State, queue: Queue) -> str | None:
+    """Why the queue cannot stand where it says, or None."""
+    if queue.name == ROOT:
+        return "root is above all queues and has no parent" if queue.parent is not None else None
+    if queue.parent is None or queue.parent not in state.queues:
+        return (
+            f"parent {queue.parent} of queue {queue.name} is not a queue; there are {', '.join(sorted(state.queues))}"
+        )
+    above: str | None = queue.parent
+    while above is not None:
+        if above == queue.name:
+            return f"queue {queue.name} would be above itself: {queue.parent} is below it"
+        above = state.queues[above].parent
+    return None
+
+
+def kept(state: State, name: str) -> str | None:
+    """Why the queue cannot be deleted, or None."""
+    if name in (ROOT, DEFAULT):
+        return f"queue {name} is always there"
+    if name not in state.queues:
+        return no_queue(state, name)
+    below = sorted(queue.name for queue in state.queues.values() if queue.parent == name)
+    if below:
+        return f"queue {name} has queues below it: {', '.join(below)}"
+    jobs = [gang.id for gang in state.gangs.values() if gang.queue == name]
+    if len(jobs) == 1:
+        return f"queue {name} has a live job: {jobs[0]}"
+    return f"queue {name} has {len(jobs)} live jobs, {jobs[0]} among them" if jobs else None

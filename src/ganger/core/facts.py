@@ -1,0 +1,122 @@
+"""What a fact about a generation does to its gang: it runs, it stepped, it failed, nothing of it is left.
+
+Called by `core.apply`, and by `core.cluster` for what a lost node takes with it. Facts about an older generation, and
+what is known already, are stale: the log never holds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ganger.core import heal
+from ganger.core.gang import Gang
+from ganger.core.lifecycle import GangStep
+from ganger.model import event as e
+from ganger.model.decision import Cause
+from ganger.model.job import GangState
+
+if TYPE_CHECKING:
+    from ganger.core.state import State
+
+Touched = tuple[Gang, ...]
+Fact = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Failed | e.Cleared
+ALIVE = (GangState.STARTING, GangState.RUNNING)
+
+
+def stale(state: State, fact: Fact) -> str | None:
+    """Why the fact says nothing new, or None."""
+    gang = state.gangs.get(fact.gang)
+    if gang is None or gang.generation != fact.generation or gang.start is None:
+        return f"generation {fact.generation} of {fact.gang} is over"
+    match fact:
+        case e.Started(nodes=nodes):
+            news = any(node in gang.left and node not in gang.started for node in nodes)
+        case e.Finished(nodes=nodes):
+            news = any(node in gang.left and node not in gang.finished for node in nodes)
+        case e.Cleared(nodes=nodes):
+            news = any(node in gang.left for node in nodes)
+        case e.Checkpointed(step=step):
+            news = gang.checkpoint_step is None or step > gang.checkpoint_step
+        case e.Failed():
+            news = gang.failure is None and fact.node in gang.left
+        case e.Done():
+            news = gang.state in ALIVE
+        case _:
+            news = True
+    return None if news else f"{fact.kind} of {fact.gang} generation {fact.generation} is known"
+
+
+def take(state: State, fact: Fact, at_ms: int) -> Touched:
+    """Fold in a fact that is not stale; gives the gang it is about."""
+    gang = state.gangs[fact.gang]
+    match fact:
+        case e.Started(nodes=nodes):
+            gang.started += [node for node in nodes if node in gang.left and node not in gang.started]
+            if gang.state is GangState.STARTING and len(gang.started) == len(gang.nodes):
+                gang.step(GangStep.STARTED, at_ms)
+                gang.first_started_ms = at_ms if gang.first_started_ms is None else gang.first_started_ms
+        case e.Progressed():
+            if not gang.stepped and gang.state is GangState.RUNNING:
+                gang.account.first_step(at_ms, "recovery" if gang.generation > 1 else "starting")
+            gang.stepped = True
+        case e.Checkpointed(step=step):
+            gang.checkpoint_step = step
+            gang.account.save(at_ms)
+        case e.Done():
+            gang.step(GangStep.DONE, at_ms)
+        case e.Failed():
+            fail(gang, fact, at_ms)
+        case e.Finished(nodes=nodes):
+            gang.finished += [node for node in nodes if node in gang.left and node not in gang.finished]
+        case e.Cleared(nodes=nodes):
+            clear(state, gang, nodes, at_ms)
+    return (gang,)
+
+
+def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
+    """The first failure of a generation decides what becomes of the gang; later ones are its wake."""
+    if gang.failure is not None:
+        return
+    gang.failure = failed
+    if gang.state not in ALIVE:
+        return
+    judged = heal.verdict(gang, failed)
+    gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
+    gang.spent += judged.spends and judged.again
+    gang.not_before_ms = at_ms + judged.pause_ms
+    gang.step(GangStep.RETRY if judged.again else GangStep.GIVE_UP, at_ms)
+
+
+def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> None:
+    """Nothing is left there, and what it held there is free. With the last node the generation is over."""
+    silent = [node for node in nodes if node in gang.left and node not in gang.finished]
+    if silent and gang.state in ALIVE and gang.failure is None:
+        detail = "its processes were gone without a word of how they ended"
+        lost = e.Failed(
+            gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.LAUNCHER_LOST, detail=detail
+        )
+        fail(gang, lost, at_ms)
+    gang.left = [node for node in gang.left if node not in nodes]
+    state.leave(gang, nodes)
+    if gang.left:
+        return
+    state.release(gang)
+    gang.ran_ms += at_ms - gang.began_ms
+    gang.step(GangStep.FINISHED if gang.state in ALIVE else GangStep.CLEARED, at_ms)
+    if gang.state in (GangState.PENDING, GangState.SUSPENDED, GangState.FAILED):
+        gang.account.lose(at_ms)
+    if gang.ended:
+        del state.gangs[gang.id]
+        return
+    gang.start = None
+    if gang.state is GangState.PENDING:
+        state.enqueue(gang)
+        if gang.suspends:
+            suspend(state, gang, at_ms)
+
+
+def suspend(state: State, gang: Gang, at_ms: int) -> None:
+    """A gang that holds nothing leaves the queue until it is resumed."""
+    gang.suspends = False
+    state.dequeue(gang)
+    gang.step(GangStep.SUSPEND, at_ms)
