@@ -38,8 +38,9 @@ class RankPlan:
 class LaunchPlan:
     """What one launcher runs for one generation: `plan-G.json` of docs/decisions/3-foundation.md, field for field.
 
-    files: text by name, written to the generation's directory; stages: how many there are; agent: whether the node
-    answers the remote-start agent, which shows `agent_token`; secrets: path of a JSON file with more variables.
+    files: text by name, written to the generation's directory; stages: how many there are; agent: whether the node has
+    a remote-start agent. Where it listens, what is to be shown to it, and `secrets`, the path of a JSON file with more
+    variables, the backend fills in.
     """
 
     gang: str
@@ -55,6 +56,7 @@ class LaunchPlan:
     files: dict[str, str] = field(default_factory=dict)
     stages: int = 1
     agent: bool = False
+    agent_address: str = ""
     agent_token: str = ""
     secrets: str | None = None
     v: int = 1

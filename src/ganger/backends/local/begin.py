@@ -3,12 +3,16 @@
 Called by the supervisor. All or nothing: a gang of which one node cannot be prepared is not begun on the others.
 """
 
+import hmac
 import os
 import socket
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from ganger.backends.local.layout import Layout
+from ganger.backends.local.layout import Layout, TaskDirectory
 from ganger.engine.ports import LaunchPlan
+from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 
@@ -36,16 +40,26 @@ def refuse_busy_port(start: Start) -> None:
             raise Unstartable(Cause.PORT_BUSY, start.shares[0].node, detail) from None
 
 
+def complete(
+    layout: Layout, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
+) -> tuple[LaunchPlan, ...]:
+    """The plans of a whole generation with what only this backend knows: where the agents listen, what is to be shown
+    to them, and where the secrets are. Unstartable when the disk will not have the token it all begins with."""
+    if job.spec.secrets:
+        plans = tuple(replace(plan, secrets=str(layout.secrets(job.id))) for plan in plans)
+    if not any(plan.agent for plan in plans):
+        return plans
+    token = _agent_token(layout, plans[0])
+    return tuple(replace(plan, agent_address=nodes[plan.node].address, agent_token=token) for plan in plans)
+
+
 def write_plans(layout: Layout, plans: tuple[LaunchPlan, ...]) -> None:
     """Make the task directories and put the plans there. Unstartable when the disk will not have them."""
     for plan in plans:
-        task = layout.task(plan.gang, plan.node)
         try:
-            task.make()
-            task.write_plan(plan)
+            _made(layout, plan).write_plan(plan)
         except OSError as error:
-            detail = f"the task directory {task.path} cannot be written: {error.strerror}"
-            raise Unstartable(Cause.START_FAILED, plan.node, detail) from None
+            raise _unwritable(layout, plan, error) from None
 
 
 def working_directory(layout: Layout, start: Start, job: Job) -> str:
@@ -60,3 +74,24 @@ def working_directory(layout: Layout, start: Start, job: Job) -> str:
     else:
         return str(path)
     raise Unstartable(Cause.START_FAILED, start.shares[0].node, f"the directory {path} {trouble}")
+
+
+def _agent_token(layout: Layout, first: LaunchPlan) -> str:
+    """The same for all nodes of a generation, also when plans are made again; told to nobody, since it is made of the
+    first node's own."""
+    try:
+        key = _made(layout, first).token() or ""
+    except OSError as error:
+        raise _unwritable(layout, first, error) from None
+    return hmac.digest(key.encode(), f"agent of {first.gang}.{first.generation}".encode(), "sha256").hex()
+
+
+def _made(layout: Layout, plan: LaunchPlan) -> TaskDirectory:
+    task = layout.task(plan.gang, plan.node)
+    task.make()
+    return task
+
+
+def _unwritable(layout: Layout, plan: LaunchPlan, error: OSError) -> Unstartable:
+    path = layout.task(plan.gang, plan.node).path
+    return Unstartable(Cause.START_FAILED, plan.node, f"the task directory {path} cannot be written: {error.strerror}")

@@ -1,8 +1,10 @@
 """What launchers say, and what they left on disk, as events of the model.
 
-Called by the supervisor. Pure but for `ending`, which reads the exit records of a launcher that can no longer speak.
+Called by the supervisor. Pure but for `ending` and `is_done`, which read the exit records: of a launcher that can no
+longer speak, and of all nodes of a gang.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ganger.backends.local.layout import TaskDirectory
@@ -57,17 +59,30 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
 
 def ending(task: TaskDirectory, gang: str, generation: int, node: str) -> Failed | Finished | None:
     """How a generation ended on a node whose launcher is gone, by the exit records; None when they do not tell."""
-    records = task.exits(generation)
-    failures = [record for record in records if record.get("signal") or record.get("exit_code")]
+    planned, records = task.planned(generation) or [], task.exits(generation)
+    harmless = [rank["rank"] for rank in planned if rank.get("on_failure") == "ignore"]
+    failures = [record for record in records if _is_bad(record) and record["rank"] not in harmless]
     if failures:
         first = min(failures, key=lambda record: (record.get("at_ms", 0), record["rank"]))
         if "pid" in first:
             return rank_failed(first, gang, generation, node)
         return _start_failed(first | {"detail": " ".join(_tail(first))}, gang, generation, node)
-    planned = task.planned_ranks(generation)
-    if planned and {record["rank"] for record in records} >= {*planned}:
+    if planned and {record["rank"] for record in records} >= {rank["rank"] for rank in planned}:
         return Finished(gang=gang, generation=generation, nodes=(node,))
     return None
+
+
+def is_done(tasks: Iterable[TaskDirectory], generation: int) -> bool:
+    """Whether all ranks of the gang whose end is the end of the job ended well, by plans and exit records."""
+    counts = False
+    for task in tasks:
+        ended = {record["rank"] for record in task.exits(generation) if not _is_bad(record)}
+        for rank in task.planned(generation) or ():
+            if rank.get("ends"):
+                counts = True
+                if rank["rank"] not in ended:
+                    return False
+    return counts
 
 
 def whole(message: dict[str, Any], name: str) -> int:
@@ -76,6 +91,10 @@ def whole(message: dict[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadMessage(f"{message.get('type')}: {name} must be a whole number, not {value!r}")
     return value
+
+
+def _is_bad(record: dict[str, Any]) -> bool:
+    return bool(record.get("signal") or record.get("exit_code"))
 
 
 def _start_failed(message: dict[str, Any], gang: str, generation: int, node: str) -> Failed:

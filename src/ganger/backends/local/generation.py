@@ -1,9 +1,10 @@
-"""What the supervisor knows of a gang's newest generation: what is left of it, and how far it has come.
+"""What the supervisor knows of a gang's newest generation: what is left of it, how far it has come, who is ready.
 
 Lives on the event loop and is lost with the server: what counts is in the log and in the task directories.
 """
 
 import asyncio
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +20,8 @@ _FAILURES: Final = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Caus
 class Generation:
     """The newest generation of a gang. left: nodes from which it has not been cleared yet, in rank order; failed: nodes
     whose failure is told; sweeping: those without a launcher, where strays are killed; steps: each node's newest
-    milestone; slowest: the last one told; deadline: when its launchers are killed."""
+    milestone; slowest: the last one told; stages: with which stage each node is ready, and the port of its agent;
+    done: what became of the report that the job is; deadline: when its launchers are killed."""
 
     start: Start
     job: Job
@@ -28,6 +30,8 @@ class Generation:
     sweeping: list[str] = field(default_factory=list)
     steps: dict[str, int] = field(default_factory=dict)
     slowest: int | None = None
+    stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    done: Future[int] | None = None
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None
 
@@ -55,21 +59,32 @@ class Generation:
             self.deadline = None
 
     def progress(self, node: str, step: int) -> int | None:
-        """The step that all nodes have finished, when it is time to tell: as soon as every node has one, then with each
-        milestone of the first node, which comes at most every 10 s."""
+        """The step that all nodes which report have finished, when it is time to tell: as soon as every node has one,
+        then with each milestone of the first node but its first, which comes at most every 10 s. So a gang of which
+        only rank 0 reports is told of too."""
+        nodes = self.start.nodes
+        again = node == nodes[0] and node in self.steps
         self.steps[node] = step
-        nodes = self.start.shares
         slowest = min(self.steps.values())
-        first = self.slowest is None
-        if len(self.steps) < len(nodes) or not (first or (node == nodes[0].node and slowest > (self.slowest or 0))):
+        whole = self.slowest is None and len(self.steps) == len(nodes)
+        if not whole and not (again and (self.slowest is None or slowest > self.slowest)):
             return None
         self.slowest = slowest
         return slowest
 
+    def ready(self, node: str, stage: int, port: int | None) -> tuple[int, list[str]] | None:
+        """A node says with which stage it is ready. Gives the stage that all are ready with, and the nodes that wait
+        for this; None while somebody is missing."""
+        self.stages[node] = (stage, port)
+        if len(self.stages) < len(self.start.nodes) or self.stopping is not None:
+            return None
+        reached = min(stage for stage, _ in self.stages.values())
+        return reached, [node for node, (stage, _) in self.stages.items() if stage == reached]
+
 
 def begun(start: Start, job: Job, stopping: Stop | None = None) -> Generation:
     """A generation of which everything is left."""
-    return Generation(start=start, job=job, left=[share.node for share in start.shares], stopping=stopping)
+    return Generation(start=start, job=job, left=list(start.nodes), stopping=stopping)
 
 
 def kill_after_ms(cause: Cause) -> int:

@@ -62,10 +62,14 @@ class TaskDirectory:
         """Put the plan of a generation in place, whole or not at all. OSError when the disk will not have it."""
         _write(self.path / f"plan-{plan.generation}.json", json.dumps(asdict(plan)))
 
+    def planned(self, generation: int) -> list[dict[str, Any]] | None:
+        """The ranks of a generation here as its plan has them (`engine.ports.RankPlan`); None without a plan."""
+        plan = read_json(self.path / f"plan-{generation}.json")
+        return None if plan is None else list(plan["ranks"])
+
     def planned_ranks(self, generation: int) -> tuple[int, ...]:
         """The ranks that a generation has here, by its plan; empty when there is no plan."""
-        plan = read_json(self.path / f"plan-{generation}.json")
-        return tuple(rank["rank"] for rank in plan["ranks"]) if plan else ()
+        return tuple(rank["rank"] for rank in self.planned(generation) or ())
 
     def generation(self, generation: int) -> Path:
         """Where a generation's launcher and ranks write. It exists as soon as the launcher has begun the generation."""
@@ -113,6 +117,10 @@ class Layout:
     def code(self, gang: str) -> Path:
         """This job's copy of its code, with `code:`."""
         return self.job(gang) / "code"
+
+    def secrets(self, gang: str) -> Path:
+        """The values of a job's secrets, by name."""
+        return self.job(gang) / "secrets.json"
 
     def task(self, gang: str, node: str) -> TaskDirectory:
         """The task directory of one launcher."""

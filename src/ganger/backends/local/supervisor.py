@@ -7,12 +7,13 @@ must be known after a restart is in the log (which generations hold nodes) and o
 import asyncio
 import socket
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.local import facts, processes
-from ganger.backends.local.begin import Unstartable, refuse_busy_port, working_directory, write_plans
+from ganger.backends.local.begin import Unstartable, complete, refuse_busy_port, working_directory, write_plans
 from ganger.backends.local.generation import Generation, begun, kill_after_ms
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
@@ -20,7 +21,7 @@ from ganger.backends.local.link import Connection, Hello
 from ganger.engine.ports import Compose, LaunchPlan, Live, Report
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
-from ganger.model.event import Cleared, Event, Failed, Finished, NodeLost, NodeReturned, NodesListed, Progressed
+from ganger.model.event import Cleared, Done, Event, Failed, Finished, NodeLost, NodeReturned, NodesListed, Progressed
 from ganger.model.job import Job
 
 WEDGED_AFTER_S: Final = 10.0
@@ -154,8 +155,14 @@ class Supervisor:
         task = self._launchers.task(hello.gang, hello.node)
         if self._closing.is_set() or task.connection is not connection:
             return
-        event = self._event(task, message)
-        durable = self._report(event) if event is not None else None
+        generation = self._generations.get(task.gang)
+        if generation is not None and generation.number != message.get("generation"):
+            generation = None
+        if message["type"] == "ready":
+            if generation is not None:
+                self._proceed(generation, task.node, message)
+            return
+        durable = self._take(generation, task, message)
         if "n" in message:
             connection.acknowledge(facts.whole(message, "n"), durable)
 
@@ -164,21 +171,57 @@ class Supervisor:
         self._connections.remove(connection)
         self._launchers.disconnected(connection)
 
-    def _event(self, task: Task, message: dict[str, Any]) -> Event | None:
-        generation = self._generations.get(task.gang)
-        if generation is not None and generation.number != message.get("generation"):
-            generation = None
+    def _take(self, generation: Generation | None, task: Task, message: dict[str, Any]) -> Future[int] | None:
+        """Report what a message says of the current generation, if it is one, or of an older one."""
+        if message["type"] in ("done", "exited") and generation is not None:
+            done = self._done(generation)
+            if done is not None or message["type"] == "done":
+                return done  # who dies because the others have ended does no harm
+        event = self._event(generation, task, message)
+        return None if event is None else self._report(event)
+
+    def _event(self, generation: Generation | None, task: Task, message: dict[str, Any]) -> Event | None:
         if message["type"] == "progressed":
             if generation is None or not message.get("milestone"):
                 return None
             step = generation.progress(task.node, facts.whole(message, "step"))
             return None if step is None else Progressed(gang=task.gang, generation=generation.number, step=step)
+        if message["type"] == "done":
+            return None  # of an older one
         event = facts.event(message, task.gang, task.node)
         if generation is not None and isinstance(event, Failed):
             generation.failed.append(task.node)
         if generation is not None and isinstance(event, Cleared):
             generation.clear(task.node)
         return event
+
+    def _done(self, generation: Generation) -> Future[int] | None:
+        """Report, once, that all ended whose end is the end of the job; None while that is not so."""
+        lost = generation.done is not None and generation.done.done() and generation.done.exception() is not None
+        if generation.done is None or lost:
+            tasks = [self._layout.task(generation.gang, node) for node in generation.start.nodes]
+            if generation.stopping or not facts.is_done(tasks, generation.number):
+                return None
+            generation.done = self._report(Done(gang=generation.gang, generation=generation.number))
+        return generation.done
+
+    def _proceed(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Let the nodes that wait go on, when all are ready."""
+        port = message.get("agent_port")
+        port = None if port is None else facts.whole(message, "agent_port")
+        reached = generation.ready(node, facts.whole(message, "stage"), port)
+        if reached is None:
+            return
+        stage, waiting = reached
+        agents = {
+            name: [self._nodes[name].address, port]
+            for name, (_, port) in generation.stages.items()
+            if port is not None and name in self._nodes
+        }
+        for name in waiting:
+            connection = self._launchers.task(generation.gang, name).connection
+            if connection is not None:
+                connection.send("proceed", generation=generation.number, stage=stage, agents=agents)
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -195,17 +238,17 @@ class Supervisor:
 
     def _plans(self, generation: Generation, nodes: list[str]) -> tuple[LaunchPlan, ...]:
         start, job = generation.start, generation.job
-        for share in start.shares:
-            if share.node not in self._nodes:
-                raise Unstartable(Cause.NODE_LOST, share.node, f"there is no node {share.node} any more")
-        if len(nodes) == len(start.shares):
+        for node in start.nodes:
+            if node not in self._nodes:
+                raise Unstartable(Cause.NODE_LOST, node, f"there is no node {node} any more")
+        if len(nodes) == len(start.nodes):
             refuse_busy_port(start)
         directory = working_directory(self._layout, start, job)
         try:
             plans = self._compose(start, job, self._nodes, directory)
         except Exception as error:  # plug-ins have a say in it; whatever they do, the gang must not hang
             raise Unstartable(Cause.START_FAILED, nodes[0], f"no plan could be made: {error}") from error
-        return tuple(plan for plan in plans if plan.node in nodes)
+        return tuple(plan for plan in complete(self._layout, plans, job, self._nodes) if plan.node in nodes)
 
     def _launch(self, generation: Generation, task: Task) -> None:
         if task.process is not None:
@@ -270,7 +313,9 @@ class Supervisor:
             return
         generation.sweeping.append(node)
         found = facts.ending(task.directory, gang, number, node)
-        if not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:
+        if self._done(generation) is not None and not isinstance(found, Finished):
+            found = None  # what it had left is not needed any more
+        elif not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:
             generation.failed.append(node)
             detail = f"the launcher of {node} {task.ending}"
             if task.ending.startswith("exited"):  # one that was killed had no time to say why
@@ -297,7 +342,7 @@ class Supervisor:
             task = self._launchers.task(generation.gang, node)
             if not generation.stopping and not task.directory.begun(number):
                 # With a plan and a launcher it may be about to begin; the launcher tells when it connects.
-                if task.process is None or not task.directory.planned_ranks(number):
+                if task.process is None or task.directory.planned(number) is None:
                     unbegun.append(node)
             elif task.process is None:
                 self._conclude(generation, task)
