@@ -123,7 +123,7 @@ def test_checkpoints_are_relative_to_where_the_job_runs(checkpoint: Checkpoint |
 def test_a_framework_that_went_away_is_named() -> None:
     with pytest.raises(Refused, match="framework gone is not installed") as refused:
         plans(replace(SPEC, framework="gone"))
-    assert "plain, torch" in refused.value.next
+    assert "plain" in refused.value.next
 
 
 def test_a_node_that_went_away_is_a_key_error() -> None:

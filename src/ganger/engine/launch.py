@@ -49,7 +49,7 @@ class _Composer:
         self._agent = bool(trait(framework, "AGENT"))
         per = trait(framework, "PER")
         self._started = frozenset(placed.started_by(per))
-        self._ends = _ends(spec, placed, per)
+        self._ends = _chiefs(placed) if spec.stop_when == CHIEF or per == "gang" else trait(framework, "ends")(placed)
         self._stages = {role: int(self._agent) + _turn(spec, role) for role in placed.roles}
 
     def plans(self, directory: str) -> tuple[LaunchPlan, ...]:
@@ -144,11 +144,9 @@ def _cpu_milli(spec: JobSpec, role: str, ranks: int) -> int:
     return asked * ranks if role in spec.roles else asked
 
 
-def _ends(spec: JobSpec, placed: Placed, per: str) -> tuple[int, ...]:
-    """The ranks whose end, with 0, is the end of the job; none: that of all."""
-    if spec.stop_when == CHIEF:
-        return placed.roles.get(CHIEF, (0,))
-    return (0,) if per == "gang" else ()
+def _chiefs(placed: Placed) -> tuple[int, ...]:
+    """The ranks of the role chief; without one, rank 0."""
+    return placed.roles.get(CHIEF, (0,))
 
 
 def _turn(spec: JobSpec, role: str) -> int:

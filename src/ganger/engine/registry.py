@@ -33,6 +33,14 @@ def _no_files(_placed: Any) -> dict[str, str]:
     return {}
 
 
+def _all(_placed: Any) -> tuple[int, ...]:
+    return ()
+
+
+def _unknown(_argv: tuple[str, ...]) -> dict[str, int] | None:
+    return None
+
+
 _MAY_HAVE: Final[dict[str, Any]] = {
     "PER": "rank",
     "NEEDS": None,
@@ -40,8 +48,10 @@ _MAY_HAVE: Final[dict[str, Any]] = {
     "ROLES": None,
     "rank_command": _as_it_is,
     "files": _no_files,
+    "ends": _all,
+    "recognise": _unknown,
 }
-"""What a framework may leave out, and what that means. ROLES: the roles it knows; None: any."""
+"""What a framework may leave out, and what that means (docs/decisions/4-every-framework.md)."""
 _log = logging.getLogger(__name__)
 
 
@@ -113,6 +123,6 @@ def _check_traits(module: ModuleType) -> None:
     for name, kind in (("NEEDS", str | None), ("AGENT", bool), ("ROLES", tuple | None)):
         if not isinstance(value := trait(module, name), kind):
             raise TypeError(f"its {name} is {value!r}, not {kind}")
-    for name in ("rank_environment", "rank_command", "files"):
+    for name in (name for name in (*_MUST_HAVE[FRAMEWORKS], *_MAY_HAVE) if name.islower()):
         if not callable(value := getattr(module, name, _no_files)):
             raise TypeError(f"its {name} is {value!r}, not a function")

@@ -1,0 +1,17 @@
+"""Fully sharded data parallelism: torch.distributed by another name, for people who look for it."""
+
+from typing import Final
+
+from ganger.model.c10d import RESERVED as C10D
+from ganger.model.c10d import c10d_environment
+from ganger.model.placed import Placed
+
+NAME: Final = "fsdp"
+DOC: Final = "torch FSDP: as torch"
+RESERVED: Final = C10D
+NEEDS: Final = "torch"
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of the process `rank`."""
+    return c10d_environment(placed, rank)

@@ -1,0 +1,59 @@
+"""JAX: `jax.distributed.initialize()` with no arguments.
+
+JAX reads the coordinator's address from a variable of its own, but how many processes there are, and which this is,
+only from a cluster it knows (jax/_src/clusters/slurm_cluster.py): so each process is told as Slurm would tell it. Other
+programs react to those variables too; therefore only here. Proxies, which make JAX hang, are kept from its processes.
+"""
+
+from typing import Final
+
+from ganger.model.placed import RESERVED as SHARED
+from ganger.model.placed import Placed, shared_environment
+
+NAME: Final = "jax"
+DOC: Final = "JAX: jax.distributed.initialize() finds everything it needs in the environment"
+RESERVED: Final = (
+    *SHARED,
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_LOCAL_DEVICE_IDS",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    *("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
+)
+NEEDS: Final = "jax"
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of the process `rank`."""
+    _, local_rank = placed.place_of(rank)
+    coordinator = f"{placed.host}:{placed.port}"
+    return (
+        shared_environment(placed, rank)
+        | _devices(placed, rank)
+        | {
+            "JAX_COORDINATOR_ADDRESS": coordinator,
+            # Where the others look for it, and nowhere else.
+            "JAX_COORDINATOR_BIND_ADDRESS": coordinator,
+            # Any number will do: JAX would make a port of it, had it no address.
+            "SLURM_JOB_ID": str(placed.port),
+            "SLURM_STEP_NODELIST": ",".join(host.address for host in placed.hosts),
+            "SLURM_STEP_NUM_NODES": str(len(placed.hosts)),
+            "SLURM_NTASKS": str(placed.world_size),
+            "SLURM_PROCID": str(rank),
+            "SLURM_LOCALID": str(local_rank),
+        }
+    )
+
+
+def _devices(placed: Placed, rank: int) -> dict[str, str]:
+    """The GPUs of a process that has several: by itself it would take the one with the number of SLURM_LOCALID."""
+    share = placed.share_of(rank)
+    each = len(share.devices) // len(share.ranks)
+    if each < 2:
+        return {}
+    first = placed.place_of(rank)[1] * each
+    return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(first, first + each)))}

@@ -1,0 +1,104 @@
+"""PaddlePaddle: collective training, and parameter servers where the gang has the role ps or server.
+
+Names: python/paddle/distributed/launch (collective.py, ps.py) and fleet's role maker. A command that names Paddle's
+launcher becomes what that would start for each rank; its HTTP rendezvous is not needed.
+"""
+
+from typing import Final
+
+from ganger.model.command_line import find_call, length, whole
+from ganger.model.placed import RESERVED as SHARED
+from ganger.model.placed import Placed, shared_environment
+
+NAME: Final = "paddle"
+DOC: Final = "PaddlePaddle: init_parallel_env() and fleet, collective or with parameter servers"
+RESERVED: Final = (
+    *SHARED,
+    "PADDLE_MASTER",
+    "PADDLE_NNODES",
+    "PADDLE_JOB_ID",
+    "PADDLE_TRAINER_ID",
+    "PADDLE_TRAINERS_NUM",
+    "PADDLE_TRAINER_NUM",
+    "PADDLE_SERVER_NUM",
+    "PADDLE_TRAINER_ENDPOINTS",
+    "PADDLE_CURRENT_ENDPOINT",
+    "PADDLE_PSERVERS_IP_PORT_LIST",
+    "PADDLE_PORT",
+    "PADDLE_RANK_IN_NODE",
+    "POD_IP",
+    "TRAINING_ROLE",
+    "FLAGS_selected_gpus",
+)
+ROLES: Final = ("chief", "master", "worker", "trainer", "ps", "server")
+NEEDS: Final = "paddle"
+
+_SERVERS: Final = ("ps", "server")
+_MODULES: Final = ("paddle.distributed.launch", "paddle.distributed.fleet.launch")
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of the process `rank`."""
+    servers, trainers = _servers(placed), _trainers(placed)
+    given = shared_environment(placed, rank) | {
+        "PADDLE_MASTER": f"{placed.host}:{placed.port}",
+        "PADDLE_NNODES": str(len(placed.hosts)),
+        "PADDLE_JOB_ID": placed.job_id,
+        "PADDLE_TRAINERS_NUM": str(len(trainers)),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(placed.endpoint(each) for each in trainers),
+        "PADDLE_CURRENT_ENDPOINT": placed.endpoint(rank),
+        "PADDLE_RANK_IN_NODE": str(placed.place_of(rank)[1]),
+    }
+    if rank in trainers:
+        given |= {"PADDLE_TRAINER_ID": str(trainers.index(rank))} | _gpus(placed, rank)
+    if servers:
+        given |= {
+            "TRAINING_ROLE": "PSERVER" if rank in servers else "TRAINER",
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(placed.endpoint(each) for each in servers),
+            "PADDLE_SERVER_NUM": str(len(servers)),
+            "PADDLE_TRAINER_NUM": str(len(trainers)),
+            "POD_IP": placed.share_of(rank).address,
+            "PADDLE_PORT": str(placed.port_of(rank)),
+        }
+    return given
+
+
+def rank_command(_placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The script without Paddle's launcher."""
+    call = find_call(argv, (), _MODULES)
+    if call is None:
+        return argv
+    return call.replaced((call.head[0], "-u"), length(call.options(())))
+
+
+def ends(placed: Placed) -> tuple[int, ...]:
+    """The trainers, where there are servers."""
+    return _trainers(placed) if _servers(placed) else ()
+
+
+def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
+    """The size that a command with Paddle's launcher in it asks for; None without it."""
+    call = find_call(argv, (), _MODULES)
+    if call is None:
+        return None
+    said = {option.name: option.value for option in call.options(())}
+    devices = next((said[name] for name in ("devices", "gpus") if name in said), "")
+    sizes = {
+        "nodes": whole(said.get("nnodes", "").rpartition(":")[2]),
+        "nproc_per_node": whole(said.get("nproc-per-node", "")) or (devices.count(",") + 1 if devices else None),
+    }
+    return {name: size for name, size in sizes.items() if size}
+
+
+def _servers(placed: Placed) -> tuple[int, ...]:
+    return tuple(rank for role in _SERVERS for rank in placed.roles.get(role, ()))
+
+
+def _trainers(placed: Placed) -> tuple[int, ...]:
+    return tuple(rank for role, ranks in placed.roles.items() if role not in _SERVERS for rank in ranks)
+
+
+def _gpus(placed: Placed, rank: int) -> dict[str, str]:
+    """The GPU of a trainer, by its place among those that the trainers of its node see."""
+    share = placed.share_of(rank)
+    return {"FLAGS_selected_gpus": str(placed.place_of(rank)[1])} if share.devices else {}

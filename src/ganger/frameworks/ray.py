@@ -1,0 +1,92 @@
+"""Ray: a cluster of the job's own. The head is on the first node, the others join it, and the job's command runs once,
+on the head, with RAY_ADDRESS; its end is the end of the job.
+
+What `ray start` leaves in the background carries the generation's mark and goes with it, so nobody calls `ray stop`,
+which would end other clusters on the machine too. Ports but the head's are Ray's to choose: virtual nodes share one
+machine.
+"""
+
+from typing import Final
+
+from ganger.model.command_line import interpreter
+from ganger.model.placed import RESERVED as SHARED
+from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment
+
+NAME: Final = "ray"
+DOC: Final = "Ray: the command runs once, on the head, with ray.init() finding a cluster of all nodes"
+RESERVED: Final = (*SHARED, "RAY_ADDRESS")
+PER: Final = "node"
+ROLES: Final = ("head", "worker")
+NEEDS: Final = "ray"
+
+_FILE: Final = "ray_node.py"
+_PROGRAM: Final = '''\
+"""This node's part of the job's Ray cluster, run by ganger: python ray_node.py ADDRESS CPUS GPUS [COMMAND...]."""
+import os
+import socket
+import subprocess
+import sys
+import time
+
+SECONDS = 300.0
+address, cpus, gpus, *command = sys.argv[1:]
+start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--node-ip-address", address]
+start += ["--num-cpus", cpus, "--num-gpus", gpus, "--disable-usage-stats"]
+host, _, port = os.environ["RAY_ADDRESS"].rpartition(":")
+deadline = time.monotonic() + SECONDS
+
+
+def wait():
+    if time.monotonic() > deadline:
+        sys.exit("the nodes did not find each other within %g s: see /tmp/ray/session_latest/logs" % SECONDS)
+    time.sleep(0.1)
+
+
+def listens():
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+if not command:
+    while not listens():
+        wait()
+    os.execv(sys.executable, [*start, "--address", os.environ["RAY_ADDRESS"], "--block"])
+
+subprocess.run([*start, "--head", "--port", port, "--include-dashboard=false"], check=True, stdout=subprocess.DEVNULL)
+import ray  # noqa: E402 - the head comes first
+
+ray.init(logging_level="ERROR", log_to_driver=False)
+while sum(node["Alive"] for node in ray.nodes()) < int(os.environ["GANGER_NODES"]):
+    wait()
+ray.shutdown()
+os.execvp(command[0], command)
+'''
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of what runs on the node of `rank`."""
+    return shared_environment(placed, rank) | {
+        "RAY_ADDRESS": f"{placed.host}:{placed.port}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def rank_command(placed: Placed, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The program that starts this node's part and, on the head, then becomes the user's command."""
+    host = placed.hosts[placed.host_rank(rank)]
+    cpus = max(1, host.cpu_milli // 1000)
+    node = (f"{TASK_DIRECTORY}/{_FILE}", host.address, str(cpus), str(len(host.devices)))
+    return (interpreter(argv), *node, *(argv if placed.host_rank(rank) == 0 else ()))
+
+
+def files(_placed: Placed) -> dict[str, str]:
+    """The program."""
+    return {_FILE: _PROGRAM}
+
+
+def ends(_placed: Placed) -> tuple[int, ...]:
+    """The user's command."""
+    return (0,)
