@@ -70,7 +70,7 @@ def _is_unicode(text: str) -> bool:
 def read_spec(submission: Submission) -> JobSpec:
     """The spec as it was sent. Refused (bad_spec) with everything that is wrong with it."""
     if (submission.spec is None) == (submission.spec_text is None):
-        raise Refused("bad_request", "send either spec or spec_text", "see GET /api/v1/openapi.json")
+        raise Refused("bad_spec", "send either spec or spec_text", "see GET /api/v1/openapi.json")
     if submission.spec_text is None:
         return spec_from_dict(submission.spec or {}, "the job")
     return parse_spec(submission.spec_text, submission.filename, submission.overrides)
