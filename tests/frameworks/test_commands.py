@@ -1,0 +1,101 @@
+"""What becomes of a command that names a launcher: the launcher goes, or keeps only what is the user's to say."""
+
+import pytest
+
+from ganger.engine.registry import frameworks, trait
+from tests.frameworks.scenes import FOUR
+
+SHELL = ("/bin/sh", "-c")
+
+
+def shell(line: str) -> tuple[str, ...]:
+    return (*SHELL, line)
+
+
+def command(framework: str, argv: tuple[str, ...], rank: int = 0) -> tuple[str, ...]:
+    made: tuple[str, ...] = trait(frameworks()[framework], "rank_command")(FOUR, rank, argv)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("framework", "written", "becomes"),
+    [
+        ("torchrun", "torchrun train.py --lr 1", "torchrun train.py --lr 1"),
+        ("torchrun", "torchrun --standalone --nproc-per-node=4 --tee 3 train.py", "torchrun --tee 3 train.py"),
+        ("torchrun", "torchrun --nnodes 2 --nproc_per_node 2 -m pkg.train", "torchrun -m pkg.train"),
+        ("torchrun", "torchrun --rdzv-backend c10d --rdzv_endpoint=h:1 -- train.py", "torchrun -- train.py"),
+        (
+            "torchrun",
+            "/v/bin/python3.12 -m torch.distributed.run --nnodes=2 train.py --nnodes 9",
+            "/v/bin/python3.12 -m torch.distributed.run train.py --nnodes 9",
+        ),
+        (
+            "torchrun",
+            "/v/bin/python train.py",
+            "/v/bin/python -m torch.distributed.run --no-python /v/bin/python train.py",
+        ),
+        ("torchrun", "./train", "torchrun --no-python ./train"),
+        ("deepspeed", "deepspeed train.py --lr 1", "python -u train.py --local_rank=1 --lr 1"),
+        ("deepspeed", "/v/bin/deepspeed --num_gpus 2 train.py", "/v/bin/python -u train.py --local_rank=1"),
+        ("deepspeed", "deepspeed --no_local_rank --module pkg.train -x", "python -u -m pkg.train -x"),
+        ("deepspeed", "deepspeed -H hosts --include a@b --no_python ./train", "./train --local_rank=1"),
+        ("deepspeed", "python train.py", "python train.py"),
+        ("paddle", "python3 -m paddle.distributed.launch --gpus 0,1 train.py --gpus 3", "python3 -u train.py --gpus 3"),
+        ("paddle", "python train.py", "python train.py"),
+        ("torch", "torchrun train.py", "torchrun train.py"),
+    ],
+)
+def test_words(framework: str, written: str, becomes: str) -> None:
+    assert command(framework, tuple(written.split()), rank=3) == tuple(becomes.split())
+
+
+@pytest.mark.parametrize(
+    ("framework", "written", "becomes"),
+    [
+        (
+            "torchrun",
+            "cd x && torchrun --nnodes=2 train.py $ARGS | tee log",
+            "cd x && torchrun train.py $ARGS | tee log",
+        ),
+        (
+            "torchrun",
+            'A=1 exec torchrun \\\n  --nproc-per-node "$N" \\\n  train.py',
+            "A=1 exec torchrun \\\n  train.py",
+        ),
+        (
+            "deepspeed",
+            "set -e\ndeepspeed --num_gpus=2 'my train.py'\n",
+            "set -e\npython -u 'my train.py' --local_rank=0\n",
+        ),
+        ("deepspeed", "echo deepspeed train.py", "echo deepspeed train.py"),
+        ("deepspeed", "(deepspeed train.py); date", "(python -u train.py --local_rank=0); date"),
+    ],
+)
+def test_shell_lines(framework: str, written: str, becomes: str) -> None:
+    made = command(framework, shell(written))
+    assert made == shell(becomes)
+
+
+def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
+    line = shell("echo torchrun && python train.py")
+    assert command("torchrun", line) == ("torchrun", "--no-python", *line)
+
+
+@pytest.mark.parametrize(
+    ("framework", "written", "sizes"),
+    [
+        ("torchrun", "torchrun --nnodes=2 --nproc-per-node 8 train.py", {"nodes": 2, "nproc_per_node": 8}),
+        ("torchrun", "torchrun --nnodes 1:4 --nproc_per_node=gpu train.py", {"nodes": 4}),
+        ("torchrun", "python -m torch.distributed.launch --use_env train.py", {}),
+        ("torchrun", "python -m pkg torchrun", None),
+        ("deepspeed", "deepspeed --num_nodes 3 --num_gpus=4 train.py", {"nodes": 3, "nproc_per_node": 4}),
+        ("deepspeed", "python train.py deepspeed", None),
+        ("paddle", "python -m paddle.distributed.launch --gpus=0,1,2 train.py", {"nproc_per_node": 3}),
+        ("plain", "torchrun train.py", None),
+    ],
+)
+def test_a_launcher_is_recognised_with_the_size_it_asks_for(
+    framework: str, written: str, sizes: dict[str, int] | None
+) -> None:
+    for argv in (tuple(written.split()), shell(written)):
+        assert trait(frameworks()[framework], "recognise")(argv) == sizes
