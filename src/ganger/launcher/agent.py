@@ -227,7 +227,7 @@ class _Visit:
             token, command = str(request["token"]), str(request["command"])
         except (ValueError, TypeError, KeyError):
             token, command = "", ""
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if not hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
             note("the agent refused a connection that did not show this generation's token")
             self.close()
             return
@@ -239,7 +239,7 @@ class _Visit:
         try:
             self.process = self._start(command)
         except StartError as error:
-            self._outgoing += frames.frame(frames.STDERR, f"ganger agent: {error.detail}\n".encode())
+            self._outgoing += frames.frame(frames.STDERR, f"ganger agent: {error.detail}\n".encode(errors="replace"))
             self._answer(error.exit_code)
             return
         self._input, out, err = self.process.take_pipes()
