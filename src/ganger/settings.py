@@ -81,6 +81,16 @@ class Home:
         return self.path / "code"
 
     @property
+    def git(self) -> Path:
+        """Repositories that code came from, as fetched last."""
+        return self.path / "git"
+
+    @property
+    def secrets(self) -> Path:
+        """Secrets that the user keeps here: one file each, 0600."""
+        return self.path / "secrets"
+
+    @property
     def jobs(self) -> Path:
         """One directory a job."""
         return self.path / "jobs"

@@ -7,11 +7,13 @@ is missing.
 import os
 import re
 import shutil
+import subprocess
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from ganger.engine.refusal import Refused
+from ganger.engine.registry import frameworks, trait
 from ganger.model.job import JobSpec
 
 _INTERPRETERS: Final = (
@@ -20,6 +22,7 @@ _INTERPRETERS: Final = (
     (re.compile(r"bash|sh"), ("-o", "-O", "--rcfile", "--init-file"), re.compile(r"-[A-Za-z]*[cs]|-|--")),
 )
 _SHOWN_DIRECTORIES: Final = 6
+_ANSWERS_WITHIN_S: Final = 10.0
 
 
 def check_directory(text: str, what: str) -> Path:
@@ -57,12 +60,23 @@ def check_checkpoints(text: str, directory: Path) -> None:
         raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {there}")
 
 
-def check_command(spec: JobSpec, directory: Path, environment: dict[str, str]) -> None:
-    """Refused when the program, or the script it is to run, is not there. `environment` is what travels."""
-    if isinstance(spec.run, str) or spec.setup:
+def check_commands(spec: JobSpec, directory: Path, environment: dict[str, str]) -> None:
+    """Refused when the program of a role, the script it is to run, or the module that the framework needs is not there.
+    `environment` is what travels."""
+    if spec.setup:
         return
-    program, *arguments = spec.run
-    _check_program(program, directory, spec.env.get("PATH") or environment.get("PATH") or os.defpath)
+    needed = _needed_module(spec.framework)
+    for role in spec.order:
+        command, variables = spec.command_of(role), environment | spec.environment_of(role)
+        if not isinstance(command, str):
+            _check_words(list(command), directory, variables)
+        if needed:
+            _check_module(needed, spec.framework, command, directory, variables)
+
+
+def _check_words(words: list[str], directory: Path, environment: dict[str, str]) -> None:
+    program, *arguments = words
+    _check_program(program, directory, environment)
     script = _script(program, arguments)
     if script and not (directory / script).exists():
         names = [entry.name for entry in directory.iterdir()]
@@ -71,7 +85,60 @@ def check_command(spec: JobSpec, directory: Path, environment: dict[str, str]) -
         raise Refused("no_script", f"{program} is to run {script}, which does not exist in {directory}", hint)
 
 
-def _check_program(program: str, directory: Path, search: str) -> None:
+def _needed_module(framework: str) -> str | None:
+    found = frameworks().get(framework)
+    return trait(found, "NEEDS") if found else None
+
+
+def _check_module(
+    module: str, framework: str, command: str | tuple[str, ...], directory: Path, environment: dict[str, str]
+) -> None:
+    """Refused when the Python that the command begins with cannot import what the framework needs."""
+    program = next(iter(command.split() if isinstance(command, str) else command), "")
+    if not _INTERPRETERS[0][0].fullmatch(Path(program).name):
+        return
+    python = _found(program, directory, environment)
+    if python is None or _can_import(python, module, directory, environment):
+        return
+    raise Refused(
+        "no_module",
+        f"framework {framework} needs the Python module {module}, which {python} cannot import",
+        f"activate the environment that has it, or type: {python} -m pip install {module}",
+    )
+
+
+def _can_import(python: str, module: str, directory: Path, environment: dict[str, str]) -> bool:
+    """Whether it can, as far as can be told without importing it; one that does not answer is not held against it."""
+    asks = f"import importlib.util, sys; sys.exit(7 if importlib.util.find_spec({module!r}) is None else 0)"
+    try:
+        asked = subprocess.run(
+            [python, "-c", asks],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_ANSWERS_WITHIN_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return True
+    return asked.returncode != 7
+
+
+def _found(program: str, directory: Path, environment: dict[str, str]) -> str | None:
+    """The program's path as the job will find it."""
+    if "/" in program:
+        return str(directory / program)
+    return shutil.which(program, path=os.pathsep.join(_search(directory, environment)))
+
+
+def _search(directory: Path, environment: dict[str, str]) -> list[str]:
+    """Where programs are looked for: an entry that is relative, or empty, is so to the directory the job runs in."""
+    return [str(directory / entry) for entry in (environment.get("PATH") or os.defpath).split(os.pathsep)]
+
+
+def _check_program(program: str, directory: Path, environment: dict[str, str]) -> None:
     if "/" in program:
         path = directory / program
         if not path.is_file():
@@ -79,10 +146,9 @@ def _check_program(program: str, directory: Path, search: str) -> None:
         if not os.access(path, os.X_OK):
             raise Refused("no_program", f"{path} is not executable", f"chmod +x {path}")
         return
-    # As the job will see them: an entry that is relative, or empty, is so to the directory the job runs in.
-    directories = [str(directory / entry) for entry in search.split(os.pathsep)]
-    if shutil.which(program, path=os.pathsep.join(directories)):
+    if _found(program, directory, environment):
         return
+    directories = _search(directory, environment)
     shown = ", ".join(directories[:_SHOWN_DIRECTORIES])
     more = f" and {len(directories) - _SHOWN_DIRECTORIES} more" if len(directories) > _SHOWN_DIRECTORIES else ""
     beside = (directory / program).is_file()

@@ -18,10 +18,20 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.refusal import Refused
-from ganger.engine.submission import Requests, Submission, check, check_text, keep_code, new_id, read_spec
+from ganger.engine.submission import (
+    Requests,
+    Submission,
+    check,
+    check_text,
+    keep,
+    limited,
+    new_id,
+    origin_of,
+    read_spec,
+)
 from ganger.model.decision import Start
 from ganger.model.event import Stamped, Submitted
-from ganger.model.job import Job, Origin
+from ganger.model.job import Job
 from ganger.model.view import DryRun
 from ganger.settings import Home
 
@@ -49,7 +59,7 @@ class Intake:
                 return known, False
             job = self._checked(submission, digest)
             try:
-                job = keep_code(job, submission, self._home)
+                job = keep(job, submission, self._home)
                 self._loop.ask(Submitted(job=job))
             except BaseException:
                 shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
@@ -81,8 +91,9 @@ class Intake:
 
     def _checked(self, submission: Submission, digest: str) -> Job:
         """The job that a submission asks for, with an id; nothing is kept yet."""
-        spec = check(read_spec(submission), submission, self._listed(), self._user)
-        origin = Origin(directory=submission.directory, environment=submission.environment)
+        spec = limited(read_spec(submission), self._listed(), self._user)
+        origin = origin_of(spec, submission, self._home)
+        check(spec, submission, origin, self._home)
         return Job(
             id=new_id(spec.name, self._log.find),
             user=self._user,

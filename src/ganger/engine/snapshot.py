@@ -54,6 +54,15 @@ def snapshot(directory: Path, store: Path) -> str:
         )
     with _reading(root):
         rules = rules_above(root)
+    return _keep(root, rules, store)
+
+
+def snapshot_whole(directory: Path, store: Path) -> str:
+    """The same of all that is in `directory`, ignored or not."""
+    return _keep(Path(os.path.realpath(directory)), None, store)
+
+
+def _keep(root: Path, rules: Rules | None, store: Path) -> str:
     entries = _listed(root, rules)
     _check_size(root, entries)
     return _place(entries, root, store, lambda digest: store / digest)

@@ -16,12 +16,14 @@ from pydantic import ConfigDict
 from ganger.core.fit import Ask
 from ganger.core.state import State
 from ganger.engine import admission
-from ganger.engine.command import check_checkpoints, check_command, check_directory
+from ganger.engine.command import check_checkpoints, check_commands, check_directory
 from ganger.engine.git import git_state
 from ganger.engine.refusal import Refused
+from ganger.engine.repository import fetch
+from ganger.engine.secret_store import SecretStore, check_value, keep_values, values_of
 from ganger.engine.snapshot import checkout, snapshot
 from ganger.engine.spec import parse_spec, spec_from_dict
-from ganger.model.job import Job, JobSpec
+from ganger.model.job import GitCode, Job, JobSpec, Origin
 from ganger.settings import Home
 
 _SUFFIX_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
@@ -32,7 +34,8 @@ _SUFFIX_LENGTH: Final = 4
 class Submission:
     """What a face sends. Either `spec`, a mapping as a user would write it, or `spec_text`, a file's text with its name
     for errors; `overrides` is a mapping that goes over the text. `directory` is the caller's, absolute; `environment`
-    what travels of theirs. A repeat with the same `request_id` makes no second job."""
+    what travels of theirs; `secrets` the values that their shell has for secrets of the spec. A repeat with the same
+    `request_id` makes no second job."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -42,12 +45,15 @@ class Submission:
     filename: str = "job.yaml"
     overrides: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
     request_id: str = ""
 
 
 def check_text(submission: Submission) -> None:
     """Refused (bad_text) when what comes with the spec can be no path, no variable, or no text at all."""
     texts = {"the directory": submission.directory, "the request_id": submission.request_id}
+    for name, value in submission.secrets.items():
+        check_value(name, value)
     for name, value in submission.environment.items():
         if not name or "=" in name:
             raise Refused("bad_text", f"{name!r} cannot be the name of a variable", "leave it out of `environment`")
@@ -76,30 +82,47 @@ def read_spec(submission: Submission) -> JobSpec:
     return parse_spec(submission.spec_text, submission.filename, submission.overrides)
 
 
-def place_of(spec: JobSpec, submission: Submission) -> Path:
+def origin_of(spec: JobSpec, submission: Submission, home: Home) -> Origin:
+    """Where the job comes from. Code out of a repository is brought here."""
+    origin = Origin(directory=submission.directory, environment=submission.environment)
+    if not isinstance(spec.code, GitCode):
+        return origin
+    found = fetch(spec.code, home.git, home.code)
+    return replace(origin, git_commit=found.commit, code_hash=found.digest)
+
+
+def place_of(spec: JobSpec, origin: Origin, home: Home) -> Path:
     """The directory the job's command will find its files in: the caller's, or what `code:` names, which is copied."""
-    directory = check_directory(submission.directory, "the directory")
+    directory = check_directory(origin.directory, "the directory")
+    if isinstance(spec.code, GitCode):
+        return home.code / str(origin.code_hash)
     if spec.code is None:
         return directory
     return check_directory(str(directory / Path(spec.code).expanduser()), "code:")
 
 
-def check(spec: JobSpec, submission: Submission, state: State, user: str) -> JobSpec:
-    """The spec with what its queue adds to it. Refused when it could never run: no room, no program, no script."""
+def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
+    """The spec with what its queue adds to it. Refused when there could never be room for it."""
     spec = admission.limited(state, spec)
     wanted = Ask(
         queue=spec.queue,
         user=user,
         shape=spec.shape,
-        ranks_per_node=spec.processes_per_node,
         time_ms=spec.limits.time_ms,
     )
     admission.check(state, wanted)
-    place = place_of(spec, submission)
-    check_command(spec, place, submission.environment)
+    return spec
+
+
+def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> None:
+    """Refused when the job could never run: no program, no script, a secret that is not set."""
+    values_of(spec.secrets, submission.secrets, SecretStore(home.secrets))
+    for volume in spec.volumes:
+        check_directory(volume.path, f"volume {volume.name}:")
+    place = place_of(spec, origin, home)
+    check_commands(spec, place, submission.environment)
     if spec.checkpoint and spec.code is None:
         check_checkpoints(spec.checkpoint.dir, place)
-    return spec
 
 
 def new_id(name: str, taken: Callable[[str], object]) -> str:
@@ -110,26 +133,30 @@ def new_id(name: str, taken: Callable[[str], object]) -> str:
             return f"{name}-{suffix}"
 
 
-def keep_code(job: Job, submission: Submission, home: Home) -> Job:
+def keep(job: Job, submission: Submission, home: Home) -> Job:
     """The job with a record of what it will run: its own copy of the code, with `code:`; else the commit and what
-    differs from it. Refused when there is no room for it."""
-    place, origin = place_of(job.spec, submission), job.origin
+    differs from it. Its secrets are kept beside. Refused when there is no room for it."""
     directory = home.jobs / job.id
+    values = values_of(job.spec.secrets, submission.secrets, SecretStore(home.secrets))
     try:
         directory.mkdir(mode=0o700, parents=True)
-        if job.spec.code is None:
-            found = git_state(place)
-            origin = replace(origin, git_commit=found.commit, git_dirty=found.dirty)
-            if found.diff:
-                (directory / "git.diff").write_bytes(found.diff)
-        else:
-            digest = snapshot(place, home.code)
-            checkout(home.code, digest, directory / "code")
-            origin = replace(origin, code_hash=digest)
+        keep_values(values, directory / "secrets.json")
+        return replace(job, origin=_kept_code(job, directory, home))
     except OSError as error:
         why = f"cannot write {directory}: {error.strerror}"
         raise Refused("no_room", why, f"free some space on that disk: df -h {home.path}", 507) from None
-    return replace(job, origin=origin)
+
+
+def _kept_code(job: Job, directory: Path, home: Home) -> Origin:
+    place, origin = place_of(job.spec, job.origin, home), job.origin
+    if job.spec.code is None:
+        found = git_state(place)
+        if found.diff:
+            (directory / "git.diff").write_bytes(found.diff)
+        return replace(origin, git_commit=found.commit, git_dirty=found.dirty)
+    digest = origin.code_hash or snapshot(place, home.code)
+    checkout(home.code, digest, directory / "code")
+    return replace(origin, code_hash=digest)
 
 
 class Requests:

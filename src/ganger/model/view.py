@@ -169,6 +169,14 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRow:
+    """A secret that is kept, and when it was set. Its value is shown nowhere."""
+
+    name: str
+    set_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
     """One row of the log with a sentence a person reads. `data` is the event as the log has it."""
 
