@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Cluster": {
         "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),
+        "secret": ("secret", "List, set and remove secrets: variables whose values are never shown."),
         "node": ("node", "List nodes, and take them out of service or back."),
     },
     "Server": {

@@ -109,7 +109,7 @@ class Client:
 
     def dry_run(self, request: Record) -> Record:
         """What `submit` of the same request would do now; nothing changes."""
-        return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S, dryRun=True)
+        return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S, dryRun="plan")
 
     def job(self, id: str) -> Record:
         """A job in full, by id, or the newest of that name."""
@@ -204,6 +204,21 @@ class Client:
     def cordon(self, name: str, *, cordoned: bool, why: str = "") -> Record:
         """Take a node out of service, or put it back; gives the node. What runs there goes on."""
         return self._record("PATCH", f"/nodes/{_quoted(name)}", {"cordoned": cordoned, "why": why})
+
+    # -- secrets ------------------------------------------------------------------------------------------------------
+
+    def secrets(self) -> list[Record]:
+        """The names of the secrets that are kept, and when each was set."""
+        items: list[Record] = self._ask("GET", "/secrets")["items"]
+        return items
+
+    def set_secret(self, name: str, value: str) -> Record:
+        """Keep a value for jobs whose `secrets` name it."""
+        return self._record("PUT", f"/secrets/{_quoted(name)}", {"value": value})
+
+    def delete_secret(self, name: str) -> None:
+        """Forget a value. Jobs that have it already keep it."""
+        self._ask("DELETE", f"/secrets/{_quoted(name)}")
 
     # -- events -------------------------------------------------------------------------------------------------------
 
