@@ -145,7 +145,7 @@ def test_wrong_token_is_refused(task: Task, port: int) -> None:
     task.file("agent-token").write_text("wrong")
     code, out, err = ran(task, NODE, "touch run")
     assert (code, out) == (255, b"")
-    assert err.startswith(b"ganger agent: the agent of n1 closed the connection: a wrong token")
+    assert err.startswith(b"ganger agent: the agent of n1 closed the connection: is the token")
     assert not (task.work / "run").exists()
     assert "the agent refused a connection that did not show this generation's token" in task.own_log()
 

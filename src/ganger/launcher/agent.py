@@ -32,6 +32,7 @@ DEAF_S = 0.5  # when there are too many open files
 LONGEST_REQUEST_BYTES = 1 << 20
 MOST_STRANGERS = 64  # connections that have yet to show the token
 UNREAD_BYTES = 256 * 1024  # a command waits when its output is not taken
+DISMISSED = 255
 NEVER = float("inf")
 
 
@@ -86,7 +87,7 @@ class Agent:
             self._hear_again_at = NEVER
             self._listening.close()
         for visit in self._visits:
-            visit.close()
+            visit.dismiss()
         self._visits = []
 
     def _accept(self) -> None:
@@ -141,6 +142,12 @@ class _Visit:
                     break
         code = process.code or 0
         self._answer(128 - code if code < 0 else code)
+
+    def dismiss(self) -> None:
+        """The generation is over, and with it the command: whoever asked need not be surprised."""
+        if self.process is not None and not self._is_answered and not self.is_over:
+            self._answer(DISMISSED)
+        self.close()
 
     def close(self) -> None:
         """Let go of everything but the process."""

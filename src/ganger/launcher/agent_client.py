@@ -74,7 +74,7 @@ def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
                 _write(1 if kind == STDOUT else 2, payload)
     except ConnectionError:
         pass
-    raise _Refusal(f"the agent of {node} closed the connection: a wrong token, or the job is being stopped")
+    raise _Refusal(f"the agent of {node} closed the connection: is the token in agent-token right?")
 
 
 def _forward_input(connection: socket.socket) -> None:

@@ -12,16 +12,24 @@ if TYPE_CHECKING:
     from ganger.train.values import World
 
 
+_RANKS = ("GANGER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Who started this process gives it these: ganger, mpirun (of Open MPI; of MPICH and Intel MPI), torchrun. What is
+started by a program that ganger started has none of ganger's."""
+
+
 def world() -> World:
-    """The place of this process in its gang. Outside ganger: what torchrun says, else the only rank of one."""
+    """The place of this process in its gang. Outside ganger: what mpirun or torchrun says, else the only rank of
+    one."""
     from pathlib import Path
 
     from ganger.train.values import World
 
     return World(
         rank=rank(),
-        world_size=_number("WORLD_SIZE", 1),
-        local_rank=_number("LOCAL_RANK", 0),
+        world_size=_first(_SIZES, 1),
+        local_rank=_first(_LOCAL_RANKS, 0),
         node_rank=_number("GANGER_NODE_RANK", 0),
         nodes=_number("GANGER_NODES", 1),
         attempt=attempt(),
@@ -36,7 +44,7 @@ def task_directory() -> str | None:
 
 
 def rank() -> int:
-    return _number("GANGER_RANK", _number("RANK", 0))
+    return _first(_RANKS, 0)
 
 
 def attempt() -> int:
@@ -62,6 +70,14 @@ def checkpoint_every_s() -> float | None:
         return float(os.environ.get("GANGER_CHECKPOINT_EVERY_S", "")) or None
     except ValueError:
         return None
+
+
+def _first(names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        number = _number(name, -1)
+        if number >= 0:
+            return number
+    return default
 
 
 def _number(name: str, default: int) -> int:

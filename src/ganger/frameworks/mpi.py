@@ -1,0 +1,131 @@
+"""MPI: mpirun on the first node starts the processes on all of them, by ganger's remote-start agent in place of ssh.
+
+No sshd, no keys, and names of nodes need not resolve. Open MPI 5 reads PRTE_MCA_*, Open MPI 4 OMPI_MCA_*, Intel MPI
+I_MPI_HYDRA_*, MPICH HYDRA_*; each passes over what is the others'. mpirun as the user wrote it stays as it is; any other
+command is given to mpirun. A process knows its rank from mpirun, so none of ganger's is set
+(docs.open-mpi.org, "prte_info"; Intel MPI developer reference, "Hydra environment variables"; MPICH, "Using Hydra").
+"""
+
+from typing import Final
+
+from ganger.model.command_line import Call, find_call, whole
+from ganger.model.placed import HOSTFILE, TASK_DIRECTORY, Placed, shared_environment
+from ganger.model.placed import RESERVED as SHARED
+
+NAME: Final = "mpi"
+DOC: Final = "MPI: mpirun reaches all nodes without ssh; a command without mpirun is given to it"
+RESERVED: Final = (
+    *SHARED,
+    "PRTE_MCA_prte_default_hostfile",
+    "PRTE_MCA_plm_ssh_agent",
+    "PRTE_MCA_plm_ssh_no_tree_spawn",
+    "PRTE_MCA_prte_keep_fqdn_hostnames",
+    "OMPI_MCA_orte_default_hostfile",
+    "OMPI_MCA_plm_rsh_agent",
+    "OMPI_MCA_plm_rsh_no_tree_spawn",
+    "OMPI_MCA_orte_keep_fqdn_hostnames",
+    "I_MPI_HYDRA_HOST_FILE",
+    "I_MPI_HYDRA_BOOTSTRAP",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+    "HYDRA_HOST_FILE",
+    "HYDRA_LAUNCHER",
+    "HYDRA_LAUNCHER_EXEC",
+)
+PER: Final = "gang"
+AGENT: Final = True
+
+PROGRAMS: Final = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun")
+_MACHINEFILE: Final = "machinefile"
+_SCRIPT: Final = "mpirun"
+# Where MPI comes with the Python that the command names, as wheels do, its mpirun is not in PATH.
+_START: Final = """\
+#!/bin/sh
+# Run by ganger: mpirun PROCESSES COMMAND...
+processes=$1
+shift
+mpirun=${1%/*}/mpirun
+[ -x "$mpirun" ] || mpirun=mpirun
+exec "$mpirun" -n "$processes" "$@"
+"""
+_FLAGS: Final = (
+    *("allow-run-as-root", "oversubscribe", "use-hwthread-cpus", "report-bindings", "tag-output", "timestamp-output"),
+    *("q", "quiet", "v", "verbose", "V", "version", "h", "help", "l", "display-map", "display-allocation", "nolocal"),
+    *("bynode", "byslot", "bind-to-core", "bind-to-socket", "bind-to-none", "do-not-launch", "genvall", "genvnone"),
+)
+_PAIRS: Final = ("mca", "gmca", "omca", "prtemca", "pmixmca", "genv", "env")
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of mpirun itself, on the node of rank 0."""
+    hostfile, agent = f"{TASK_DIRECTORY}/{HOSTFILE}", f"{TASK_DIRECTORY}/agent"
+    given = shared_environment(placed, rank) | {
+        "PRTE_MCA_prte_default_hostfile": hostfile,
+        "PRTE_MCA_plm_ssh_agent": agent,
+        # The agent's path holds on this node only: the others must not pass the start on.
+        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+        "PRTE_MCA_prte_keep_fqdn_hostnames": "1",
+        "OMPI_MCA_orte_default_hostfile": hostfile,
+        "OMPI_MCA_plm_rsh_agent": agent,
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "1",
+        "I_MPI_HYDRA_HOST_FILE": f"{TASK_DIRECTORY}/{_MACHINEFILE}",
+        "I_MPI_HYDRA_BOOTSTRAP": "rsh",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC": agent,
+        "HYDRA_HOST_FILE": f"{TASK_DIRECTORY}/{_MACHINEFILE}",
+        "HYDRA_LAUNCHER": "rsh",
+        "HYDRA_LAUNCHER_EXEC": agent,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # Several jobs may share a node: each mpirun would bind its processes to the same first cores.
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "I_MPI_PIN": "0",
+    }
+    if len({host.address for host in placed.hosts}) < len(placed.hosts):
+        # Nodes that share a machine: Open MPI names shared memory by the machine and the index on the node, so that
+        # two processes would take one file for theirs.
+        given |= {"OMPI_MCA_btl": "^sm,vader", "OMPI_MCA_osc": "^sm"}
+    # Its processes would inherit them, and take this rank for theirs.
+    return {name: value for name, value in given.items() if name not in ("GANGER_RANK", "LOCAL_RANK", "WORLD_SIZE")}
+
+
+def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """mpirun as it was written, else mpirun with the command, once for each process of the gang."""
+    if find_call(argv, PROGRAMS) is not None:
+        return argv
+    return ("/bin/sh", f"{TASK_DIRECTORY}/{_SCRIPT}", str(placed.world_size), *argv)
+
+
+def files(placed: Placed) -> dict[str, str]:
+    """The hosts as Intel MPI and MPICH read them, and what finds mpirun."""
+    hosts = "".join(f"{host.name}:{len(host.ranks)}\n" for host in placed.hosts)
+    return {_MACHINEFILE: hosts, _SCRIPT: _START}
+
+
+def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
+    """The size that a command with mpirun in it asks for; None without mpirun."""
+    call = find_call(argv, PROGRAMS)
+    if call is None:
+        return None
+    said = _said(call)
+    processes = whole(said.get("n", said.get("np", said.get("c", ""))))
+    each = whole(said.get("N", said.get("npernode", said.get("ppn", said.get("perhost", "")))))
+    if processes and each and processes % each == 0:
+        return {"nodes": processes // each, "nproc_per_node": each}
+    return {"nproc_per_node": each or processes or 1}
+
+
+def _said(call: Call) -> dict[str, str]:
+    """mpirun's options, which end at the program."""
+    said: dict[str, str] = {}
+    words = list(call.rest)
+    while words and words[0].startswith("-"):
+        name, equals, value = words.pop(0).lstrip("-").partition("=")
+        if equals or name in _FLAGS:
+            said[name] = value
+        else:
+            said[name] = words[0] if words else ""
+            del words[: 2 if name in _PAIRS else 1]
+    return said
