@@ -45,12 +45,14 @@ def test_when_it_started_first_stays() -> None:
     assert film.state.gangs["C"].first_started_ms == film.now_ms - 3_600_000
 
 
-def test_ports_of_the_next_starts_differ() -> None:
-    film = Film(POLICIES["priority"], "n1:....", "")
-    film.play("C:1x1 D:1x1 -> CD..")
-    film.play("E:1x1 -> CDE.")
+def test_a_start_has_ports_for_all_ranks_that_meet_on_an_address() -> None:
+    film = Film(POLICIES["priority"], "n1:.... n2:....", "")
+    film.play("C:1x1 D:2x2 -> CDD. DD..")
+    film.play("E:1x1 -> CDDE DD..")
     ports = [gang.start.port for gang in film.state.gangs.values() if gang.start]
-    assert ports == [20_000, 20_001, 20_002]
+    addresses = {node.address for node in film.state.nodes.nodes}
+    assert len(addresses) == 1
+    assert ports == [20_000, 20_002, 20_007]
 
 
 def test_servers_that_began_at_different_times_use_different_ports() -> None:

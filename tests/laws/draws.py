@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
-from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry
+from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -115,11 +115,23 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         priority=st.sampled_from((0, 0, 100, -100)),
         nodes=st.sampled_from((1, 1, 1, 2, 3)),
         nproc_per_node=st.sampled_from((None, 2)),
+        roles=st.just({}) | roles(),
         resources=resources,
         checkpoint=st.sampled_from((None, Checkpoint())),
         retry=retry,
         limits=limits,
     )
+
+
+def roles() -> st.SearchStrategy[dict[str, Role]]:
+    """One or two roles beside the workers, or in their place."""
+    resources = st.builds(
+        Resources,
+        gpu=st.builds(GpuRequest, count=st.sampled_from((0, 0, 1, 2))),
+        cpu_milli=st.sampled_from((None, 500, 2_000)),
+    )
+    role = st.builds(Role, count=st.integers(1, 4), resources=resources)
+    return st.dictionaries(st.sampled_from(("ps", "chief", "worker")), role, min_size=1, max_size=2)
 
 
 def job(number: int, user: str, spec: JobSpec) -> Job:

@@ -4,27 +4,66 @@ Deliberately naive: dictionaries and sums, no arrays, no increments, nothing of 
 when an event said so; usage of a queue is summed over jobs each time it is asked for.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
-from ganger.model.job import Job, Shape
+from ganger.model.job import Job, JobSpec, Resources
 from ganger.model.queue import DEFAULT, ROOT, Queue
 
 RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
 
 
-def each(shape: Shape) -> dict[str, int]:
-    """What one node's part of the gang needs."""
-    return {name: getattr(shape, name) for name in RESOURCES}
+LEADERS = ("chief", "master", "head", "scheduler")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a role, or the workers, ask for: `count` times `need`, with `ranks` processes each.
+
+    stacked: several of them may share a node.
+    """
+
+    count: int
+    need: dict[str, int]
+    gpu_type: str | None
+    ranks: int
+    stacked: bool
+
+
+def parts(spec: JobSpec) -> list[Part]:
+    """The parts of a gang in the order of their ranks: leaders, the workers that `nodes` describes, the others."""
+    ranks = spec.nproc_per_node or spec.resources.gpu.count or 1
+    workers = [] if "worker" in spec.roles else [_part(spec.nodes, spec.resources, ranks, stacked=False)]
+    roles = {name: _part(role.count, role.resources, 1, stacked=True) for name, role in spec.roles.items()}
+    leading = [part for name in LEADERS for role, part in roles.items() if role == name]
+    named = [part for role, part in roles.items() if role == "worker"]
+    return leading + workers + named + [part for role, part in roles.items() if role not in (*LEADERS, "worker")]
+
+
+def _part(count: int, asked: Resources, ranks: int, *, stacked: bool) -> Part:
+    cpu = 1000 * ranks if asked.cpu_milli is None else asked.cpu_milli
+    need = {"gpus": asked.gpu.count, "cpu_milli": cpu, "memory_bytes": asked.memory_bytes}
+    return Part(count, need, asked.gpu.type.lower() if asked.gpu.type else None, ranks, stacked)
+
+
+def total(spec: JobSpec, resource: str) -> int:
+    """What the whole gang uses."""
+    return sum(part.count * part.need[resource] for part in parts(spec))
+
+
+def all_nodes(spec: JobSpec) -> int:
+    """Nodes of the workers, and one for each other process."""
+    return sum(part.count for part in parts(spec))
 
 
 @dataclass
 class Raw:
     """nodes: those listed; cordoned, lost: of these; jobs: live ones; starts: generations that are not over; left:
-    (gang, node) on which something of a gang may run; killed: gangs that the newest event took a node from."""
+    (gang, node) on which something of a gang may run; suspended: gangs that somebody suspended, and nobody resumed;
+    killed: gangs that the newest event took a node from."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     cordoned: dict[str, None] = field(default_factory=dict)
@@ -34,7 +73,8 @@ class Raw:
     )
     jobs: dict[str, Job] = field(default_factory=dict)
     starts: dict[str, Start] = field(default_factory=dict)
-    left: dict[tuple[str, str], NodeShare] = field(default_factory=dict)
+    left: dict[tuple[str, str], tuple[NodeShare, ...]] = field(default_factory=dict)
+    suspended: dict[str, None] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     killed: dict[str, None] = field(default_factory=dict)
 
@@ -55,6 +95,8 @@ class Raw:
             case e.Submitted(job=job):
                 self.jobs[job.id] = job
                 self.generations[job.id] = 0
+            case e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
+                self._asked(event)
             case e.Cleared(gang=gang, nodes=nodes):
                 for name in nodes:
                     self._leave(gang, name)
@@ -62,13 +104,24 @@ class Raw:
                 for decision in plan.decisions:
                     self.decide(decision)
 
+    def _asked(self, event: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> None:
+        match event:
+            case e.SuspendRequested(gang=gang):
+                self.suspended[gang] = None
+            case e.ResumeRequested(gang=gang):
+                del self.suspended[gang]
+            case e.PriorityChanged(gang=gang, priority=priority):
+                job = self.jobs[gang]
+                self.jobs[gang] = replace(job, spec=replace(job.spec, priority=priority))
+
     def decide(self, decision: object) -> None:
         """Take in one decision."""
         match decision:
             case Start(gang=gang, generation=generation, shares=shares):
                 self.starts[gang] = decision
                 self.generations[gang] = generation
-                self.left |= {(gang, share.node): share for share in shares}
+                for share in shares:
+                    self.left[gang, share.node] = (*self.left.get((gang, share.node), ()), share)
             case Stop(gang=gang, cause=cause) if gang not in self.starts:
                 assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT)
                 del self.jobs[gang]
@@ -77,6 +130,7 @@ class Raw:
         """The State says that the gang has ended; it must hold nothing."""
         assert gang not in self.starts, f"{gang} ended while nodes were left to it"
         self.jobs.pop(gang, None)
+        self.suspended.pop(gang, None)
 
     def _list(self, nodes: dict[str, Node]) -> None:
         for name, before in self.nodes.items():
@@ -115,9 +169,9 @@ class Raw:
         """One sentence for each thing that is given out twice, or that is not there."""
         found = []
         for name, node in self.nodes.items():
-            held = [(gang, share) for (gang, where), share in self.left.items() if where == name]
+            held = [(gang, share) for (gang, where), shares in self.left.items() if where == name for share in shares]
             for resource in RESOURCES:
-                used = sum(each(self.jobs[gang].spec.shape)[resource] for gang, _ in held)
+                used = sum(parts(self.jobs[gang].spec)[share.part].need[resource] for gang, share in held)
                 if used > getattr(node, resource):
                     found.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
             devices = [device for _, share in held for device in share.devices]
@@ -125,27 +179,35 @@ class Raw:
                 found.append(f"{name}: devices {devices} of {node.gpus}")
         return found + [f"{gang} on {name}, which is gone" for gang, name in self.left if name not in self.nodes]
 
-    def fitting(self, shape: Shape, *, empty: bool = False) -> list[str]:
-        """Nodes in service that can take one node's part of the gang now (`empty`: if nothing else ran)."""
-        return [name for name in self.nodes if self._fits(shape, name, empty)]
+    def room(self, part: Part, *, empty: bool = False) -> dict[str, int]:
+        """How many of a part's nodes each node in service can take now (`empty`: if nothing else ran)."""
+        return {name: self._room(part, name, empty) for name in self.nodes}
 
-    def _fits(self, shape: Shape, name: str, empty: bool) -> bool:
+    def _room(self, part: Part, name: str, empty: bool) -> int:
         node = self.nodes[name]
         if name in self.cordoned or name in self.lost:
-            return False
-        if shape.gpu_type and shape.gpu_type != node.gpu_type.lower():
-            return False
-        held = [] if empty else [self.jobs[gang].spec.shape for gang, where in self.left if where == name]
-        return all(sum(each(other)[r] for other in held) + each(shape)[r] <= getattr(node, r) for r in RESOURCES)
+            return 0
+        if part.gpu_type and part.gpu_type != node.gpu_type.lower():
+            return 0
+        held = (
+            []
+            if empty
+            else [(g, share) for (g, where), shares in self.left.items() if where == name for share in shares]
+        )
+        rooms = []
+        for resource in RESOURCES:
+            used = sum(parts(self.jobs[g].spec)[share.part].need[resource] for g, share in held)
+            if part.need[resource]:
+                rooms.append(max(0, getattr(node, resource) - used) // part.need[resource])
+        most = min(rooms, default=part.count)
+        return most if part.stacked else min(1, most)
 
     # -- what is allowed -----------------------------------------------------------------------------------------------
 
     def quota_allows(self, job: Job) -> bool:
         """Whether its queue may use that much more now, by Kueue's arithmetic written out on fractions."""
-        shape = job.spec.shape
-        return all(
-            not amount or shape.nodes * amount <= self.available(job.spec.queue, r) for r, amount in each(shape).items()
-        )
+        wanted = {r: total(job.spec, r) for r in RESOURCES}
+        return all(not amount or amount <= self.available(job.spec.queue, r) for r, amount in wanted.items())
 
     def available(self, name: str, r: str) -> Fraction | float:
         """How much more of r the queue may use."""
@@ -161,9 +223,8 @@ class Raw:
 
     def used(self, name: str, r: str) -> Fraction:
         """What jobs in and below the queue use that the queue can see."""
-        own = [self.jobs[g].spec.shape for g in self.starts if self.jobs[g].spec.queue == name]
-        total = Fraction(sum(shape.nodes * each(shape)[r] for shape in own))
-        return total + sum(max(Fraction(0), self.used(c, r) - self.kept(c, r)) for c in self._children(name))
+        own = Fraction(sum(total(self.jobs[g].spec, r) for g in self.starts if self.jobs[g].spec.queue == name))
+        return own + sum(max(Fraction(0), self.used(c, r) - self.kept(c, r)) for c in self._children(name))
 
     def subtree(self, name: str, r: str) -> Fraction | float:
         """The queue's own quota and what its children lend."""
@@ -192,9 +253,9 @@ class Raw:
         while name is not None:
             limits = self.queues[name].user_limits
             mine = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == job.user and self._below(g, name)]
-            gpus = sum(other.shape.nodes * other.shape.gpus for other in mine)
-            node_ms = sum(other.nodes * (other.limits.time_ms or 0) for other in mine)
-            wants_gpus, wants_ms = spec.shape.nodes * spec.shape.gpus, spec.nodes * (spec.limits.time_ms or 0)
+            gpus = sum(total(other, "gpus") for other in mine)
+            node_ms = sum(all_nodes(other) * (other.limits.time_ms or 0) for other in mine)
+            wants_gpus, wants_ms = total(spec, "gpus"), all_nodes(spec) * (spec.limits.time_ms or 0)
             if limits.gpus is not None and wants_gpus and gpus + wants_gpus > limits.gpus:
                 return False
             if limits.time_ms is not None and (spec.limits.time_ms or 0) > limits.time_ms:
@@ -206,11 +267,10 @@ class Raw:
 
     def fits(self, job: Job) -> bool:
         """Whether nothing but the order of the queue is in its way."""
-        return (
-            self.user_allows(job)
-            and self.quota_allows(job)
-            and len(self.fitting(job.spec.shape)) >= job.spec.shape.nodes
-        )
+        only, *more = parts(job.spec)
+        # Several parts may be in each other's way; that a place is found wherever there is one is promised for one.
+        has_room = not more and sum(self.room(only).values()) >= only.count
+        return has_room and self.user_allows(job) and self.quota_allows(job)
 
     def _children(self, name: str) -> list[str]:
         return [queue.name for queue in self.queues.values() if queue.parent == name]

@@ -5,7 +5,7 @@ from ganger.core.state import State
 from ganger.engine.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Start, Stop, Wait
 from ganger.model.job import GangState
-from tests.laws.raw import Raw
+from tests.laws.raw import Raw, parts
 
 ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME)
 
@@ -17,7 +17,9 @@ def state_is_sound(state: State, raw: Raw) -> None:
     assert [*state.gangs] == [*raw.jobs], "live gangs, in order of submission"
     for name, gang in state.gangs.items():
         assert gang.generation == raw.generations[name]
-        assert (gang.state is GangState.PENDING) == (name not in raw.starts), f"{name} is {gang.state}"
+        rests = gang.state in (GangState.PENDING, GangState.SUSPENDED)
+        assert rests == (name not in raw.starts), f"{name} is {gang.state}"
+        assert gang.state is not GangState.SUSPENDED or name in raw.suspended
         assert {(name, node) for node in gang.left} == {key for key in raw.left if key[0] == name}
     for text in state.waits:
         assert text in [class_text(key) for key in state.classes], f"an answer for {text}, which nobody waits in"
@@ -95,25 +97,29 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
 def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
     gang = state.gangs[stop.gang]
     assert stop.generation == raw.generations[stop.gang]
-    if gang.state is GangState.PENDING:
+    if gang.state in (GangState.PENDING, GangState.SUSPENDED):
         assert stop.cause in ENDS, "a gang that waits can only be ended"
-    elif gang.state in (GangState.FAILING, GangState.STOPPING):
+    elif gang.state in (GangState.FINISHING, GangState.FAILING, GangState.STOPPING):
         assert gang.stop_sent is None, f"{gang.id} is being stopped already"
-    elif gang.state is GangState.REQUEUEING:
+    elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
         assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 
 def _start_is_legal(start: Start, raw: Raw) -> None:
     job, shares = raw.jobs[start.gang], start.shares
-    shape, ranks = job.spec.shape, job.spec.processes_per_node
     assert start.gang not in raw.starts, f"{start.gang} runs already"
     assert start.generation == raw.generations[start.gang] + 1, "generations rise by one"
-    assert len({share.node for share in shares}) == len(shares) == shape.nodes, "whole, on nodes of its own"
-    assert [rank for share in shares for rank in share.ranks] == list(range(shape.nodes * ranks))
-    assert all(len(share.ranks) == ranks and len(share.devices) == shape.gpus for share in shares)
-    fitting = raw.fitting(shape)
-    assert all(share.node in fitting for share in shares), f"{start.gang} does not fit on {shares}"
+    wanted = parts(job.spec)
+    for at, part in enumerate(wanted):
+        mine = [share for share in shares if share.part == at]
+        assert len(mine) == part.count, "whole"
+        assert part.stacked or len({share.node for share in mine}) == part.count, "on nodes of its own"
+        assert all(len(share.ranks) == part.ranks and len(share.devices) == part.need["gpus"] for share in mine)
+        room = raw.room(part)
+        assert all(room[share.node] for share in mine), f"{start.gang} does not fit on {shares}"
+    every = range(sum(part.count * part.ranks for part in wanted))
+    assert [rank for share in shares for rank in share.ranks] == list(every), "ranks in order, each once"
     assert start.host == raw.nodes[shares[0].node].address
     assert raw.user_allows(job), f"{start.gang} is beyond its owner's limit"
     assert raw.quota_allows(job), f"{start.gang} is beyond its queue's quota"

@@ -20,6 +20,7 @@ SHAPES = st.builds(
     gpu_type=st.sampled_from((None, None, "h100")),
     cpu_milli=st.sampled_from((0, 1_000, 2_000)),
     memory_bytes=st.sampled_from((0, 2)),
+    ranks=st.integers(1, 3),
 )
 
 
@@ -32,11 +33,10 @@ def half_full(draw: st.DrawFn) -> tuple[tuple[Node, ...], dict[str, tuple[int, .
     return nodes, taken, states, draw(st.sets(st.sampled_from([node.name for node in nodes]), max_size=1))
 
 
-@given(cluster=half_full(), shape=SHAPES, ranks=st.integers(1, 3))
+@given(cluster=half_full(), shape=SHAPES)
 def test_place_is_exact_and_tight(
     cluster: tuple[tuple[Node, ...], dict[str, tuple[int, ...]], dict[str, NodeState], set[str]],
     shape: Shape,
-    ranks: int,
 ) -> None:
     nodes, taken, states, held = cluster
     table = NodeTable(nodes, states, Undo())
@@ -45,7 +45,7 @@ def test_place_is_exact_and_tight(
         table.take(number, used, [NodeShare(name, (0,), devices)])
     table.hold(held, held=True)
     fits = [node for node in nodes if _fits(node, shape, taken[node.name], states[node.name]) and node.name not in held]
-    found = place(table, shape, ranks)
+    found = place(table, shape)
     if len(fits) < shape.nodes:
         assert found is None
         return
@@ -53,7 +53,7 @@ def test_place_is_exact_and_tight(
     names = [share.node for share in found]
     assert len({*names}) == shape.nodes
     assert {*names} <= {node.name for node in fits}
-    assert [rank for share in found for rank in share.ranks] == list(range(shape.nodes * ranks))
+    assert [rank for share in found for rank in share.ranks] == list(range(shape.nodes * shape.ranks))
     for share in found:
         free = [device for device in range(_named(nodes, share.node).gpus) if device not in taken[share.node]]
         assert share.devices == tuple(free[: shape.gpus]), "the lowest free devices"

@@ -21,7 +21,13 @@ from tests.laws import draws, safety
 from tests.laws.raw import Raw
 
 PAUSES_MS = (0, 0, 0, 1, 1_000, MINUTE_MS, 11 * MINUTE_MS, 31 * MINUTE_MS, 2 * HOUR_MS)
-LEAVING = (GangState.REQUEUEING, GangState.FAILING, GangState.STOPPING)
+LEAVING = (
+    GangState.REQUEUEING,
+    GangState.SUSPENDING,
+    GangState.FINISHING,
+    GangState.FAILING,
+    GangState.STOPPING,
+)
 
 
 class World:
@@ -205,6 +211,27 @@ def _stops(world: World, data: st.DataObject) -> None:
         world.stop(gang)
 
 
+def _suspends(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.jobs)):
+        world.happens(e.SuspendRequested(gang=gang))
+
+
+def _resumes(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.suspended)):
+        assert world.happens(e.ResumeRequested(gang=gang)), "what was suspended can be resumed"
+
+
+def _reorders(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.jobs)):
+        priority = data.draw(st.sampled_from((-100, 0, 100)))
+        assert world.happens(e.PriorityChanged(gang=gang, priority=priority))
+
+
+def _is_done(world: World, data: st.DataObject) -> None:
+    if gang := world.pick(data, list(world.raw.starts)):
+        world.happens(e.Done(gang=gang, generation=world.generation(gang)))
+
+
 def _edits(world: World, data: st.DataObject) -> None:
     names = [*world.state.queues]
     name = data.draw(st.sampled_from([*draws.QUEUES, "root"]))
@@ -222,5 +249,6 @@ EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
     *(_submits,) * 6,
     *(_confirms_all, _clears_all, _fails, _clears) * 2,
     *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _nothing),
+    *(_suspends, _resumes, _reorders, _is_done),
 )
 """What may happen, the likelier the oftener."""

@@ -150,7 +150,7 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
 def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang = state.gangs[start.gang]
     state.dequeue(gang)
-    state.port_turn += 1
+    state.port_turn = state.turn_after(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
     gang.left, gang.started, gang.finished = list(gang.nodes), [], []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ganger.core.backfill import Opening, earliest
-from ganger.core.fit import Ask, ask, node_need, where
+from ganger.core.fit import Ask, ask, hardest, node_need, where
 from ganger.core.gang import Gang, class_text
 from ganger.core.plan import carried_out, pending_order, plan
 from ganger.core.policy import Policy
@@ -93,7 +93,7 @@ def _not_waiting(gang: Gang) -> str:
 
 def _quota(state: State, gang: Gang) -> str:
     """One line about GPUs, or CPUs where none are asked for, in its queue."""
-    at, r = state.tree.index[gang.queue], 0 if gang.shape.gpus else 1
+    at, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
     limit, used = state.tree.potential(at, r), state.tree.usage[r][at]
     unit, scale = ("GPUs", 1) if r == 0 else ("CPUs", 1000)
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
@@ -103,7 +103,8 @@ def _quota(state: State, gang: Gang) -> str:
 
 def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
     """One line a rack: what fits there now, and who holds the rest, with the end of each by its limit."""
-    nodes, fitting, able = state.nodes, state.nodes.fitting(gang.shape), state.nodes.capable(gang.shape)
+    part = hardest(state.nodes, gang.shape)
+    nodes, fitting, able = state.nodes, state.nodes.fitting(part), state.nodes.able(part)
     for at, rack in enumerate(nodes.racks):
         here = [n for n in range(len(nodes.nodes)) if nodes.rack[n] == at and able[n]]
         if not here:
@@ -115,7 +116,7 @@ def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
                 until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
                 held.append(f"{other.id} ({until})")
         away = [f"{nodes.nodes[n].name} is {nodes.states[n]}" for n in here if not nodes.ready[n]]
-        parts = [f"{int(fitting[here].sum())} of {len(here)} nodes have {node_need(gang.shape)}", *held[:4], *away[:4]]
+        parts = [f"{int(fitting[here].sum())} of {len(here)} nodes have {node_need(part)}", *held[:4], *away[:4]]
         yield f"{rack or 'cluster'}: " + "; ".join(parts)
 
 
@@ -128,6 +129,8 @@ def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Cha
 def _that_start(state: State, wanted: Ask) -> Iterator[Change]:
     """The nearest form in each direction."""
     shape = wanted.shape
+    if shape.more or shape.stacked:
+        return  # a size for each role is no flag to type
     fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - 1, 0, -1)]
     fewer_gpus = [replace(shape, gpus=g) for g in range(shape.gpus - 1, 0, -1)]
     fewer_cpus = (

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.gang import Gang
+from ganger.core.nodes import NodeTable
 from ganger.core.place import place
 from ganger.core.queues import RESOURCES, UNLIMITED, QueueTree, need
 from ganger.core.state import Shares, State
@@ -33,13 +34,12 @@ class Ask:
     queue: str
     user: str
     shape: Shape
-    ranks_per_node: int
     time_ms: int | None
 
     @property
     def node_ms(self) -> int:
         """Node-milliseconds it may use."""
-        return self.shape.nodes * (self.time_ms or 0)
+        return self.shape.all_nodes * (self.time_ms or 0)
 
 
 def ask(gang: Gang) -> Ask:
@@ -49,7 +49,6 @@ def ask(gang: Gang) -> Ask:
         queue=gang.queue,
         user=gang.job.user,
         shape=gang.shape,
-        ranks_per_node=spec.processes_per_node,
         time_ms=spec.limits.time_ms,
     )
 
@@ -59,14 +58,14 @@ def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     barred = over_user_limits(state, wanted) or over_quota(state, wanted)
     if barred:
         return barred
-    return place(state.nodes, wanted.shape, wanted.ranks_per_node) or no_room(state, wanted.shape, now_ms)
+    return place(state.nodes, wanted.shape) or no_room(state, wanted.shape, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
     """Where it may start now, without a word of why not: for those who try many times."""
     if _user_bar(state.tree, wanted) or state.tree.short_of(wanted.queue, need(wanted.shape)) is not None:
         return None
-    return place(state.nodes, wanted.shape, wanted.ranks_per_node)
+    return place(state.nodes, wanted.shape)
 
 
 def over_user_limits(state: State, wanted: Ask) -> Reason | None:
@@ -142,27 +141,35 @@ def over_quota(state: State, wanted: Ask) -> Reason | None:
 
 def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
     """Why the nodes have no place for it: too few could ever hold it, or others hold them."""
-    nodes = state.nodes
-    able = nodes.capable(shape) & nodes.ready
-    if int(able.sum()) < shape.nodes:
-        what = _scarce(
-            shape, nodes.ready, nodes.of_type(shape.gpu_type), (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
-        )
-        return Reason(why=Why.NO_NODE, resource="nodes", need=shape.nodes, have=int(able.sum()), scope=what)
+    nodes, part = state.nodes, hardest(state.nodes, shape)
+    able = nodes.able(part) & nodes.ready
+    capacity = nodes.capacity(part, able)
+    if capacity < part.nodes:
+        all_of_it = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        what = _scarce(part, nodes.ready, nodes.of_type(part.gpu_type), all_of_it)
+        return Reason(why=Why.NO_NODE, resource="nodes", need=part.nodes, have=capacity, scope=what)
     free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    what = _scarce(shape, nodes.ready & ~nodes.held, nodes.of_type(shape.gpu_type), free)
+    what = _scarce(part, nodes.ready & ~nodes.held, nodes.of_type(part.gpu_type), free)
     holders = [
         gang.id for gang, shares in by_end(state.holding(), now_ms) if any(able[nodes.index[s.node]] for s in shares)
     ]
     return Reason(
         why=Why.NO_CAPACITY,
         resource="nodes",
-        need=shape.nodes,
-        have=int(nodes.fitting(shape).sum()),
-        limit=int(able.sum()),
+        need=part.nodes,
+        have=nodes.room(part),
+        limit=capacity,
         scope=what,
         holders=tuple(holders[:MAX_HOLDERS]),
     )
+
+
+def hardest(nodes: NodeTable, shape: Shape) -> Shape:
+    """The part that even alone has no room, the one that never has before others; else the last: the parts are in each
+    other's way."""
+    parts = shape.parts
+    never = [part for part in parts if nodes.capacity(part, nodes.able(part) & nodes.ready) < part.nodes]
+    return (never or [part for part in parts if nodes.room(part) < part.nodes] or parts[-1:])[0]
 
 
 def by_end(holding: list[tuple[Gang, Shares]], now_ms: int) -> list[tuple[Gang, Shares]]:

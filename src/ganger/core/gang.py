@@ -107,7 +107,7 @@ class Gang:
     @property
     def node_ms(self) -> int:
         """Node-milliseconds it may use by its time limit; 0 without one."""
-        return self.shape.nodes * (self.job.spec.limits.time_ms or 0)
+        return self.shape.all_nodes * (self.job.spec.limits.time_ms or 0)
 
     def ends_ms(self, now_ms: int) -> int | None:
         """When its nodes are free at the latest: by its time limit, or now if it is being stopped.
@@ -147,5 +147,9 @@ class Gang:
 def class_text(key: ClassKey) -> str:
     """The class as one word of the log: queue/user/priority/shape/limit."""
     queue, user, priority, shape, limit = key
-    size = f"{shape.nodes}x{shape.gpus}.{shape.cpu_milli}.{shape.memory_bytes}.{shape.gpu_type or '-'}"
+    size = "+".join(
+        f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
+        + "s" * part.stacked
+        for part in shape.parts
+    )
     return f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}"

@@ -5,6 +5,8 @@ this one: a node's index in every array is its place in the network, so a rack i
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,57 +64,93 @@ class NodeTable:
             self._of_type[key] = np.array([not gpu_type or has == gpu_type for has in self.gpu_types], dtype=bool)
         return self._of_type[key]
 
-    def capable(self, shape: Shape) -> NDArray[np.bool_]:
-        """(N,) nodes that could hold one node's part of the gang if nothing else ran, whatever their state."""
+    def able(self, part: Shape) -> NDArray[np.bool_]:
+        """(N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
         return (
-            self.of_type(shape.gpu_type)
-            & (self.gpus >= shape.gpus)
-            & (self.cpu_milli >= shape.cpu_milli)
-            & (self.memory_bytes >= shape.memory_bytes)
+            self.of_type(part.gpu_type)
+            & (self.gpus >= part.gpus)
+            & (self.cpu_milli >= part.cpu_milli)
+            & (self.memory_bytes >= part.memory_bytes)
         )
 
-    def fitting(self, shape: Shape) -> NDArray[np.bool_]:
-        """(N,) nodes that can take one node's part of the gang now."""
+    def fitting(self, part: Shape) -> NDArray[np.bool_]:
+        """(N,) nodes that can take one of the part's nodes now."""
         return (
             self.ready
             & ~self.held
-            & self.of_type(shape.gpu_type)
-            & (self.free_gpus >= shape.gpus)
-            & (self.free_cpu_milli >= shape.cpu_milli)
-            & (self.free_memory_bytes >= shape.memory_bytes)
+            & self.of_type(part.gpu_type)
+            & (self.free_gpus >= part.gpus)
+            & (self.free_cpu_milli >= part.cpu_milli)
+            & (self.free_memory_bytes >= part.memory_bytes)
         )
+
+    def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
+        """How many of the part's nodes those `among` hold if nothing else ran."""
+        return (
+            self._count(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
+            if part.stacked
+            else int(among.sum())
+        )
+
+    def room(self, part: Shape) -> int:
+        """How many of the part's nodes there is room for now."""
+        fitting = self.fitting(part)
+        free = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
+        return self._count(part, fitting, free) if part.stacked else int(fitting.sum())
+
+    def _count(self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]) -> int:
+        each = (part.gpus, part.cpu_milli, part.memory_bytes)
+        times = [amount[among] // need for need, amount in zip(each, has, strict=True) if need]
+        return int(np.minimum.reduce(times).sum()) if times else int(among.sum()) * part.nodes
 
     def free_devices(self, at: int) -> NDArray[np.int64]:
         """Indices, on the node, of its free devices, ascending."""
         return np.flatnonzero(self.owner[self.first_device[at] : self.first_device[at + 1]] == FREE)
 
+    def holds(self, at: int, part: Shape) -> bool:
+        """Whether node `at`, of a fitting type and in service, has room for one more of the part's nodes."""
+        return bool(
+            self.free_gpus[at] >= part.gpus
+            and self.free_cpu_milli[at] >= part.cpu_milli
+            and self.free_memory_bytes[at] >= part.memory_bytes
+        )
+
     def take(self, number: int, shape: Shape, shares: Iterable[NodeShare]) -> None:
         """Gang `number` holds its shares. ValueError if a device is not free: nothing is ever given twice."""
+        parts = shape.parts
         for share in shares:
-            at = self.index[share.node]
-            devices = self.first_device[at] + np.array(share.devices, dtype=np.int64)
-            if (self.owner[devices] != FREE).any():
-                raise ValueError(f"device of {share.node} is not free: gang {number} wants {share.devices}")
-            self._undo.put(self.owner, devices, number)
-            self._add(at, shape, -1)
+            self.take_part(number, self.index[share.node], parts[share.part], share.devices)
+
+    def take_part(self, number: int, at: int, part: Shape, devices: tuple[int, ...]) -> None:
+        """Gang `number` holds one of the part's nodes on node `at`, with these of its devices."""
+        owned = self.first_device[at] + np.array(devices, dtype=np.int64)
+        if (self.owner[owned] != FREE).any():
+            raise ValueError(f"device of {self.nodes[at].name} is not free: gang {number} wants {devices}")
+        self._undo.put(self.owner, owned, number)
+        self._add(at, part, -1)
 
     def release(self, shape: Shape, shares: Iterable[NodeShare]) -> None:
         """The shares are free again."""
+        parts = shape.parts
         for share in shares:
             at = self.index[share.node]
             devices = self.first_device[at] + np.array(share.devices, dtype=np.int64)
             self._undo.put(self.owner, devices, FREE)
-            self._add(at, shape, +1)
+            self._add(at, parts[share.part], +1)
 
     def hold(self, nodes: Iterable[str], *, held: bool) -> None:
         """Whether nodes are kept from gangs that could start on them."""
         for name in nodes:
             self._undo.put(self.held, self.index[name], held)
 
-    def _add(self, at: int, shape: Shape, sign: int) -> None:
-        self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * shape.gpus)
-        self._undo.put(self.free_cpu_milli, at, self.free_cpu_milli[at] + sign * shape.cpu_milli)
-        self._undo.put(self.free_memory_bytes, at, self.free_memory_bytes[at] + sign * shape.memory_bytes)
+    def trial(self) -> AbstractContextManager[None]:
+        """Inside it shares may be taken; all of it is undone at the end."""
+        return self._undo.trial()
+
+    def _add(self, at: int, part: Shape, sign: int) -> None:
+        self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * part.gpus)
+        self._undo.put(self.free_cpu_milli, at, self.free_cpu_milli[at] + sign * part.cpu_milli)
+        self._undo.put(self.free_memory_bytes, at, self.free_memory_bytes[at] + sign * part.memory_bytes)
 
 
 def _natural(name: str) -> tuple[str, int, str]:

@@ -117,7 +117,7 @@ def _place_pending(now: Round) -> tuple[list[Start], dict[str, Reason]]:
         answer = _answer(now, gang)
         if isinstance(answer, tuple):
             state.take(gang, answer)
-            starts.append(_start(state, gang, answer, len(starts)))
+            starts.append(_start(state, gang, answer, starts[-1] if starts else None))
             queue[key].pop(0)
             continue
         # Equal gangs get the same answer: the class is done.
@@ -164,9 +164,9 @@ def _eligible(members: list[Gang], now: Round) -> list[Gang]:
     return sorted(ready, key=lambda gang: now.policy.key(gang, now.state, now.now_ms))
 
 
-def _start(state: State, gang: Gang, shares: Shares, starts_before: int) -> Start:
+def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> Start:
     first = state.nodes.nodes[state.nodes.index[shares[0].node]]
-    port = state.rendezvous_port(starts_before)
+    port = state.rendezvous_port(shares, before)
     return Start(gang=gang.id, generation=gang.generation + 1, shares=shares, host=first.address, port=port)
 
 

@@ -26,7 +26,11 @@ Vector = tuple[int, ...]
 
 def need(shape: Shape) -> Vector:
     """What the whole gang uses of each resource."""
-    return (shape.nodes * shape.gpus, shape.nodes * shape.cpu_milli, shape.nodes * shape.memory_bytes)
+    gpus, cpu_milli, memory_bytes = (shape.nodes * each for each in (shape.gpus, shape.cpu_milli, shape.memory_bytes))
+    for part in shape.more:
+        more = need(part)
+        gpus, cpu_milli, memory_bytes = gpus + more[0], cpu_milli + more[1], memory_bytes + more[2]
+    return gpus, cpu_milli, memory_bytes
 
 
 class QueueTree:

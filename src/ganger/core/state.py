@@ -16,7 +16,7 @@ from ganger.core.nodes import NodeTable
 from ganger.core.queues import QueueTree, Vector, need
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
-from ganger.model.decision import NodeShare
+from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Stamped
 from ganger.model.job import GangState
 from ganger.model.queue import DEFAULT, ROOT, Queue
@@ -139,13 +139,26 @@ class State:
         held = ((self.gangs[name], shares) for name, shares in self.shares.items())
         return sorted(held, key=lambda of: of[0].number)
 
-    def rendezvous_port(self, starts_before: int) -> int:
-        """Port for the next start, when `starts_before` more have been decided in the same round.
+    def rendezvous_port(self, shares: Shares, before: Start | None) -> int:
+        """First port of the next start, which has one, and one for each rank that meets others on the same address.
+        `before`: the start decided before it in the same round.
 
         The first turn is the time of the log's first event: two servers on one machine, of two users say, would
         otherwise go through the same ports side by side and take them from each other's gangs.
         """
-        return FIRST_PORT + (self.port_turn + starts_before) % PORTS
+        turn = (self.port_turn if before is None else self.turn_after(before)) % PORTS
+        return FIRST_PORT + (turn if turn + self._ports(shares) <= PORTS else 0)
+
+    def turn_after(self, start: Start) -> int:
+        """Whose turn it is among the ports when a start has taken its own."""
+        return start.port - FIRST_PORT + self._ports(start.shares)
+
+    def _ports(self, shares: Shares) -> int:
+        ranks: dict[str, int] = {}
+        for share in shares:
+            address = self.nodes.nodes[self.nodes.index[share.node]].address
+            ranks[address] = ranks.get(address, 0) + len(share.ranks)
+        return min(PORTS, 1 + max(ranks.values()))
 
     # -- rebuilding ---------------------------------------------------------------------------------------------------
 

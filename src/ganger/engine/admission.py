@@ -12,8 +12,10 @@ from typing import Final
 
 from ganger.core.fit import Ask
 from ganger.core.nodes import NodeTable
+from ganger.core.place import place
 from ganger.core.queues import RESOURCES, UNLIMITED, QueueTree, need
 from ganger.core.state import State
+from ganger.core.undo import Undo
 from ganger.engine.refusal import Refused
 from ganger.model.job import JobSpec, Shape
 from ganger.model.queue import Queue
@@ -83,15 +85,29 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
-    able = int(nodes.capable(shape).sum())
+    for part in shape.parts:
+        _check_part(nodes, part)
+    empty = NodeTable(nodes.nodes, {}, Undo())
+    if shape.more and place(empty, shape) is None:
+        raise Refused(
+            "too_few_nodes",
+            f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",
+            f"submit smaller; {_SEE_NODES}",
+        )
+
+
+def _check_part(nodes: NodeTable, shape: Shape) -> None:
+    able = nodes.capacity(shape, nodes.able(shape))
     if able >= shape.nodes:
         return
     if able:
         each = _each(shape)
+        what, remedy = ("processes", "a smaller count") if shape.stacked else ("nodes", f"--nodes {able} or fewer")
         raise Refused(
             "too_few_nodes",
-            f"it needs {shape.nodes} nodes with {each} each, and there {'is' if able == 1 else 'are'} {able}",
-            f"submit with --nodes {able} or fewer; {_SEE_NODES}",
+            f"it needs {shape.nodes} {what} with {each} each, and there {'is' if able == 1 else 'are'} {able}"
+            + " at most" * shape.stacked,
+            f"submit with {remedy}; {_SEE_NODES}",
         )
     if shape.gpus and not nodes.gpus.any():
         raise Refused("no_gpus", f"it asks for {_SAY['gpus'](shape.gpus)} per node, and no node has any", _NO_GPUS)

@@ -94,11 +94,12 @@ def origin_of(spec: JobSpec, submission: Submission, home: Home) -> Origin:
 def place_of(spec: JobSpec, origin: Origin, home: Home) -> Path:
     """The directory the job's command will find its files in: the caller's, or what `code:` names, which is copied."""
     directory = check_directory(origin.directory, "the directory")
-    if isinstance(spec.code, GitCode):
-        return home.code / str(origin.code_hash)
     if spec.code is None:
         return directory
-    return check_directory(str(directory / Path(spec.code).expanduser()), "code:")
+    if origin.code_hash is not None:
+        return home.code / origin.code_hash
+    # What is in a repository was fetched by `origin_of`.
+    return check_directory(str(directory / Path(str(spec.code)).expanduser()), "code:")
 
 
 def limited(spec: JobSpec, state: State, user: str) -> JobSpec:

@@ -6,7 +6,7 @@ the CRD schema are derived from these classes, so a field is described once.
 Terms follow Slurm, torch and Kubernetes: nodes, nproc_per_node, queue, priority.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -265,32 +265,56 @@ class JobSpec:
 
     @property
     def shape(self) -> "Shape":
-        """What the scheduler needs to know of the job's size."""
-        asked = self.resources
+        """What the scheduler needs to know of the job's size: a part for each role, in the order of the ranks."""
+        first, *more = (self._part(name) for name in self.order or (WORKER,))
+        return replace(first, more=tuple(more))
+
+    def _part(self, name: str) -> "Shape":
+        alike = name not in self.roles
+        count, asked = (self.nodes, self.resources) if alike else (self.roles[name].count, self.roles[name].resources)
+        ranks = self.processes_per_node if alike else 1
         return Shape(
-            nodes=self.nodes,
+            nodes=count,
             gpus=asked.gpu.count,
             gpu_type=asked.gpu.type.lower() if asked.gpu.type else None,
-            cpu_milli=asked.cpu_milli if asked.cpu_milli is not None else 1000 * self.processes_per_node,
+            cpu_milli=asked.cpu_milli if asked.cpu_milli is not None else 1000 * ranks,
             memory_bytes=asked.memory_bytes,
+            ranks=ranks,
+            stacked=not alike,
         )
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """The size of a gang: `nodes` times the same need. GPUs are whole devices; a lower-case type, None for any."""
+    """The size of a gang: `nodes` times the same need, with `ranks` processes each, and `more` parts that differ.
+
+    GPUs are whole devices; a lower-case type, None for any. The nodes of a part are different ones, unless it is
+    `stacked`: then they are shares of nodes, several of which one node may hold.
+    """
 
     nodes: int
     gpus: int = 0
     gpu_type: str | None = None
     cpu_milli: int = 0
     memory_bytes: int = 0
+    ranks: int = 1
+    stacked: bool = False
+    more: tuple["Shape", ...] = ()
+
+    @property
+    def parts(self) -> tuple["Shape", ...]:
+        """Every part, this one first, without the others."""
+        return (replace(self, more=()), *self.more) if self.more else (self,)
+
+    @property
+    def all_nodes(self) -> int:
+        """Nodes of all parts."""
+        return self.nodes + sum(part.nodes for part in self.more)
 
     def __str__(self) -> str:
-        """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU."""
-        if not self.gpus:
-            return f"{self.nodes}x{self.cpu_milli / 1000:g} cpu"
-        return f"{self.nodes}x{self.gpus} {self.gpu_type or 'gpu'}"
+        """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU; parts joined by `+`."""
+        size = f"{self.gpus} {self.gpu_type or 'gpu'}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
+        return " + ".join([f"{self.nodes}x{size}", *map(str, self.more)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,4 +34,4 @@ def _attained_gpu_ms(gang: Gang, now_ms: int) -> int:
 
 def _width(gang: Gang) -> int:
     """GPUs it uses at once; nodes, where it uses none."""
-    return gang.shape.nodes * max(1, gang.shape.gpus)
+    return sum(part.nodes * max(1, part.gpus) for part in gang.shape.parts)

@@ -140,8 +140,7 @@ class World:
             elif one.stopping is None:
                 self.start(one.start, one.job)
             else:
-                nodes = tuple(share.node for share in one.start.shares)
-                report(e.Cleared(gang=one.job.id, generation=one.start.generation, nodes=nodes))
+                report(e.Cleared(gang=one.job.id, generation=one.start.generation, nodes=one.start.nodes))
         report(self._listing())
 
     def start(self, start: Start, job: Job) -> None:
@@ -152,7 +151,7 @@ class World:
                 f"generation {before.start.generation} of {job.id} is on {before.left}: no time for {start}"
             )
         act, first = self._acts.get(job.id, Behaviour()), self._saved.get(job.id, 0)
-        left = [share.node for share in start.shares if share.node not in self._down]
+        left = [node for node in start.nodes if node not in self._down]
         self._runs[job.id] = run = _Run(
             start=start,
             job=job,
@@ -161,7 +160,7 @@ class World:
             first=first,
             course=course(start, act, first),
             left=left,
-            hangs=len(left) < len(start.shares),
+            hangs=len(left) < len(start.nodes),
         )
         self._check_nodes()
         self._go_on(run)
@@ -257,7 +256,7 @@ class World:
         """Say again what was said, and what nobody was there to say."""
         for fact in run.said:
             self._report(fact)
-        gone = [share.node for share in run.start.shares if share.node not in (*run.left, *self._down)]
+        gone = [node for node in run.start.nodes if node not in (*run.left, *self._down)]
         if gone:
             self._report(e.Cleared(gang=run.job.id, generation=run.start.generation, nodes=tuple(gone)))
         if live.stopping is not None:
@@ -267,10 +266,9 @@ class World:
         """No device has two users, and no node more work than it has CPUs and memory, by what really runs."""
         for name, node in self._nodes.items():
             here = [run for run in self._runs.values() if name in run.left]
-            devices = [
-                device for run in here for share in run.start.shares if share.node == name for device in share.devices
-            ]
-            shapes = [run.job.spec.shape for run in here]
+            held = [(run, share) for run in here for share in run.start.shares if share.node == name]
+            devices = [device for _, share in held for device in share.devices]
+            shapes = [run.job.spec.shape.parts[share.part] for run, share in held]
             if len({*devices}) < len(devices) or not {*devices} <= {*range(node.gpus)}:
                 raise Impossible(f"devices of {name} are used twice, or are not there: {devices}")
             if sum(shape.cpu_milli for shape in shapes) > node.cpu_milli:
