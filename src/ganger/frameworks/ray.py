@@ -3,19 +3,20 @@ on the head, with RAY_ADDRESS; its end is the end of the job.
 
 What `ray start` leaves in the background carries the generation's mark and goes with it, so nobody calls `ray stop`,
 which would end other clusters on the machine too. Ports but the head's are Ray's to choose: virtual nodes share one
-machine.
+machine. Whoever reaches a Ray cluster may run code in it: it takes only those who show the generation's token.
 """
 
 from typing import Final
 
 from ganger.model.command_line import interpreter
+from ganger.model.placed import AGENT_TOKEN, TASK_DIRECTORY, Placed, shared_environment
 from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment
 
 NAME: Final = "ray"
 DOC: Final = "Ray: the command runs once, on the head, with ray.init() finding a cluster of all nodes"
-RESERVED: Final = (*SHARED, "RAY_ADDRESS")
+RESERVED: Final = (*SHARED, "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 PER: Final = "node"
+AGENT: Final = True
 ROLES: Final = ("head", "worker")
 NEEDS: Final = "ray"
 
@@ -70,6 +71,8 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
     """The variables of what runs on the node of `rank`."""
     return shared_environment(placed, rank) | {
         "RAY_ADDRESS": f"{placed.host}:{placed.port}",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": f"{TASK_DIRECTORY}/{AGENT_TOKEN}",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 

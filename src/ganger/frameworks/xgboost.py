@@ -1,7 +1,8 @@
-"""XGBoost: `xgboost.collective.CommunicatorContext()` with no arguments.
+"""XGBoost: where its processes meet, and the tracker at which they do.
 
-Processes meet at a tracker that somebody else must run (xgboost/tracker.py): ganger starts it beside rank 0. It numbers
-them by DMLC_TASK_ID as text, hence the zeros in front.
+Somebody must run that tracker (xgboost/tracker.py): ganger does, beside rank 0, and lets the processes begin when it
+listens, since they would not wait for long. It numbers them by DMLC_TASK_ID as text, hence the zeros in front. Scripts
+pass the variables on: `collective.init` does not look into the environment.
 """
 
 from typing import Final
@@ -11,24 +12,62 @@ from ganger.model.placed import RESERVED as SHARED
 from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment, threads
 
 NAME: Final = "xgboost"
-DOC: Final = "XGBoost: collective.CommunicatorContext() finds the tracker, which ganger runs"
+DOC: Final = "XGBoost: DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID of a tracker that ganger runs"
 RESERVED: Final = (*SHARED, "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")
 NEEDS: Final = "xgboost"
 
-_TRACKER: Final = "xgboost_tracker.py"
+_FILE: Final = "xgboost_rank.py"
 _PROGRAM: Final = '''\
-"""The tracker of this job, run by ganger beside rank 0: python xgboost_tracker.py ADDRESS PORT WORKERS."""
+"""Run by ganger: python xgboost_rank.py PORT COMMAND... begins COMMAND when the tracker is there. Without COMMAND it is
+the tracker, which says so at PORT: one that came to the tracker's own port only to look would confuse it."""
+import os
+import socket
+import subprocess
 import sys
+import time
 
-from xgboost.tracker import RabitTracker
+SECONDS = 300.0
+address, port, command = os.environ["DMLC_TRACKER_URI"], int(sys.argv[1]), sys.argv[2:]
 
-address, port, workers = sys.argv[1:]
-tracker = RabitTracker(n_workers=int(workers), host_ip=address, port=int(port), sortby="task")
-tracker.start()
-tracker.wait_for()
+
+def track():
+    from xgboost.tracker import RabitTracker
+
+    workers, at = int(os.environ["DMLC_NUM_WORKER"]), int(os.environ["DMLC_TRACKER_PORT"])
+    tracker = RabitTracker(n_workers=workers, host_ip=address, port=at, sortby="task")
+    tracker.start()
+    ready = socket.create_server((address, port), backlog=workers)
+    for _ in range(workers):
+        ready.accept()[0].close()
+    tracker.wait_for()
+
+
+def is_ready():
+    try:
+        socket.create_connection((address, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def begin():
+    first = os.environ["GANGER_RANK"] == "0"
+    tracker = subprocess.Popen([sys.executable, *sys.argv[:2]]) if first else None
+    deadline = time.monotonic() + SECONDS
+    while not is_ready():
+        if tracker and tracker.poll() is not None:
+            sys.exit("the tracker ended with %d before it was used" % tracker.returncode)
+        if time.monotonic() > deadline:
+            sys.exit("no tracker came up at %s within %g s" % (address, SECONDS))
+        time.sleep(0.05)
+    os.execvp(command[0], command)
+
+
+if command:
+    begin()
+else:
+    track()
 '''
-_BESIDE: Final = '"$1" "$2" "$3" "$4" "$5" & shift 5; exec "$@"'
-"""The first five words are the tracker's command, which runs in the background; the rest is the user's."""
 
 
 def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
@@ -43,15 +82,11 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
     }
 
 
-def rank_command(placed: Placed, rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The user's command; at rank 0 beside the tracker."""
-    if rank:
-        return argv
-    size = str(placed.world_size)
-    tracker = (interpreter(argv), f"{TASK_DIRECTORY}/{_TRACKER}", placed.host, str(placed.port), size)
-    return ("/bin/sh", "-c", _BESIDE, "ganger", *tracker, *argv)
+def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The user's command, when the tracker is there."""
+    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", str(placed.port_of(0)), *argv)
 
 
 def files(_placed: Placed) -> dict[str, str]:
-    """The tracker's program."""
-    return {_TRACKER: _PROGRAM}
+    """The program that waits, and is the tracker."""
+    return {_FILE: _PROGRAM}

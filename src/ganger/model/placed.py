@@ -17,6 +17,8 @@ PREFIX: Final = "GANGER_"
 TASK_DIRECTORY: Final = "@GANGER_TASK_DIR@"
 """Stands for the generation's directory on a node, which only the launcher there knows."""
 HOSTFILE: Final = "hostfile"
+AGENT_TOKEN: Final = "agent-token"  # noqa: S105 - the name of a file
+"""Files there: the nodes; with an agent, what only the nodes of the generation know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
