@@ -1,0 +1,76 @@
+"""Gangs of unequal parts: roles become parts of the shape, and each part finds its place among the others."""
+
+from ganger.core.nodes import NodeTable
+from ganger.core.place import place
+from ganger.core.queues import need
+from ganger.core.undo import Undo
+from ganger.model.cluster import Node
+from ganger.model.decision import NodeShare
+from ganger.model.job import GpuRequest, JobSpec, Resources, Role, Shape
+
+CPU = Resources(cpu_milli=1_000)
+
+
+def table(*gpus: int, cpu_milli: int = 4_000) -> NodeTable:
+    nodes = [Node(name=f"n{at}", gpus=count, cpu_milli=cpu_milli) for at, count in enumerate(gpus, 1)]
+    return NodeTable(nodes, {}, Undo())
+
+
+def on(shares: tuple[NodeShare, ...] | None) -> list[tuple[int, str, tuple[int, ...], tuple[int, ...]]]:
+    assert shares is not None
+    return [(share.part, share.node, share.ranks, share.devices) for share in shares]
+
+
+def test_roles_are_parts_in_the_order_of_their_ranks() -> None:
+    roles = {"ps": Role(count=2, resources=CPU), "chief": Role(resources=CPU)}
+    spec = JobSpec(run="x", nodes=2, nproc_per_node=2, roles=roles)
+    assert [(part.nodes, part.ranks, part.stacked) for part in spec.shape.parts] == [
+        (1, 1, True),
+        (2, 2, False),
+        (2, 1, True),
+    ]
+    assert spec.shape.all_nodes == 5
+    assert need(spec.shape) == (0, 1_000 + 2 * 2_000 + 2 * 1_000, 0)
+    assert str(spec.shape) == "1x1 cpu + 2x2 cpu + 2x1 cpu"
+
+
+def test_a_role_of_workers_takes_the_place_of_nodes() -> None:
+    spec = JobSpec(run="x", nodes=1, roles={"worker": Role(count=3, resources=CPU)})
+    assert spec.shape.parts == (Shape(nodes=3, cpu_milli=1_000, stacked=True),)
+
+
+def test_processes_of_a_role_share_a_node_with_each_other_and_the_workers() -> None:
+    roles = {"ps": Role(count=2, resources=CPU)}
+    spec = JobSpec(run="x", resources=Resources(gpu=GpuRequest(count=1), cpu_milli=1_000), roles=roles)
+    nodes = table(1, 1)
+    found = place(nodes, spec.shape)
+    assert on(found) == [(0, "n1", (0,), (0,)), (1, "n1", (1,), ()), (1, "n1", (2,), ())]
+    assert nodes.free_cpu_milli.tolist() == [4_000, 4_000], "a place that was looked for is not taken"
+
+
+def test_they_go_on_to_the_next_node_when_one_is_full() -> None:
+    nodes = table(2, 2, cpu_milli=2_000)
+    shape = Shape(nodes=3, gpus=1, cpu_milli=1_000, stacked=True)
+    assert on(place(nodes, shape)) == [(0, "n1", (0,), (0,)), (0, "n1", (1,), (1,)), (0, "n2", (2,), (0,))]
+    assert place(nodes, Shape(nodes=5, gpus=1, cpu_milli=1_000, stacked=True)) is None
+
+
+def test_another_order_of_the_parts_is_tried_where_the_first_leads_nowhere() -> None:
+    nodes = NodeTable(
+        [
+            Node(name="n1", gpus=2, gpu_type="a100", cpu_milli=8_000),
+            Node(name="n2", gpus=2, gpu_type="h100", cpu_milli=8_000),
+        ],
+        {},
+        Undo(),
+    )
+    any_type = Shape(nodes=1, gpus=2, cpu_milli=1_000)
+    shape = Shape(nodes=1, gpus=2, cpu_milli=1_000, more=(Shape(nodes=1, gpus=2, gpu_type="a100", cpu_milli=1_000),))
+    assert place(nodes, any_type) is not None
+    assert [(part, node) for part, node, *_ in on(place(nodes, shape))] == [(0, "n2"), (1, "n1")]
+
+
+def test_whole_or_not_at_all() -> None:
+    shape = Shape(nodes=1, gpus=1, cpu_milli=1_000, more=(Shape(nodes=2, gpus=1, cpu_milli=1_000, stacked=True),))
+    assert place(table(1, 1), shape) is None
+    assert place(table(1, 2), shape) is not None
