@@ -5,6 +5,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -122,11 +123,37 @@ def test_logs_of_an_ended_job(shell: Shell, world: World) -> None:
     assert [row["rank"] for row in rows] == [0, 1, 2, 3, 2]
 
 
-def test_what_of_the_log_is_asked_for(shell: Shell, world: World) -> None:
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("--rank 0,3-5,last --attempt 2 --tail 7", {"rank": "0,3-5,last", "attempt": "2", "tail": "7"}),
+        ("--all --grep lo[sg]s --role ps --node n1", {"rank": "all", "grep": "lo[sg]s", "role": "ps", "node": "n1"}),
+        (
+            "--since 2026-11-21T12:00:00Z --until 2026-11-21T12:00:01.5Z",
+            {"since": "1795262400000", "until": "1795262401500"},
+        ),
+    ],
+)
+def test_what_of_the_log_is_asked_for(shell: Shell, world: World, words: str, asked: dict[str, str]) -> None:
     world.add(ended(job()))
-    shell("logs", "bert", "--rank", "0,3-5", "--attempt", "2", "--tail", "7")
-    assert world.asked[-1][1] == "/jobs/bert/logs?rank=0%2C3-5&attempt=2&tail=7"
-    assert "are not ranks: write 0, 0,3-5 or all" in shell("logs", "bert", "--rank", "last").err
+    assert shell("logs", "bert", *words.split()).code == 0
+    path, _, query = world.asked[-1][1].partition("?")
+    assert (path, dict(parse_qsl(query))) == ("/jobs/bert/logs", asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--rank 0,first", "are not ranks: write 0, 0,3-5, last or all"),
+        ("--rank 3 --all", "--all and --rank 3 do not go together"),
+        ("--grep (", "is not a regular expression"),
+        ("--since yesterdayish", "is no time: write 2026-11-21"),
+    ],
+)
+def test_what_cannot_be_asked_of_the_log(shell: Shell, words: str, why: str) -> None:
+    said = shell("logs", "bert", *words.split())
+    assert said.code == 2
+    assert why in said.err
 
 
 def test_timestamps(shell: Shell, world: World) -> None:

@@ -2,6 +2,9 @@
 
 import json
 from dataclasses import replace
+from urllib.parse import parse_qsl
+
+import pytest
 
 from ganger.model.view import AttemptView
 from tests.cli.conftest import Shell
@@ -41,6 +44,29 @@ def test_list_of_one_state(shell: Shell, world: World) -> None:
     assert [row["id"] for row in json.loads(shell("ls", "--state", "failed", "-o", "json").out)] == ["b-2"]
     assert shell("ls", "--state", "pending").out == "no job is pending\n"
     assert "'failed'" in shell("ls", "--state", "fialed").err
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("--state R,f --state COMPLETED", {"state": "running,failed,succeeded"}),
+        ("--user ada --queue nlp", {"user": "ada", "queue": "nlp"}),
+        ("--label team=nlp --label stage!=prod", {"labels": "team=nlp,stage!=prod"}),
+        (
+            "--since 2026-11-21T12:00:00Z --until 2026-11-21T13:00:00+01:00",
+            {"since": "1795262400000", "until": "1795262400000"},
+        ),
+    ],
+)
+def test_what_jobs_are_asked_for(shell: Shell, world: World, words: str, asked: dict[str, str]) -> None:
+    shell("ls", *words.split())
+    query = dict(parse_qsl(world.asked[-1][1].partition("?")[2]))
+    assert query == asked | {"all": "true", "limit": "1000"}
+
+
+def test_nothing_fits(shell: Shell, world: World) -> None:
+    assert shell("ls", "--user", "eve", "--state", "pd,r").out == "no job fits\n"
+    assert shell("ls", "--state", "pd,r").out == "no job is pending or running\n"
 
 
 def test_get_shows_all_there_is(shell: Shell, world: World) -> None:

@@ -59,6 +59,58 @@ def test_which_lines(layout: Layout, query: dict, expected: list[str]) -> None:
     assert texts(logs.lines(layout, LogQuery(job="job", **query))) == expected
 
 
+def planned(layout: Layout, node: str, generation: int, roles: dict[int, str]) -> None:
+    plan = {
+        "environment": {"GANGER_ROLE": "worker"},
+        "ranks": [{"rank": rank, "environment": {"GANGER_ROLE": role}} for rank, role in roles.items()],
+    }
+    (layout.task("job", node).path / f"plan-{generation}.json").write_text(json.dumps(plan))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"role": "ps"}, ["one out", "two out", "one err", "two err"]),
+        ({"role": "chief"}, ["zero out", "zero err"]),
+        ({"role": "ps", "ranks": (0, 1)}, ["one out", "one err"]),
+        ({"node": "n2"}, ["two out", "two err"]),
+        ({"node": "n1", "role": "ps"}, ["one out", "one err"]),
+        ({"node": "n3"}, []),
+        ({"ranks": (-1,)}, ["two out", "two err"]),
+        ({"ranks": (-1, 0), "grep": "err"}, ["zero err", "two err"]),
+        ({"grep": "^(one|two)"}, ["one err", "two err"]),
+        ({"grep": "zero", "everything": True, "tail": 1}, ["zero err"]),
+        ({"since_ms": 30, "until_ms": 50, "everything": True}, ["two out", "zero err", "one err"]),
+        ({"since_ms": 20, "everything": True, "tail": 2}, ["one err", "two err"]),
+        ({"until_ms": 9}, []),
+    ],
+)
+def test_which_lines_by_role_node_text_and_time(layout: Layout, query: dict, expected: list[str]) -> None:
+    two_nodes(layout)
+    planned(layout, "n1", 1, {0: "chief", 1: "ps"})
+    planned(layout, "n2", 1, {2: "ps"})
+    assert texts(logs.lines(layout, LogQuery(job="job", **query))) == expected
+    assert texts(logs.follow(layout, LogQuery(job="job", **query), lambda: True)) == expected
+
+
+def test_text_is_searched_in_whole_lines(layout: Layout) -> None:
+    write(layout, "n1", 1, "rank-0.log", "1 O the lo\n2 o ss is 3\n3 o other\n4 E never ended, loss\n")
+    assert texts(logs.lines(layout, LogQuery(job="job", grep="loss"))) == ["the loss is 3", "never ended, loss"]
+
+
+def test_from_one_generation_on(layout: Layout) -> None:
+    for generation in (1, 2, 3):
+        write(layout, "n1", generation, "rank-0.log", f"{generation} o of {generation}\n")
+    assert texts(logs.lines(layout, LogQuery(job="job", first=2))) == ["of 2", "of 3"]
+    assert texts(logs.follow(layout, LogQuery(job="job", first=2), lambda: True)) == ["of 2", "of 3"]
+
+
+def test_records_longer_than_a_block(layout: Layout) -> None:
+    long = "w" * (3 * logs.BLOCK_BYTES + 7)
+    write(layout, "n1", 1, "rank-0.log", f"1 o first\n2 o {long}\n3 o last\n4 o torn")
+    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["first", long, "last"]
+
+
 def test_line_says_where_it_is_from(layout: Layout) -> None:
     write(layout, "n2", 3, "rank-5.log", "17 e a b  c \n")
     assert list(logs.lines(layout, LogQuery(job="job"))) == [

@@ -6,7 +6,7 @@ Filled by `backends.local` and `backends.simulator`; called by `engine.loop` and
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
@@ -71,9 +71,8 @@ class Live:
     stopping: Stop | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
-    """One line a rank wrote. `stream` is "o" or "e"; `at_ms` is when the launcher read it."""
+class LogLine(NamedTuple):
+    """One line a rank wrote. `stream` is "o" or "e"; `at_ms` is when the launcher read it. A tuple: there are many."""
 
     at_ms: int
     generation: int
@@ -84,14 +83,30 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogQuery:
-    """Which lines: `ranks` None is rank 0 plus every rank's stderr; `generation` None is the newest;
-    `tail` last n lines."""
+    """Which lines, of which ranks, from where to where; everything that is set must hold.
+
+    ranks: those, -1 being the last there is; None with `everything`, `role` or `node` is every rank, else rank 0 plus
+    every rank's stderr. generation: that one; None is the newest, and a follower goes on with those that come; first:
+    or from that one on. grep: a regular expression found in the line. since_ms, until_ms: Unix ms, both included.
+    tail: the last n of the lines that fit.
+    """
 
     job: str
     ranks: tuple[int, ...] | None = None
     everything: bool = False
+    role: str | None = None
+    node: str | None = None
     generation: int | None = None
+    first: int | None = None
+    grep: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
     tail: int | None = None
+
+    @property
+    def sifts(self) -> bool:
+        """Whether a line's own time or text decides."""
+        return self.grep is not None or self.since_ms is not None or self.until_ms is not None
 
 
 Compose = Callable[[Start, Job, Mapping[str, Node], str], tuple[LaunchPlan, ...]]

@@ -11,11 +11,12 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
-from ganger.backends.local.layout import Layout, TaskDirectory
+from ganger.backends.local.layout import Layout
+from ganger.backends.local.log_files import Source, Sources, newest_generation
 from ganger.engine.ports import LogLine, LogQuery
 
 BLOCK_BYTES: Final = 64 * 1024
@@ -28,48 +29,46 @@ POLL_MAX_S: Final = 0.2
 HELD_S: Final = 1.0
 """How long a follower keeps the start of a line back, waiting for its end."""
 
-_RECORD = re.compile(rb"(\d+) ([oeOE]) (.*)\n", re.DOTALL)
-_RANK_FILE = re.compile(r"rank-(\d+)\.log")
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A file to read, and which of its streams are wanted: `oe` or `e`."""
-
-    path: Path
-    generation: int
-    rank: int
-    streams: str
+_at = attrgetter("at_ms")
+_RECORD = re.compile(rb"^(\d+) ([oeOE]) (.*)$", re.MULTILINE)
 
 
 class _Reader:
-    """Reads a file onward from where it stopped, whole lines only."""
+    """Reads a file onward from where it stopped, whole lines only, and gives those that fit."""
 
-    def __init__(self, source: _Source, offset: int = 0) -> None:
+    def __init__(self, source: Source, fits: Callable[[int, str], bool] | None, offset: int = 0) -> None:
         self._source = source
+        self._fits = fits
         self._offset = offset
-        self._pieces: dict[str, LogLine] = {}
+        self._pieces: dict[str, tuple[int, str]] = {}
         self._grew_s = 0.0
 
     def read(self) -> Iterator[LogLine]:
-        """The lines that have come since the last time."""
+        """The lines that have come since the last time; what comes meanwhile is for the next time."""
         try:
+            if self._source.path.stat().st_size == self._offset:
+                return
             file = self._source.path.open("rb")
         except OSError:
             return
         with file:
+            size = file.seek(0, 2)
             file.seek(self._offset)
-            for record in file:
-                if not record.endswith(b"\n"):
-                    return
-                self._offset += len(record)
+            rest = b""
+            while block := file.read(min(BLOCK_BYTES, size - self._offset - len(rest))):
+                block = rest + block
+                end = block.rfind(b"\n") + 1
+                rest = block[end:]
+                self._offset += end
                 self._grew_s = time.monotonic()
-                yield from self._line(record)
+                yield from self._lines(block[:end])
 
     def held(self, now_s: float) -> Iterator[LogLine]:
         """The starts of lines that have not gone on for a while before `now_s`."""
         if self._pieces and now_s - self._grew_s >= HELD_S:
-            yield from sorted(self._pieces.values(), key=lambda line: line.at_ms)
+            for stream, (at_ms, text) in sorted(self._pieces.items(), key=lambda piece: piece[1][0]):
+                if self._fits is None or self._fits(at_ms, text):
+                    yield self._line(at_ms, stream, text)
             self._pieces.clear()
 
     def read_all(self) -> Iterator[LogLine]:
@@ -77,56 +76,56 @@ class _Reader:
         yield from self.read()
         yield from self.held(float("inf"))
 
-    def _line(self, record: bytes) -> Iterator[LogLine]:
-        match = _RECORD.fullmatch(record)
-        if match is None:
-            return  # torn by a crash of the machine
-        stream = match[2].decode().lower()
-        if stream not in self._source.streams:
-            return
-        start = self._pieces.pop(stream, None)
-        line = LogLine(
-            at_ms=int(match[1]),
-            generation=self._source.generation,
-            rank=self._source.rank,
-            stream=stream,
-            text=(start.text if start else "") + match[3].decode(errors="replace"),
-        )
-        if match[2].isupper() and len(line.text) < LONGEST_LINE:
-            self._pieces[stream] = line
-        else:
-            yield line
+    def _lines(self, block: bytes) -> Iterator[LogLine]:
+        """What a block of whole records gives. What is no record was torn by a crash of the machine."""
+        wanted, fits = self._source.streams, self._fits
+        for stamp, letter, content in _RECORD.findall(block):
+            kind = letter.decode()
+            stream = kind.lower()
+            if stream not in wanted:
+                continue
+            at_ms, text = int(stamp), content.decode(errors="replace")
+            if self._pieces and (start := self._pieces.pop(stream, None)):
+                text = start[1] + text
+            if kind != stream and len(text) < LONGEST_LINE:
+                self._pieces[stream] = (at_ms, text)
+            elif fits is None or fits(at_ms, text):
+                yield self._line(at_ms, stream, text)
+
+    def _line(self, at_ms: int, stream: str, text: str) -> LogLine:
+        return LogLine(at_ms, self._source.generation, self._source.rank, stream, text)
 
 
 def lines(layout: Layout, query: LogQuery) -> Iterator[LogLine]:
-    """What the ranks of one generation have written so far, merged by time. ValueError when the job's name is none."""
-    newest = query.generation or _newest(layout, query.job)
-    readers = [_reader(source, query) for source in _sources(layout, query, newest) if source.generation == newest]
-    yield from _last(_merged(reader.read_all() for reader in readers), query)
+    """What the ranks of one generation, or of all from `query.first` on, have written so far, merged by time.
+    ValueError when the job's name is none."""
+    newest = newest_generation(layout, query.job)
+    oldest = query.generation or query.first or newest
+    sources = [source for source in Sources(layout, query, oldest).new() if source.generation <= max(newest, oldest)]
+    fits = _sieve(query)
+    yield from _last(_merged(_reader(source, query, fits).read_all() for source in sources), query)
 
 
 def follow(layout: Layout, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
     """The same, then what comes, over the generations that follow unless one is asked for, until `ended()`. None after
-    each look that found nothing."""
-    oldest = query.generation or _newest(layout, query.job)
-    readers: dict[_Source, _Reader] = {}
+    each look."""
+    sources = Sources(layout, query, query.generation or query.first or newest_generation(layout, query.job))
+    fits = _sieve(query)
+    readers: list[_Reader] = []
     first, pause_s = True, POLL_FIRST_S
     while True:
         over = ended()  # asked before the last look, which then finds all there is
-        for source in _sources(layout, query, oldest):
-            if source not in readers:
-                readers[source] = _reader(source, query) if first else _Reader(source)
-        new = _merged(reader.read() for reader in readers.values())
+        readers += [_reader(source, query, fits) if first else _Reader(source, fits) for source in sources.new()]
+        new = _merged(reader.read() for reader in readers)
         came = False
         for line in _last(new, query) if first else new:
             came = True
             yield line
-        yield from _merged(reader.held(float("inf") if over else time.monotonic()) for reader in readers.values())
+        yield from _merged(reader.held(float("inf") if over else time.monotonic()) for reader in readers)
         if over:
             return
         first, pause_s = False, POLL_FIRST_S if came else min(2 * pause_s, POLL_MAX_S)
-        if not came:
-            yield None
+        yield None
         time.sleep(pause_s)
 
 
@@ -142,7 +141,7 @@ def metrics(layout: Layout, job: str) -> Iterator[dict[str, Any]]:
 def progress(layout: Layout, job: str) -> dict[str, Any] | None:
     """The newest report of rank 0 in the newest generation: {"step", "metrics", "t", "phase"}; None without one."""
     reports = _reports(layout, job)
-    if not reports or reports[-1][0] != _newest(layout, job):
+    if not reports or reports[-1][0] != newest_generation(layout, job):
         return None
     with reports[-1][1].open("rb") as file:
         file.seek(max(0, file.seek(0, 2) - BLOCK_BYTES))
@@ -150,42 +149,6 @@ def progress(layout: Layout, job: str) -> dict[str, Any] | None:
     stepped = [found for found in latest if "step" in found]
     phases = [found["phase"] for found in latest if "phase" in found]
     return _numbers(stepped[-1]) | {"phase": phases[-1] if phases else None} if stepped else None
-
-
-# -- which files -----------------------------------------------------------------------------------------------------
-
-
-def _newest(layout: Layout, job: str) -> int:
-    return max((generation for task in layout.tasks(job) for generation in task.generations()), default=1)
-
-
-def _sources(layout: Layout, query: LogQuery, oldest: int) -> list[_Source]:
-    """The files a query reads, of generation `oldest` and, unless it names one, of later ones."""
-    return [
-        source
-        for task in layout.tasks(query.job)
-        for generation in task.generations()
-        if generation == oldest or (query.generation is None and generation > oldest)
-        for source in _of_task(task, generation, query)
-    ]
-
-
-def _of_task(task: TaskDirectory, generation: int, query: LogQuery) -> Iterator[_Source]:
-    directory = task.generation(generation)
-    for path in sorted(directory.glob("*.log")):
-        match = _RANK_FILE.fullmatch(path.name)
-        # What the set-up of a node printed belongs, for a reader, to the first rank there.
-        rank = int(match[1]) if match else min(task.planned_ranks(generation), default=0)
-        if wanted := _streams(query, rank):
-            yield _Source(path, generation, rank, wanted)
-
-
-def _streams(query: LogQuery, rank: int) -> str:
-    if query.everything:
-        return "oe"
-    if query.ranks is not None:
-        return "oe" if rank in query.ranks else ""
-    return "oe" if rank == 0 else "e"
 
 
 def _reports(layout: Layout, job: str) -> list[tuple[int, Path]]:
@@ -202,7 +165,7 @@ def _reports(layout: Layout, job: str) -> list[tuple[int, Path]]:
 
 
 def _merged(streams: Iterable[Iterator[LogLine]]) -> Iterator[LogLine]:
-    return heapq.merge(*streams, key=lambda line: line.at_ms)
+    return heapq.merge(*streams, key=_at)
 
 
 def _last(found: Iterator[LogLine], query: LogQuery) -> Iterator[LogLine]:
@@ -210,12 +173,23 @@ def _last(found: Iterator[LogLine], query: LogQuery) -> Iterator[LogLine]:
     return found if query.tail is None else iter(deque(found, maxlen=query.tail))
 
 
-def _reader(source: _Source, query: LogQuery) -> _Reader:
-    """A reader that starts where the last `tail` lines do."""
-    return _Reader(source, 0 if query.tail is None else _last_lines(source, query.tail))
+def _sieve(query: LogQuery) -> Callable[[int, str], bool] | None:
+    """Whether a line, by its time and its text, is wanted; None when every line is."""
+    if not query.sifts:
+        return None
+    since_ms = query.since_ms or 0
+    until_ms = float("inf") if query.until_ms is None else query.until_ms
+    search = re.compile(query.grep or "").search
+    return lambda at_ms, text: since_ms <= at_ms <= until_ms and search(text) is not None
 
 
-def _last_lines(source: _Source, count: int) -> int:
+def _reader(source: Source, query: LogQuery, fits: Callable[[int, str], bool] | None) -> _Reader:
+    """A reader that starts where the last `tail` lines do; at the beginning when only reading tells which those are."""
+    whole = query.tail is None or fits is not None
+    return _Reader(source, fits, 0 if whole else _last_lines(source, query.tail or 0))
+
+
+def _last_lines(source: Source, count: int) -> int:
     """Where in a file to begin to read, so that its last `count` wanted lines come, and not many more. The first pieces
     of a line may stand before other lines, so the end of the line before is looked for in each stream."""
     with source.path.open("rb") as file:
@@ -254,7 +228,7 @@ def _backwards(file: IO[bytes], position: int) -> Iterator[tuple[int, bytes]]:
 
 def _ends_line(record: bytes, streams: str) -> str:
     """The stream of which this record ends a line; empty when it ends none of those wanted."""
-    match = _RECORD.match(record + b"\n")
+    match = _RECORD.match(record)
     stream = match[2].decode() if match else "-"
     return stream if stream in streams else ""
 

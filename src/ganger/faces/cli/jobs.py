@@ -19,6 +19,7 @@ from ganger.faces.cli.render import (
     show_table,
 )
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.times import STATES, span_options
 from ganger.faces.client import Client, ClientError
 from ganger.model.job import GangState
 from ganger.model.units import format_duration
@@ -41,20 +42,35 @@ _COLUMNS: Final = (
 
 @click.command("ls")
 @click.option("--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended.")
-@click.option("--state", type=click.Choice([str(state) for state in GangState]), help="Only jobs in this state.")
+@click.option("--state", "states", type=STATES, multiple=True, help="Only in these states: running,failed or R,F.")
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: without it.")
+@span_options("jobs that were there")
 @output_option
-def ls_command(all_: bool, state: str | None, output: str) -> None:
+def ls_command(
+    *, all_: bool, states: tuple[tuple[GangState, ...], ...], labels: tuple[str, ...], output: str, **filters: Any
+) -> None:
     """List jobs: what is live, and what ended last.
 
-    Newest first. The note says why a job waits, where it runs or how it ended.
+    Newest first. The note says why a job waits, where it runs or how it ended. With a filter: all that fit, however
+    old.
     """
     client = connected()
-    rows = _pages(client, state) if all_ or state else iter(client.jobs()["items"])
+    wanted = filters | {
+        "state": ",".join(dict.fromkeys(state for each in states for state in each)) or None,
+        "labels": ",".join(labels) or None,
+    }
+    filtered = any(value is not None for value in wanted.values())
+    rows = _pages(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
     if output == "json":
         show_json_array(rows)
         return
     now = now_ms()
-    what = f"no job is {state}" if state else "no jobs yet: ganger run -- python train.py"
+    if wanted["state"] and len([value for value in wanted.values() if value is not None]) == 1:
+        what = f"no job is {wanted['state'].replace(',', ' or ')}"
+    else:
+        what = "no job fits" if filtered else "no jobs yet: ganger run -- python train.py"
     show_table(_COLUMNS, [_cells(row, now) for row in rows], what)
 
 
@@ -121,11 +137,11 @@ def _each(jobs: tuple[str, ...], act: Callable[[str], Record], done: str, output
     return code
 
 
-def _pages(client: Client, state: str | None) -> Iterator[Record]:
-    """Every job, a page at a time."""
+def _pages(client: Client, wanted: Record) -> Iterator[Record]:
+    """Every job that is wanted, a page at a time."""
     cursor = None
     while True:
-        page = client.jobs(state=state, all=True, limit=PAGE, cursor=cursor)
+        page = client.jobs(all=True, limit=PAGE, cursor=cursor, **wanted)
         yield from page["items"]
         cursor = page["next"]
         if cursor is None:

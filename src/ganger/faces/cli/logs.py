@@ -6,9 +6,11 @@ from typing import Any
 import click
 
 from ganger.faces.cli.lines import Writing, collapsed, processes_of
-from ganger.faces.cli.options import RANKS, job_argument, output_option
+from ganger.faces.cli.options import PATTERN, RANKS, job_argument, output_option
+from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import show_json_array, show_json_line
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.times import span_options
 from ganger.faces.client import Client
 
 
@@ -16,22 +18,29 @@ from ganger.faces.client import Client
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts.")
 @click.option(
-    "--rank", type=RANKS, help="Only these ranks: 0,3-5 or all. Without it: rank 0, and what others wrote to stderr."
+    "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
 )
+@click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all.")
+@click.option("--role", help="Only the ranks of this role.")
+@click.option("--node", help="Only the ranks on this node.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--grep", type=PATTERN, help="Only lines in which this regular expression is found.")
+@span_options("lines written")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines, of those that fit.")
 @click.option("--timestamps", is_flag=True, help="Put the time before each line.")
 @output_option
 def logs_command(
-    *, job: str, follow: bool, rank: str | None, attempt: int | None, tail: int | None, timestamps: bool, output: str
+    *, job: str, follow: bool, everything: bool, rank: str | None, timestamps: bool, output: str, **query: Any
 ) -> None:
     """Show what a job's processes wrote.
 
     Equal lines that several ranks wrote together are shown once, with their number. With -o json every line is an
     object: an array, or with -f one object a line.
     """
+    if everything and rank not in (None, "all"):
+        raise Problem(f"--all and --rank {rank} do not go together", next="leave one of them out")
+    query["rank"] = "all" if everything else rank
     client = connected()
-    query: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail}
     if output == "json":
         lines = client.logs(job, follow=follow, **query)
         if not follow:

@@ -45,17 +45,27 @@ def _ranks(text: str) -> None:
 
 
 def parse_ranks(text: str) -> tuple[int, ...] | None:
-    """Ranks from `0,3-5`; None for `all`. ValueError says what is legal."""
+    """Ranks from `0,3-5,last`, -1 for the last; None for `all`. ValueError says what is legal."""
     if text == "all":
         return None
     ranks: list[int] = []
     for part in text.split(","):
+        if part.strip() == "last":
+            ranks.append(-1)
+            continue
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if not match:
-            raise ValueError(f"{text!r} are not ranks: write 0, 0,3-5 or all")
+            raise ValueError(f"{text!r} are not ranks: write 0, 0,3-5, last or all")
         first, last = int(match[1]), int(match[2] or match[1])
         ranks += range(first, last + 1)
     return tuple(dict.fromkeys(ranks))
+
+
+def _pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 DURATION: Final = Checked("duration", parse_duration_ms)
@@ -64,6 +74,7 @@ CPUS: Final = Checked("cpus", parse_cpu_milli)
 GPUS: Final = Checked("[type:]n", _gpu)
 PRIORITY: Final = Checked("priority", _priority)
 RANKS: Final = Checked("ranks", _ranks)
+PATTERN: Final = Checked("regex", _pattern)
 
 
 class Grid(click.ParamType[tuple[int, int]]):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ganger import __version__
 from ganger.faces.client import holder, spawn
+from ganger.faces.client.seen import Seen
 from ganger.faces.client.wire import ClientError, exchange, unreachable
 from ganger.settings import Home
 
@@ -95,13 +96,14 @@ class Client:
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def jobs(
-        self, *, state: str | None = None, all: bool = False, limit: int = 50, cursor: str | None = None
+        self, *, all: bool = False, limit: int = 50, cursor: str | None = None, **wanted: str | int | None
     ) -> Record:
         """A page of jobs, newest first: {"items", "next"}. `next` is the cursor of the following page, or None.
 
-        Without `state` or `all`: those that live, and the newest ended ones, together `limit`.
+        wanted: `state`, one or several with commas; `user`, `queue`, `name`; `labels`, a selector; `since` and `until`,
+        Unix ms. Without `state` or `all`: those that live, and the newest ended ones, together `limit`.
         """
-        return self._record("GET", "/jobs", state=state, all=all or None, limit=limit, cursor=cursor)
+        return self._record("GET", "/jobs" + _query({**wanted, "all": all or None, "limit": limit, "cursor": cursor}))
 
     def submit(self, request: Record) -> Record:
         """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job."""
@@ -133,17 +135,18 @@ class Client:
             for line in answer.lines():
                 yield json.loads(line)
 
-    def logs(self, id: str, *, follow: bool = False, rank: str | None = None, **query: int | None) -> Iterator[Record]:
+    def logs(self, id: str, *, follow: bool = False, **query: str | int | None) -> Iterator[Record]:
         """Lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
 
-        rank: "0,2-3" or "all"; unset: rank 0 plus every rank's stderr. query: `attempt`, a generation, and `tail`, how
-        many of the last lines. A follower ends with the job and outlives a restart of the server; it waits for an
-        attempt that may still come. ClientError `no_such_attempt`, `no_such_rank` when there is none.
+        query: `rank`, "0,2-3,last" or "all"; unset: those of `role` or `node`, else rank 0 plus every rank's stderr;
+        `attempt`, a generation; `grep`, a regular expression; `since` and `until`, Unix ms; `tail`, how many of the
+        last lines. A follower ends with the job and outlives a restart of the server; it waits for an attempt that may
+        still come. ClientError `no_such_attempt`, `no_such_rank`, `no_such_role`, `no_such_node`, `bad_pattern`.
         """
-        logs, seen = f"/jobs/{_quoted(id)}/logs", _Seen()
+        logs, seen = f"/jobs/{_quoted(id)}/logs", Seen()
         while True:
             try:
-                target = logs + _query({"follow": follow or None, "rank": rank, **query})
+                target = logs + _query({"follow": follow or None, **query})
                 with exchange(self._socket, "GET", target, timeout_s=None if follow else ANSWER_S) as answer:
                     for line in answer.lines():
                         if line and seen.is_new(record := json.loads(line)):
@@ -158,8 +161,7 @@ class Client:
             except ClientError as error:
                 if not follow or error.code != "unreachable" or not self._came_back():
                     raise
-            seen.resume()
-            query["tail"] = None
+            query = seen.resumed(query)
 
     def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
         """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
@@ -287,28 +289,6 @@ class Client:
                 return False
             time.sleep(0.05)
         return False
-
-
-class _Seen:
-    """Which lines a follower already gave, so that a new connection does not repeat them: within a rank's stream lines
-    come in order of time, so the last time and how many lines had it are enough."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[int, int, str], tuple[int, int]] = {}
-        self._before: dict[tuple[int, int, str], tuple[int, int]] = {}
-
-    def resume(self) -> None:
-        """The lines come again from the beginning."""
-        for source, mark in self._last.items():
-            self._before[source] = max(mark, self._before.get(source, mark))
-        self._last = {}
-
-    def is_new(self, line: Record) -> bool:
-        """Whether the line was not given before."""
-        source, at_ms = (line["generation"], line["rank"], line["stream"]), line["t"]
-        last_ms, same = self._last.get(source, (0, 0))
-        self._last[source] = mark = (at_ms, same + 1 if at_ms == last_ms else 1)
-        return mark > self._before.get(source, (0, 0))
 
 
 def _older(running: str, mine: str) -> bool:

@@ -1,0 +1,83 @@
+"""Which files hold the lines that a query wants. Called by `logs`, again and again while it follows.
+
+What a generation's plan says of its ranks (their roles, which is the last) is read once: it is there before the files.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganger.backends.local.layout import Layout, TaskDirectory, read_json
+from ganger.engine.ports import LogQuery
+from ganger.model.job import WORKER
+
+_RANK_FILE = re.compile(r"rank-(\d+)\.log")
+_ROLE = "GANGER_ROLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to read, and which of its streams are wanted: `oe` or `e`."""
+
+    path: Path
+    generation: int
+    rank: int
+    streams: str
+
+
+class Sources:
+    """The files of one query, of generation `oldest` and, unless the query names one, of later ones."""
+
+    def __init__(self, layout: Layout, query: LogQuery, oldest: int) -> None:
+        self._layout, self._query, self._oldest = layout, query, oldest
+        self._last_ranks: dict[int, int] = {}
+        self._known: set[Path] = set()
+
+    def new(self) -> list[Source]:
+        """Those that were not there at the last look."""
+        return [source for task in self._layout.tasks(self._query.job) for source in self._of_task(task)]
+
+    def _of_task(self, task: TaskDirectory) -> Iterator[Source]:
+        if self._query.node not in (None, task.path.name):
+            return
+        for generation in task.generations():
+            if generation == self._oldest or (self._query.generation is None and generation > self._oldest):
+                paths = sorted(set(task.generation(generation).glob("*.log")) - self._known)
+                self._known.update(paths)
+                roles = _roles(task, generation) if paths else {}
+                for path in paths:
+                    match = _RANK_FILE.fullmatch(path.name)
+                    # What the set-up of a node printed belongs, for a reader, to the first rank there.
+                    rank = int(match[1]) if match else min(roles, default=0)
+                    if wanted := self._streams(generation, rank, roles):
+                        yield Source(path, generation, rank, wanted)
+
+    def _streams(self, generation: int, rank: int, roles: Mapping[int, str]) -> str:
+        query = self._query
+        if query.role not in (None, roles.get(rank, WORKER)):
+            return ""
+        if query.ranks is not None:
+            named = rank in query.ranks or (-1 in query.ranks and rank == self._last_rank(generation))
+            return "oe" if named else ""
+        chosen = query.everything or query.role is not None or query.node is not None
+        return "oe" if chosen or rank == 0 else "e"
+
+    def _last_rank(self, generation: int) -> int:
+        """The highest rank that the plans of a generation have."""
+        if generation not in self._last_ranks:
+            planned = (task.planned_ranks(generation) for task in self._layout.tasks(self._query.job))
+            self._last_ranks[generation] = max((rank for ranks in planned for rank in ranks), default=0)
+        return self._last_ranks[generation]
+
+
+def newest_generation(layout: Layout, job: str) -> int:
+    """The newest generation of a job that was begun; 1 before that."""
+    return max((generation for task in layout.tasks(job) for generation in task.generations()), default=1)
+
+
+def _roles(task: TaskDirectory, generation: int) -> dict[int, str]:
+    """The role of each rank that a plan has."""
+    plan = read_json(task.path / f"plan-{generation}.json") or {}
+    shared = plan.get("environment", {}).get(_ROLE, WORKER)
+    return {each["rank"]: each.get("environment", {}).get(_ROLE, shared) for each in plan.get("ranks", ())}

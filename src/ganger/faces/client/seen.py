@@ -1,0 +1,48 @@
+"""Which lines of a log a follower has given already, so that a new connection neither repeats one nor leaves one out.
+
+Within a rank's stream lines come in order of time, so the last time, and how many lines had it, are enough. Called by
+`client`.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+Record = dict[str, Any]
+Query = dict[str, str | int | None]
+_Source = tuple[int, int, str]
+
+
+class Seen:
+    """The lines of one follower."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._began_ms = time.time_ns() // 1_000_000
+        self._first: tuple[int, int] | None = None
+        self._last: dict[_Source, tuple[int, int]] = {}
+        self._before: dict[_Source, tuple[int, int]] = {}
+
+    def is_new(self, line: Record) -> bool:
+        """Whether the line was not given before."""
+        generation, at_ms = line["generation"], line["t"]
+        if self._first is None:
+            self._first = generation, at_ms
+        source = (generation, line["rank"], line["stream"])
+        last_ms, same = self._last.get(source, (0, 0))
+        self._last[source] = mark = (at_ms, same + 1 if at_ms == last_ms else 1)
+        return not self._before or mark > self._before.get(source, (0, 0))
+
+    def resumed(self, query: Mapping[str, str | int | None]) -> Query:
+        """The query whose lines are those of before, from their beginning, and what came since: also of an attempt that
+        is not the newest any more. Instead of a tail it has the time at which that began."""
+        for source, mark in self._last.items():
+            self._before[source] = max(mark, self._before.get(source, mark))
+        self._last = {}
+        generation, at_ms = self._first or (None, self._began_ms)
+        again = dict(query) | {"tail": None}
+        if query.get("attempt") is None:
+            again["first"] = query.get("first") or generation
+        if query.get("tail") is not None:
+            again["since"] = max(at_ms, int(query.get("since") or 0))
+        return again

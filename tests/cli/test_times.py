@@ -1,0 +1,66 @@
+"""Points in time and states as users of sacct write them."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from ganger.faces.cli.times import parse_states, parse_time
+
+NOW = datetime(2026, 11, 21, 14, 30, 20).astimezone()
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("now", NOW),
+        ("now-2days", NOW - timedelta(days=2)),
+        ("now-90", NOW - timedelta(seconds=90)),
+        ("NOW+1hour", NOW + timedelta(hours=1)),
+        ("3h ago", NOW - timedelta(hours=3)),
+        ("1h30m ago", NOW - timedelta(minutes=90)),
+        ("2 weeks ago", NOW - timedelta(weeks=2)),
+        ("2026-11-21", datetime(2026, 11, 21).astimezone()),
+        ("2026-11-21T12:00", datetime(2026, 11, 21, 12).astimezone()),
+        ("2026-11-21 12:00:05", datetime(2026, 11, 21, 12, 0, 5).astimezone()),
+        ("2026-11-21T12:00:00+00:00", datetime.fromisoformat("2026-11-21T12:00:00+00:00")),
+        ("11/20", datetime(2026, 11, 20).astimezone()),
+        ("11/20/25", datetime(2025, 11, 20).astimezone()),
+        ("11/20-08:15", datetime(2026, 11, 20, 8, 15).astimezone()),
+        ("12:00", datetime(2026, 11, 21, 12).astimezone()),
+        ("14:30:20", NOW),
+        ("4:00 PM", datetime(2026, 11, 20, 16).astimezone()),
+        ("12:15am", datetime(2026, 11, 21, 0, 15).astimezone()),
+        ("noon", datetime(2026, 11, 21, 12).astimezone()),
+        ("teatime", datetime(2026, 11, 20, 16).astimezone()),
+        ("today", datetime(2026, 11, 21).astimezone()),
+        ("yesterday", datetime(2026, 11, 20).astimezone()),
+    ],
+)
+def test_time(text: str, then: datetime) -> None:
+    assert parse_time(text, NOW_MS) == int(then.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "now-2fortnights", "13/45", "ago", "3 ago ago"])
+def test_no_time(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - what the standard library says of 25:00 is as good
+        parse_time(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("running", ["running"]),
+        ("R,PD", ["running", "pending"]),
+        ("CANCELLED,TIMEOUT", ["stopped"]),
+        ("s", ["suspended", "suspending"]),
+        ("completed, failed", ["succeeded", "failed"]),
+    ],
+)
+def test_states(text: str, states: list[str]) -> None:
+    assert list(parse_states(text)) == states
+
+
+def test_no_state_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean 'completed'"):
+        parse_states("compleeted")

@@ -1,0 +1,55 @@
+"""What a reader of logs may ask for, and what it is told when that cannot be."""
+
+import pytest
+
+from ganger.engine.log_request import see_there
+from ganger.engine.ports import LogQuery
+from ganger.engine.refusal import Refused
+from ganger.model.job import JobSpec, Role
+from ganger.model.view import JobRow
+
+SPEC = JobSpec(run="x", nodes=2, nproc_per_node=2, roles={"ps": Role(count=2)})
+ROW = JobRow(
+    id="a-1", name="a", user="ada", queue="default", priority=0, state="running", shape="", submitted_ms=0,
+    generation=2, nodes=("gone",),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "words"),
+    [
+        ({"generation": 3}, "no_such_attempt", "attempts 1 to 2, and no attempt 3"),
+        ({"first": 3}, "no_such_attempt", "no attempt 3"),
+        ({"ranks": (0, 6)}, "no_such_rank", "ranks 0 to 5, and no rank 6"),
+        ({"role": "pss"}, "no_such_role", "roles worker and ps, and no role pss"),
+        ({"node": "n9"}, "no_such_node", "no node n9"),
+        ({"grep": "("}, "bad_pattern", "not a regular expression"),
+        ({"grep": "(a+)+$"}, "bad_pattern", "for ever"),
+        ({"grep": "(?:a|b)*c"}, "bad_pattern", "for ever"),
+        ({"grep": "((a{2,})b){3,}"}, "bad_pattern", "for ever"),
+    ],
+)
+def test_refused(query: dict, code: str, words: str) -> None:
+    with pytest.raises(Refused, match=words) as refused:
+        see_there(LogQuery(job="a-1", **query), ROW, SPEC, ["n1"], may_come=False)
+    assert refused.value.code == code
+    assert refused.value.next
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"ranks": (-1, 5)},
+        {"role": "ps", "node": "gone"},
+        {"node": "n1"},
+        {"grep": "loss|acc"},
+        {"grep": r"(loss|acc) .*[(+*)]+ \(x+\)* (a{2})+ (?i:b)?"},
+        {"grep": "[]|(+]+"},
+    ],
+)
+def test_let_through(query: dict) -> None:
+    see_there(LogQuery(job="a-1", **query), ROW, SPEC, ["n1"], may_come=False)
+
+
+def test_an_attempt_may_come_to_a_job_that_lives() -> None:
+    see_there(LogQuery(job="a-1", generation=3), ROW, SPEC, [], may_come=True)
