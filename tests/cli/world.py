@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from ganger import __version__
 from ganger.model.job import GpuRequest, JobSpec, Resources
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         world = self.server.world
         url = urlsplit(self.path)
-        target = url.path.removeprefix("/api/v1")
+        target = unquote(url.path).removeprefix("/api/v1")
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
