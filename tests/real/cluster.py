@@ -13,7 +13,7 @@ from ganger.settings import home
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = ROOT / "examples" / "two_nodes.yaml"
-LIVE = ("pending", "starting", "running", "requeueing", "failing", "stopping")
+ENDED = ("succeeded", "failed", "stopped")
 DEADLINE_S = 180.0
 
 
@@ -47,7 +47,7 @@ class Cluster:
 
     def ended(self, job: str) -> bool:
         """Whether nothing more will come of it."""
-        return self.state(job) not in LIVE
+        return self.state(job) in ENDED
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

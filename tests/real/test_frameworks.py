@@ -1,0 +1,57 @@
+"""Each framework for real: its example on two nodes with two processes each, which all-reduce over what ganger says."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.real.cluster import ROOT, Cluster, until
+from tests.real.environments import python_with
+
+FIT = re.compile(r"rank (\d) of 4: ranks sum to (\d+), loss (\S+)")
+"""What the examples print at the end."""
+
+
+def ended(cluster: Cluster, framework: str, *argv: str) -> str:
+    """The job with the example's command, when it has succeeded."""
+    for script in (ROOT / "examples").glob("*.py"):
+        shutil.copy(script, cluster.folder)
+    job = cluster.submit(framework, *argv, framework=framework, nodes=2, nproc_per_node=2, retry={"max": 0})
+    until(lambda: cluster.ended(job), f"the end of {job}")
+    row = cluster.client.job(job)["row"]
+    assert (row["state"], row["generation"]) == ("succeeded", 1), (row, printed(cluster, job)[-40:])
+    return job
+
+
+def printed(cluster: Cluster, job: str) -> list[str]:
+    """What the processes wrote, read from the launchers' files."""
+    found = sorted((cluster.folder / "home" / "jobs" / job / "nodes").glob("*/*/rank-*.log"))
+    return [line.split(" ", 2)[-1] for path in found for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("framework", ["jax", "tensorflow", "xgboost"])
+def test_four_processes_sum_their_ranks_and_fit_the_same_line(cluster: Cluster, framework: str) -> None:
+    job = ended(cluster, framework, python_with(framework), f"train_{framework}.py")
+    said = [found.groups() for line in printed(cluster, job) if (found := FIT.search(line))]
+    assert sorted((int(rank), int(total)) for rank, total, _ in said) == [(rank, 6) for rank in range(4)]
+    assert len({loss for *_, loss in said}) == 1
+    reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
+    assert reports[-1] < reports[0] / 4
+
+
+def test_ray_runs_the_command_once_on_a_cluster_of_both_nodes(cluster: Cluster) -> None:
+    job = ended(cluster, "ray", python_with("ray"), "train_ray.py")
+    said = [line for line in printed(cluster, job) if "actors on" in line]
+    assert [line.split(", loss")[0] for line in said] == ["4 actors on 2 nodes: ranks sum to 6"]
+
+
+def test_torchrun_starts_the_processes_of_its_node(cluster: Cluster, torch_python: str) -> None:
+    torchrun = str(Path(torch_python).with_name("torchrun"))
+    job = ended(cluster, "torchrun", torchrun, "--standalone", "--nproc-per-node=8", "train.py", "--steps", "5")
+    nodes = cluster.folder / "home" / "jobs" / job / "nodes"
+    assert {path.stem for path in nodes.glob("*/1/rank-*.report")} == {f"rank-{rank}" for rank in range(4)}
+    started = {rank for path in nodes.glob("*/1/started") for rank in json.loads(path.read_text())["pids"]}
+    assert started == {"0", "2"}
+    assert sum(line.startswith("step 4 loss") for line in printed(cluster, job)) == 1
