@@ -41,6 +41,29 @@ def test_every_flag_is_a_part_of_the_spec(shell: Shell, world: World, monkeypatc
     }
 
 
+def test_secrets_are_sent_beside_the_spec_and_parameters_in_it(
+    shell: Shell, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hush")
+    monkeypatch.setenv("MY_OTHER", "hush too")
+    monkeypatch.setenv("NOT_NAMED", "nobody's business")
+    shell("submit", "--secret", "MY_TOKEN", "--secret", "NOT_SET_HERE", "--param", "lr=1=2", "true")
+    assert sent(world)["spec"]["env"] == {"MY_TOKEN": None, "NOT_SET_HERE": None}
+    assert sent(world)["spec"]["params"] == {"lr": "1=2"}
+    assert sent(world)["secrets"] == {"MY_TOKEN": "hush"}
+    text = "run: echo NOT_NAMED\nsecrets: [MY_TOKEN]\nenv: {MY_OTHER: }\nroles: {ps: {env: {A: b}}}\n---\nrun: x"
+    Path("job.yaml").write_text(text)
+    shell("submit", "-f", "job.yaml", "--secret", "NOT_SET_HERE")
+    assert sent(world)["secrets"] == {"MY_TOKEN": "hush", "MY_OTHER": "hush too"}
+    assert sent(world)["overrides"] == {"env": {"NOT_SET_HERE": None}}
+    assert "hush" not in str({name: value for name, value in sent(world).items() if name != "secrets"})
+
+
+def test_a_parameter_without_a_value_is_refused(shell: Shell) -> None:
+    said = shell("submit", "--param", "lr", "true")
+    assert (said.code, "--param lr=VALUE" in said.err) == (2, True)
+
+
 def test_nothing_is_sent_that_was_not_said(shell: Shell, world: World) -> None:
     shell("submit", "true")
     assert sent(world)["spec"] == {"name": "true", "run": ["true"]}

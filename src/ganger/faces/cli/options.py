@@ -110,7 +110,7 @@ _SPEC_OPTIONS: Final = (
     click.option("--name", help="A label; the id is the name and a suffix. Without it: from the command."),
     click.option("--queue", help="The queue to wait in."),
     click.option("--priority", type=PRIORITY, help="low, normal, high, or an integer from -1000 to 1000."),
-    click.option("--framework", help="Which variables each process gets: plain or torch."),
+    click.option("--framework", help="Which variables each process gets: plain, torch, mpi, jax ..."),
     click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes on each: 2x8."),
     click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes: all or none."),
     click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes on each node."),
@@ -118,6 +118,12 @@ _SPEC_OPTIONS: Final = (
     click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
     click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
     click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),
+    click.option(
+        "--secret", multiple=True, metavar="NAME", help="A variable that is never shown: `ganger secret`."
+    ),
+    click.option(
+        "--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."
+    ),
     click.option("--code", metavar="DIR", help="Copy this directory and run there; without it: run in place."),
     click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),

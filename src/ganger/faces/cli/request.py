@@ -15,6 +15,7 @@ from typing import Any, Final
 from ganger import settings
 from ganger.faces.cli.launchers import refuse_launchers
 from ganger.faces.cli.problem import Problem
+from ganger.faces.client.secrets import secret_values, secret_values_of_text
 
 _EXAMPLE: Final = "ganger run -- python train.py"
 _NAME_LENGTH: Final = 40
@@ -33,10 +34,13 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
         "environment": settings.travelling(os.environ),
         "request_id": os.urandom(16).hex(),
     }
+    values = secret_values(overrides, os.environ)
     if path is None:
         overrides.setdefault("name", name_of_command(overrides["run"]))
-        return request | {"spec": overrides}
-    return request | {"spec_text": _read(path), "filename": path, "overrides": overrides}
+        return request | {"spec": overrides, "secrets": values}
+    text = _read(path)
+    values = secret_values_of_text(text, os.environ) | values
+    return request | {"spec_text": text, "filename": path, "overrides": overrides, "secrets": values}
 
 
 def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +56,8 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "resources": _given({"gpu": _number(flags["gpu"]), "cpu": flags["cpu"], "memory": flags["memory"]}),
         "code": flags["code"],
         "setup": flags["setup"],
-        "env": dict(_variable(text) for text in flags["env"]),
+        "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
+        "params": dict(_parameter(text) for text in flags["param"]),
         "checkpoint": _given({"dir": flags["checkpoint"], "every": flags["checkpoint_every"]}),
         "retry": _given({"max": flags["retry"]}),
         "limits": _given({"time": flags["time"], "queue_time": flags["queue_time"]}),
@@ -126,6 +131,14 @@ def _variable(text: str) -> tuple[str, str]:
             f"--env {name}: {name} is not set in this shell", next=f"export {name}=..., or --env {name}=VALUE"
         )
     return name, os.environ[name]
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    """A parameter from NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise Problem(f"--param {text}: it has no value", next=f"--param {name}=VALUE")
+    return name, value
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
