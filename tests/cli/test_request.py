@@ -159,30 +159,3 @@ def test_bad_usage(shell: Shell, world: World, words: list[str], what: str, next
     assert what in said.err
     assert f"next: {next}" in said.err
     assert not any(method == "POST" for method, _, _ in world.asked)
-
-
-@pytest.mark.parametrize(
-    ("words", "next"),
-    [
-        (
-            "torchrun --nnodes 2 --nproc_per_node=4 --rdzv-backend c10d train.py --lr 3",
-            "ganger run --framework torch -j 2x4 -- python train.py --lr 3",
-        ),
-        (
-            "torchrun --standalone --nproc-per-node gpu train.py",
-            "ganger run --framework torch -j 1xM -- python train.py",
-        ),
-        ("/venv/bin/torchrun -m pkg.train", "ganger run --framework torch -j 1x1 -- python -m pkg.train"),
-        (
-            "python3.11 -m torch.distributed.run --nproc-per-node 2 train.py",
-            "ganger run --framework torch -j 1x2 -- python train.py",
-        ),
-        ("mpirun -n 4 ./solver", "ganger run --framework torch -j NxM"),
-        ("deepspeed train.py", "ganger run --framework torch -j NxM"),
-    ],
-)  # fmt: skip
-def test_other_launchers_are_known_for_what_they_are(shell: Shell, world: World, words: str, next: str) -> None:
-    for said in (shell("run", "--", *words.split()), shell("run", words)):
-        assert said.code == 2
-        assert "not yet supported" in said.err
-        assert next in said.err

@@ -91,6 +91,8 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
         ("deepspeed", "deepspeed --num_nodes 3 --num_gpus=4 train.py", {"nodes": 3, "nproc_per_node": 4}),
         ("deepspeed", "python train.py deepspeed", None),
         ("paddle", "python -m paddle.distributed.launch --gpus=0,1,2 train.py", {"nproc_per_node": 3}),
+        ("mpi", "mpirun -np 4 ./solver -N 3", {"processes": 4}),
+        ("mpi", "mpirun --oversubscribe -N 2 -n 4 ./solver", {"nodes": 2, "nproc_per_node": 2}),
         ("plain", "torchrun train.py", None),
     ],
 )

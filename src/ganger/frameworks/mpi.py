@@ -1,7 +1,7 @@
 """MPI: mpirun on the first node starts the processes on all of them, by ganger's remote-start agent in place of ssh.
 
 No sshd, no keys, and names of nodes need not resolve. Open MPI 5 reads PRTE_MCA_*, Open MPI 4 OMPI_MCA_*, Intel MPI
-I_MPI_HYDRA_*, MPICH HYDRA_*; each passes over what is the others'. mpirun as the user wrote it stays as it is; any other
+I_MPI_HYDRA_*, MPICH HYDRA_*; each passes over what is the others'. The user's own mpirun stays as it is; any other
 command is given to mpirun. A process knows its rank from mpirun, so none of ganger's is set
 (docs.open-mpi.org, "prte_info"; Intel MPI developer reference, "Hydra environment variables"; MPICH, "Using Hydra").
 """
@@ -92,7 +92,7 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
 
 
 def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """mpirun as it was written, else mpirun with the command, once for each process of the gang."""
+    """The user's own mpirun as it was written, else mpirun with the command, once for each process of the gang."""
     if find_call(argv, PROGRAMS) is not None:
         return argv
     return ("/bin/sh", f"{TASK_DIRECTORY}/{_SCRIPT}", str(placed.world_size), *argv)
@@ -114,11 +114,11 @@ def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
     each = whole(said.get("N", said.get("npernode", said.get("ppn", said.get("perhost", "")))))
     if processes and each and processes % each == 0:
         return {"nodes": processes // each, "nproc_per_node": each}
-    return {"nproc_per_node": each or processes or 1}
+    return {"nproc_per_node": each} if each else {"processes": processes or 1}
 
 
 def _said(call: Call) -> dict[str, str]:
-    """mpirun's options, which end at the program."""
+    """The options of mpirun, which end at the program."""
     said: dict[str, str] = {}
     words = list(call.rest)
     while words and words[0].startswith("-"):

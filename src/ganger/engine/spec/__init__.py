@@ -15,6 +15,7 @@ from ganger.engine.spec.contradictions import contradictions
 from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown
 from ganger.engine.spec.later import later
 from ganger.engine.spec.params import insert_params
+from ganger.engine.spec.recognised import recognise, say_what_is_not_recognised
 from ganger.engine.spec.schema import ANY, build, json_schema, keys_at, legal_keys, model_of, written
 from ganger.engine.spec.text import read_text
 from ganger.engine.spec.words import did_you_mean, nearest
@@ -49,7 +50,9 @@ def spec_from_dict(data: Mapping[str, Any], where: str) -> JobSpec:
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
     """The mapping that a user would write for `spec`, ready for JSON and YAML: defaults are left out."""
-    return written(JobSpec, spec)
+    data = written(JobSpec, spec)
+    say_what_is_not_recognised(spec, data)
+    return data
 
 
 def _declared(document: Document) -> frozenset[str]:
@@ -66,6 +69,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     _take_as_written(document)
     _take_secrets(document)
     coming = [*later(document), *_no_command(data), *insert_params(document, declared)]
+    recognise(data)
     model, wrong = _validated({key: value for key, value in data.items() if key != "kind"})
     claimed = {problem.at for problem in coming}
     unread = {at[:end] for at in document.unreadable for end in range(1, len(at) + 1)}

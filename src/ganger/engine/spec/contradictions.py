@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from ganger.engine.registry import frameworks, trait
 from ganger.engine.spec.document import Problem
 from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import WORKER, JobSpec
@@ -14,6 +15,7 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
     """A problem for each. `data` tells what was written from what is a default."""
     yield from _commands(spec, data)
     yield from _workers(spec, data)
+    yield from _known_roles(spec)
     yield from _endings(spec)
     yield from _parallel(spec)
     yield from _variables(spec)
@@ -58,6 +60,16 @@ def _workers(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
 
 def _of_workers(data: dict[str, Any]) -> list[str]:
     return [key for key in ("nodes", "nproc_per_node", "resources") if key in data]
+
+
+def _known_roles(spec: JobSpec) -> Iterator[Problem]:
+    """A framework that tells each process its role has words of its own for them."""
+    module = frameworks().get(spec.framework)
+    known: tuple[str, ...] = (trait(module, "ROLES") if module else None) or ()
+    for name in spec.roles if known else {}:
+        if name not in known:
+            what = f"roles.{name}: framework {spec.framework} has no such role: it knows {listed(known)}"
+            yield Problem(("roles", name), what + did_you_mean(name, known), key=True)
 
 
 def _endings(spec: JobSpec) -> Iterator[Problem]:

@@ -1,0 +1,36 @@
+"""What a framework has a say in: a command that names its launcher, and the names of roles."""
+
+from typing import Any
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import spec_from_dict, spec_to_dict
+
+
+@pytest.mark.parametrize(
+    ("written", "becomes"),
+    [
+        ({"run": "torchrun --nnodes 2 --nproc-per-node=4 train.py"}, ("torchrun", 2, 4)),
+        ({"run": ["torchrun", "--nproc-per-node", "gpu", "train.py"]}, ("torchrun", 1, None)),
+        ({"run": "torchrun --nproc-per-node 4 train.py", "nodes": 3}, ("torchrun", 3, 4)),
+        ({"run": "torchrun --nproc-per-node 4 train.py", "nproc_per_node": 2}, ("torchrun", 1, 2)),
+        ({"run": "cd x && deepspeed --num_gpus 2 train.py"}, ("deepspeed", 1, 2)),
+        ({"run": "mpirun -np 4 ./solver"}, ("mpi", 1, 4)),
+        ({"run": "mpirun -np 4 ./solver", "nodes": 2}, ("mpi", 2, 2)),
+        ({"run": "mpirun -np 5 ./solver", "nodes": 2}, ("mpi", 2, 3)),
+        ({"run": "torchrun --nnodes 2 train.py", "framework": "plain"}, ("plain", 1, None)),
+        ({"run": "torchrun --nnodes 2 train.py", "framework": "torchrun", "nodes": 1}, ("torchrun", 1, None)),
+        ({"run": "echo torchrun"}, ("plain", 1, None)),
+    ],
+)
+def test_what_becomes_of_it(written: dict[str, Any], becomes: tuple[str, int, int | None]) -> None:
+    spec = spec_from_dict(written, "the job")
+    assert (spec.framework, spec.nodes, spec.nproc_per_node) == becomes
+    assert spec_from_dict(spec_to_dict(spec), "the same") == spec
+
+
+def test_a_role_that_the_framework_does_not_know_is_refused() -> None:
+    with pytest.raises(Refused, match=r"framework tensorflow has no such role: it knows chief.*did you mean 'worker'"):
+        spec_from_dict({"run": "python t.py", "framework": "tensorflow", "roles": {"workers": {}}}, "the job")
+    assert spec_from_dict({"run": "python t.py", "framework": "torch", "roles": {"anything": {}}}, "the job").roles
