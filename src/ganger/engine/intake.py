@@ -1,4 +1,4 @@
-"""The way a job comes in: a submission, a dry run of one. Called by `engine.service`.
+"""The way a job comes in: a submission, a dry run of one, a job run again. Called by `engine.service`.
 
 What is refused leaves nothing behind: no row, no directory. What is accepted is in the log before anybody has an
 answer.
@@ -8,16 +8,20 @@ import hashlib
 import json
 import shutil
 import time
-from dataclasses import asdict
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 from ganger.core.explain import explain
 from ganger.core.plan import plan
 from ganger.core.state import State
+from ganger.engine.admission import nearest
+from ganger.engine.dependencies import in_order
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.refusal import Refused
+from ganger.engine.spec import spec_to_dict
 from ganger.engine.submission import (
     Requests,
     Submission,
@@ -28,10 +32,11 @@ from ganger.engine.submission import (
     new_id,
     origin_of,
     read_spec,
+    read_specs,
 )
 from ganger.model.decision import Start
 from ganger.model.event import Stamped, Submitted
-from ganger.model.job import Job
+from ganger.model.job import Job, JobSpec, Origin
 from ganger.model.view import DryRun
 from ganger.settings import Home
 
@@ -51,25 +56,70 @@ class Intake:
         """The id of the job, and whether it is new: a repeat of a request gives the job of the first. Refused says what
         is wrong, or (request_id_reused, 409) that the first was another request."""
         check_text(submission)
-        digest = _digest(submission) if submission.request_id else ""
+        said = {name: value for name, value in asdict(submission).items() if name != "request_id"}
+        return self._once(submission, said)
+
+    def submit_all(self, submission: Submission) -> list[tuple[str, bool]]:
+        """The same for a file of several jobs, in the order in which they come after each other. What is wrong with one
+        is told before any is taken."""
+        check_text(submission)
+        said = {name: value for name, value in asdict(submission).items() if name != "request_id"}
         with self._requests.alone(submission.request_id):
-            known = self._log.by_request(submission.request_id)
+            specs = read_specs(submission)
+            jobs: dict[str, Job] = {}
+            for index in in_order(specs):
+                request_id = f"{submission.request_id}.{index}" if submission.request_id else ""
+                digest = _digest(said | {"index": index}) if request_id else ""
+                spec = self._resolved(specs[index], {job.spec.name: job.id for job in jobs.values()})
+                job = self._repeated(request_id, digest) or self._checked(
+                    spec, replace(submission, request_id=request_id), digest
+                )
+                jobs[job.id] = job
+            return [self._taken(job, submission) for job in jobs.values()]
+
+    def again(self, job: Job, overrides: dict[str, Any], request_id: str) -> tuple[str, bool]:
+        """The same for a new job from one that was accepted: its spec with `overrides` over it, its secrets, and the
+        very snapshot of its code. Refused (code_gone, 409) when that was removed."""
+        if "params" in overrides:
+            why = f"the parameters of {job.id} were put in when it was submitted, so they cannot be replaced"
+            raise Refused("bad_spec", why, "override what they stand in, or submit the file again")
+        submission = Submission(
+            directory=job.origin.directory,
+            spec_text=json.dumps(spec_to_dict(job.spec)),
+            filename=job.id,
+            overrides=overrides,
+            environment=job.origin.environment,
+            secrets=self._secrets(job),
+            request_id=request_id,
+        )
+        check_text(submission)
+        return self._once(submission, {"again": job.id, "overrides": overrides}, job)
+
+    def _once(self, submission: Submission, said: dict[str, Any], of: Job | None = None) -> tuple[str, bool]:
+        digest = _digest(said) if submission.request_id else ""
+        with self._requests.alone(submission.request_id):
+            known = self._repeated(submission.request_id, digest)
             if known is not None:
-                self._see_same(known, digest)
-                return known, False
-            job = self._checked(submission, digest)
-            try:
-                job = keep(job, submission, self._home)
-                self._loop.ask(Submitted(job=job))
-            except BaseException:
-                shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
-                raise
+                return known.id, False
+            job = self._checked(self._resolved(read_spec(submission), {}), submission, digest, of)
+            return self._taken(job, submission)
+
+    def _taken(self, job: Job, submission: Submission) -> tuple[str, bool]:
+        """Keep a job and put it into the log, unless it is there."""
+        if self._log.job(job.id) is not None:
+            return job.id, False
+        try:
+            job = keep(job, submission, self._home)
+            self._loop.ask(Submitted(job=job))
+        except BaseException:
+            shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
+            raise
         return job.id, True
 
     def dry_run(self, submission: Submission) -> DryRun:
         """What the next round would do with the job: the same checks, and the round itself on a copy of the state."""
         check_text(submission)
-        job = self._checked(submission, "")
+        job = self._checked(self._resolved(read_spec(submission), {}), submission, "")
         state, now_ms = copy_of(self._loop.view()), self._loop.now_ms()
         state.apply(Stamped(state.seq + 1, now_ms, Submitted(job=job)))
         starts = [
@@ -89,10 +139,26 @@ class Intake:
             argv=("/bin/sh", "-c", run) if isinstance(run := job.spec.run, str) else run,
         )
 
-    def _checked(self, submission: Submission, digest: str) -> Job:
-        """The job that a submission asks for, with an id; nothing is kept yet."""
-        spec = limited(read_spec(submission), self._listed(), self._user)
-        origin = origin_of(spec, submission, self._home)
+    def _resolved(self, spec: JobSpec, of_file: Mapping[str, str]) -> JobSpec:
+        """The spec with ids in `after`: of jobs of the same file, by name, else of the newest job of that name."""
+        found = []
+        for after in spec.after:
+            meant = of_file.get(after.job) or self._log.find(after.job)
+            if meant is None:
+                recent = self._log.like(after.job)
+                near = nearest(after.job, [*recent, *(each.rpartition("-")[0] for each in recent)])
+                why = f"after: there is no job {after.job}, by id or name"
+                raise Refused("no_such_dependency", why, near or "ganger ls --all")
+            found.append(replace(after, job=meant))
+        return replace(spec, after=tuple(found))
+
+    def _checked(self, spec: JobSpec, submission: Submission, digest: str, of: Job | None = None) -> Job:
+        """The job that a submission asks for, with an id; nothing is kept yet. `of`: the job whose code it has."""
+        spec = limited(spec, self._listed(), self._user)
+        if of is not None and spec.code is not None and spec.code == of.spec.code:
+            origin = self._same_code(of)
+        else:
+            origin = origin_of(spec, submission, self._home)
         check(spec, submission, origin, self._home)
         return Job(
             id=new_id(spec.name, self._log.find),
@@ -103,12 +169,31 @@ class Intake:
             request_digest=digest,
         )
 
-    def _see_same(self, known: str, digest: str) -> None:
-        """See that a request with an id that is known is a repeat."""
-        found = self._log.job(known)
+    def _same_code(self, of: Job) -> Origin:
+        """The origin of a job, as one that has the same code."""
+        if not (self._home.code / str(of.origin.code_hash)).is_dir():
+            why = f"the snapshot of the code of {of.id} was removed"
+            raise Refused("code_gone", why, f"submit it from its directory: {of.origin.directory}")
+        return of.origin
+
+    def _secrets(self, job: Job) -> dict[str, str]:
+        """The values that a job was given."""
+        if not job.spec.secrets:
+            return {}
+        try:
+            values: dict[str, str] = json.loads((self._home.jobs / job.id / "secrets.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return values
+
+    def _repeated(self, request_id: str, digest: str) -> Job | None:
+        """The job that the same request made before. Refused (request_id_reused, 409) when it was another request."""
+        known = self._log.by_request(request_id)
+        found = self._log.job(known) if known is not None else None
         if found is not None and found[3].request_digest != digest:
             why = f"another request with this id, or idempotency key, made {known}"
             raise Refused("request_id_reused", why, "send a new id with what is not a repeat", 409)
+        return found[3] if found is not None else None
 
     def _listed(self) -> State:
         """The state once the backend has listed its nodes: a server that has just started knows none. After a while the
@@ -121,10 +206,10 @@ class Intake:
         return state
 
 
-def _digest(submission: Submission) -> str:
+def _digest(said: dict[str, Any]) -> str:
     """Tells one request from another. Without the values of secrets: what is kept must not help to guess them."""
-    said = {name: value for name, value in asdict(submission).items() if name not in ("request_id", "secrets")}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    told = {name: value for name, value in said.items() if name != "secrets"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def _would_start(job: Job, start: Start, state: State) -> DryRun:

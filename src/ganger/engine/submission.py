@@ -22,7 +22,7 @@ from ganger.engine.refusal import Refused
 from ganger.engine.repository import fetch
 from ganger.engine.secret_store import SecretStore, check_value, keep_values, values_of
 from ganger.engine.snapshot import checkout, snapshot
-from ganger.engine.spec import parse_spec, spec_from_dict
+from ganger.engine.spec import parse_spec, parse_specs, spec_from_dict
 from ganger.model.job import GitCode, Job, JobSpec, Origin
 from ganger.settings import Home
 
@@ -80,6 +80,13 @@ def read_spec(submission: Submission) -> JobSpec:
     if submission.spec_text is None:
         return spec_from_dict(submission.spec or {}, "the job")
     return parse_spec(submission.spec_text, submission.filename, submission.overrides)
+
+
+def read_specs(submission: Submission) -> tuple[JobSpec, ...]:
+    """The specs of a file of several jobs. Refused (bad_spec) with everything that is wrong with them."""
+    if submission.spec_text is None or submission.spec is not None:
+        return (read_spec(submission),)
+    return parse_specs(submission.spec_text, submission.filename, submission.overrides)
 
 
 def origin_of(spec: JobSpec, submission: Submission, home: Home) -> Origin:

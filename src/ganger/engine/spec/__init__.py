@@ -4,12 +4,14 @@ Called by `engine.service` for what the faces send. The keys, their forms and th
 readers of the forms are here, and what pydantic makes of both. Source: DESIGN section 5, reference/experience.md 6.1.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ganger.engine.refusal import Refused
 from ganger.engine.registry import frameworks
 from ganger.engine.spec.contradictions import contradictions
 from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown
@@ -17,12 +19,12 @@ from ganger.engine.spec.later import later
 from ganger.engine.spec.params import insert_params
 from ganger.engine.spec.recognised import recognise, say_what_is_not_recognised
 from ganger.engine.spec.schema import ANY, build, json_schema, keys_at, legal_keys, model_of, written
-from ganger.engine.spec.text import read_text
+from ganger.engine.spec.text import documents, read_text
 from ganger.engine.spec.words import did_you_mean, nearest
 from ganger.model.job import JobSpec
 from ganger.model.placed import PREFIX
 
-__all__ = ["json_schema", "parse_spec", "spec_from_dict", "spec_to_dict"]
+__all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 
 _AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",))
 _LISTS: Final = ("after", "volumes", "rules")
@@ -39,6 +41,31 @@ def parse_spec(text: str | bytes, filename: str, overrides: Mapping[str, Any] | 
     declared = _declared(document)
     document.lay_over(read_mapping(overrides or {}, "the command line"))
     return _spec(document, declared)
+
+
+def parse_specs(text: str, filename: str, overrides: Mapping[str, Any] | None = None) -> tuple[JobSpec, ...]:
+    """The jobs that a text of several documents describes, `overrides` over each of them; of a parameter, over those
+    that have a word of its name. Refused (bad_spec) with all that is wrong with any of them."""
+    texts = documents(text) or [text]
+    params = (overrides or {}).get("params")
+    specs, wrong = [], []
+    for each in texts:
+        over = dict(overrides or {})
+        if isinstance(params, dict):
+            others = "\n".join(other for other in texts if other is not each)
+            over["params"] = {name: value for name, value in params.items() if _in(name, each) or not _in(name, others)}
+        try:
+            specs.append(parse_spec(each, filename, over))
+        except Refused as refused:
+            wrong.append(refused)
+    if wrong:
+        lines = dict.fromkeys(line for each in wrong for line in each.detail.splitlines())
+        raise Refused("bad_spec", "\n".join(lines), wrong[0].next)
+    return tuple(specs)
+
+
+def _in(name: Any, text: str) -> bool:
+    return re.search(rf"\b{re.escape(str(name))}\b", text) is not None
 
 
 def spec_from_dict(data: Mapping[str, Any], where: str) -> JobSpec:

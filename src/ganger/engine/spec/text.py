@@ -20,10 +20,13 @@ _TAG: Final = "tag:yaml.org,2002:"
 _TEXT: Final = (f"{_TAG}str", f"{_TAG}timestamp")
 """A date is text here: no field is one."""
 _NUMBERS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null")
+_MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+"""At the beginning of a line it can be nothing else: what is inside a value stands further right, or is no YAML."""
+_NOTHING: Final = re.compile(r"(---)?([ \t\r\n]*(#[^\n]*|\.\.\.)?(\n|$))*")
 _HINTS: Final = {
     r"found character '\t'": "a tab: YAML is indented with spaces",
     "mapping values are not allowed": "a second ':' on the line: put text that contains ': ' in quotes",
-    "but found another document": "a second document: one file is one job",
+    "but found another document": "a second document: `ganger submit -f FILE` takes a file of several jobs",
     "found undefined alias": "an alias of nothing: put text that begins with '*' in quotes",
     "found character '%'": "text that begins with '%': put it in quotes",
     "found character '@'": "text that begins with '@': put it in quotes",
@@ -46,6 +49,15 @@ def read_text(text: str | bytes, filename: str) -> Document:
     document = Document(filename)
     document.data = _TextWalk(document).node(root, ())
     return document
+
+
+def documents(text: str) -> list[str]:
+    """The documents of a file, each with as many empty lines before it as make its lines those of the file. One that
+    has nothing in it is left out."""
+    starts = [0, *(marker.start() for marker in _MARKER.finditer(text))]
+    ends = [*starts[1:], len(text)]
+    pieces = [(start, text[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return ["\n" * text.count("\n", 0, start) + piece for start, piece in pieces if not _NOTHING.fullmatch(piece)]
 
 
 class _TextWalk(Walk):

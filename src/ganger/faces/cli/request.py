@@ -42,6 +42,12 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
     return request | {"spec_text": text, "filename": path, "overrides": overrides, "secrets": values}
 
 
+def has_several_jobs(request: Mapping[str, Any]) -> bool:
+    """Whether the file of a request has more than one document with anything in it."""
+    pieces = re.split(r"^---(?=\s|$)", request.get("spec_text", ""), flags=re.MULTILINE)
+    return sum(re.search(r"^[ \t]*[^\s#.]", piece, flags=re.MULTILINE) is not None for piece in pieces) > 1
+
+
 def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The spec that the flags make, nested as in a job file; what was not given is not in it."""
     nodes, nproc_per_node = _grid(flags)

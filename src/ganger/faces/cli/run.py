@@ -9,7 +9,7 @@ from ganger import settings
 from ganger.faces.cli.options import DURATION, exit_code_option, job_argument, output_option, spec_options
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import now_ms, quoted, say, show, show_json
-from ganger.faces.cli.request import build_request
+from ganger.faces.cli.request import build_request, has_several_jobs
 from ganger.faces.cli.story import WAITING, plan_lines, start_of_dry_run, start_of_job, summary
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import parse_duration_ms
@@ -67,18 +67,20 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
 def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags: Any) -> int:
     """Submit a job and return at once.
 
-    Takes what `ganger run` takes. The id is printed on stdout, alone; the plan on stderr.
+    Takes what `ganger run` takes. The id is printed on stdout, alone; the plan on stderr. A file may have several
+    jobs, with `---` between them: `after` may name them, and flags go over each.
     """
     request = build_request(flags, command)
     client = connected()
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
-    job = submit(client, request)
+    jobs = client.submit_all(request) if has_several_jobs(request) else [submit(client, request)]
     if output == "json":
-        show_json(job)
+        show_json(jobs if len(jobs) > 1 else jobs[0])
         return 0
-    _say_plan(job)
-    show(job["row"]["id"])
+    for job in jobs:
+        _say_plan(job)
+        show(job["row"]["id"])
     return 0
 
 

@@ -109,6 +109,11 @@ class Client:
         """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job."""
         return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S)
 
+    def submit_all(self, request: Record) -> list[Record]:
+        """Submit a file of several documents; gives the jobs, those that others come after first."""
+        items: list[Record] = self._ask("POST", "/batches", request, timeout_s=SUBMIT_S)["items"]
+        return items
+
     def dry_run(self, request: Record) -> Record:
         """What `submit` of the same request would do now; nothing changes."""
         return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S, dryRun="plan")
