@@ -1,7 +1,12 @@
 """Lines of several ranks as one stream."""
 
-from ganger.faces.cli.lines import WINDOW_MS, Collapser, Writing, collapsed
-from tests.cli.world import line
+from dataclasses import asdict, replace
+
+import pytest
+
+from ganger.faces.cli.lines import WINDOW_MS, Collapser, Writing, collapsed, processes_of
+from ganger.model.job import JobSpec, Role
+from tests.cli.world import SPEC, WIDE, line
 
 
 def written(records: list[dict], processes: int = 4) -> list[str]:
@@ -58,3 +63,17 @@ def test_one_process_needs_no_prefix() -> None:
 
 def test_ranks_line_up() -> None:
     assert written([line("x", rank=3), line("y", rank=12)], processes=16) == ["r3  | x", "r12 | y"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SPEC,
+        WIDE,
+        replace(WIDE, roles={"ps": Role(count=3)}),
+        replace(WIDE, roles={"chief": Role(), "worker": Role(count=5)}),
+        replace(SPEC, run=(), roles={"chief": Role(count=2, run=("a",))}),
+    ],
+)
+def test_processes_of_every_role_are_counted(spec: JobSpec) -> None:
+    assert processes_of(asdict(spec)) == spec.processes

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from ganger.model.job import WORKER
+
 Record = dict[str, Any]
 """One line as the server gives it: {"t", "rank", "generation", "stream", "text"}."""
 
@@ -91,8 +93,10 @@ def collapsed(records: Iterable[Record]) -> Iterator[Same]:
 
 def processes_of(spec: dict[str, Any]) -> int:
     """Processes of a job, from its spec as the server gives it."""
+    roles = spec["roles"]
     per_node = spec["nproc_per_node"] or spec["resources"]["gpu"]["count"] or 1
-    return int(spec["nodes"] * per_node)
+    workers = spec["nodes"] * per_node if spec["run"] and WORKER not in roles else 0
+    return int(workers + sum(role["count"] for role in roles.values()))
 
 
 def _text_of(record: Record) -> tuple[int, str, str]:
