@@ -76,6 +76,11 @@ class Home:
         return self.path / "topology.yaml"
 
     @property
+    def tokens(self) -> Path:
+        """Hashes of the tokens that open the TCP listener."""
+        return self.path / "tokens.json"
+
+    @property
     def code(self) -> Path:
         """Snapshots of `code:` directories, by content."""
         return self.path / "code"

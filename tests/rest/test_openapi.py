@@ -20,7 +20,10 @@ ROUTES = {
     "GET /jobs",
     "POST /jobs",
     "GET /jobs/{id}",
+    "PATCH /jobs/{id}",
     "DELETE /jobs/{id}",
+    "POST /jobs/{id}/retry",
+    "POST /jobs/{id}/clone",
     "POST /jobs/{id}/stop",
     "GET /jobs/{id}/explain",
     "GET /jobs/{id}/events",
@@ -32,6 +35,13 @@ ROUTES = {
     "DELETE /queues/{name}",
     "GET /nodes",
     "PATCH /nodes/{name}",
+    "POST /batches",
+    "GET /tokens",
+    "POST /tokens",
+    "DELETE /tokens/{name}",
+    "GET /secrets",
+    "PUT /secrets/{name}",
+    "DELETE /secrets/{name}",
     "GET /events",
     "GET /stream",
 }
@@ -79,8 +89,9 @@ def test_every_route_is_there_and_says_what_it_does(document: Any) -> None:
         assert operation["summary"], where
         assert operation["description"], where
         assert operation["tags"], where
-        assert operation["responses"]["default"]["content"].keys() == {"application/problem+json"}, where
-        assert "422" not in operation["responses"], where
+        refusals = {status: told for status, told in operation["responses"].items() if status >= "400"}
+        assert refusals.keys() >= {"401", "403", "422", "500", "503"}, where
+        assert all(told["content"].keys() == {"application/problem+json"} for told in refusals.values()), where
         named = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"}
         assert named == set(re.findall(r"{(\w+)}", path)), where
 
@@ -148,7 +159,7 @@ def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, docum
         described = document["paths"][f"/api/v1{path}"][method.lower()]["responses"][str(answer.status)]
         schema = described["content"]["application/json"]["schema"]
         assert list(matches(answer.json, schema, document, target)) == []
-    told = call(app, "POST", "/jobs?dryRun=true", asked).json
+    told = call(app, "POST", "/jobs?dryRun=plan", asked).json
     described = document["paths"]["/api/v1/jobs"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert list(matches(told, described, document, "dry run")) == []
     assert json.dumps(document)

@@ -23,49 +23,49 @@ PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
     "not an object": ("POST", "/jobs", [1], 422, "invalid_request"),
     "a field that is none": ("POST", "/jobs", {"directory": "/", "spce": {}}, 422, "invalid_request"),
     "a field of another type": ("POST", "/jobs", {"directory": 7, "spec": {}}, 422, "invalid_request"),
-    "a bad spec": ("POST", "/jobs", {"directory": "/", "spec": {"nodse": 1}}, 422, "bad_spec"),
+    "a bad spec": ("POST", "/jobs", {"directory": "/", "spec": {"nodse": 1}}, 409, "bad_spec"),
     "a limit too large": ("GET", "/jobs?limit=2001", None, 422, "invalid_request"),
     "a limit of nothing": ("GET", "/jobs?limit=0", None, 422, "invalid_request"),
-    "a bad cursor": ("GET", "/jobs?cursor=x", None, 422, "invalid_request"),
-    "a cursor beyond all": ("GET", f"/jobs?cursor={1 << 63}", None, 422, "invalid_request"),
+    "a bad cursor": ("GET", "/jobs?cursor=x", None, 400, "bad_cursor"),
+    "a cursor beyond all": ("GET", f"/jobs?cursor={1 << 63}", None, 400, "bad_cursor"),
     "a seq beyond all": ("GET", f"/events?after={1 << 63}", None, 422, "invalid_request"),
     "a stream beyond all": ("GET", f"/stream?after={1 << 63}", None, 422, "invalid_request"),
     "events of a job beyond all": ("GET", f"/jobs/{{job}}/events?after={1 << 63}", None, 422, "invalid_request"),
     "more lines than can be": ("GET", f"/jobs/{{job}}/logs?tail={1 << 63}", None, 422, "invalid_request"),
-    "a directory that is no path": ("POST", "/jobs", {"directory": "/\0", "spec": {"run": "x"}}, 422, "bad_text"),
+    "a directory that is no path": ("POST", "/jobs", {"directory": "/\0", "spec": {"run": "x"}}, 409, "bad_text"),
     "a request that is no text": (
         "POST",
         "/jobs",
         {"directory": "/", "spec": {"run": "x"}, "request_id": "\udc00"},
-        422,
+        409,
         "bad_text",
     ),
     "a variable without a name": (
         "POST",
         "/jobs",
         {"directory": "/", "spec": {"run": "x"}, "environment": {"A=B": "1"}},
-        422,
+        409,
         "bad_text",
     ),
     "a variable with a zero": (
         "POST",
-        "/jobs?dryRun=true",
+        "/jobs?dryRun=plan",
         {"directory": "/", "spec": {"run": "x"}, "environment": {"A": "\0"}},
-        422,
+        409,
         "bad_text",
     ),
     "a bad state": ("GET", "/jobs?state=asleep", None, 422, "invalid_request"),
     "bad ranks": ("GET", "/jobs/{job}/logs?rank=1,x", None, 422, "invalid_request"),
-    "too many ranks": ("GET", "/jobs/{job}/logs?rank=0-999999", None, 422, "invalid_request"),
+    "too many ranks": ("GET", "/jobs/{job}/logs?rank=0-999999", None, 409, "too_many_ranks"),
     "a bad attempt": ("GET", "/jobs/{job}/logs?attempt=0", None, 422, "invalid_request"),
     "no such attempt": ("GET", "/jobs/{job}/logs?attempt=2", None, 404, "no_such_attempt"),
     "no such rank": ("GET", "/jobs/{job}/logs?rank=0-1", None, 404, "no_such_rank"),
     "no such rank to follow": ("GET", "/jobs/{job}/logs?rank=7&follow=true", None, 404, "no_such_rank"),
     "a job that lives": ("DELETE", "/jobs/{job}", None, 409, "still_live"),
     "a queue that is needed": ("DELETE", "/queues/root", None, 409, "queue_in_use"),
-    "a queue that cannot be": ("PUT", "/queues/a", {"parent": "nowhere"}, 422, "bad_queue"),
+    "a queue that cannot be": ("PUT", "/queues/a", {"parent": "nowhere"}, 409, "bad_queue"),
     "a queue with a field that is none": ("PUT", "/queues/a", {"gpus": 1}, 422, "invalid_request"),
-    "an interpreter that is none": ("POST", "/server/restart", {"python": "python"}, 422, "no_interpreter"),
+    "an interpreter that is none": ("POST", "/server/restart", {"python": "python"}, 409, "no_interpreter"),
 }
 
 
@@ -120,7 +120,7 @@ def test_a_job_from_submission_to_its_end(app: FastAPI, world: Embedded) -> None
         "environment": {"PATH": "/bin"},
         "request_id": "one",
     }
-    told = call(app, "POST", "/jobs?dryRun=true", asked)
+    told = call(app, "POST", "/jobs?dryRun=plan", asked)
     assert (told.status, told.json["starts_now"]) == (200, True)
     made = call(app, "POST", "/jobs", asked)
     name = made.json["row"]["id"]

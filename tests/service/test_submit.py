@@ -85,7 +85,7 @@ def test_the_impossible_is_refused_with_the_next_step_and_nothing_is_kept(limite
                 call(limited.asked(run, **fields))
                 wrong.append(f"{name}: accepted")
             except Refused as refused:
-                if refused.code != code or word not in refused.detail or not refused.next or refused.status != 422:
+                if refused.code != code or word not in refused.detail or not refused.next or refused.status != 409:
                     wrong.append(f"{name}: {refused.code} {refused.status}: {refused.detail} (next: {refused.next})")
     assert wrong == []
     assert service.seq() == before

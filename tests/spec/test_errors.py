@@ -11,7 +11,7 @@ from ganger.engine.spec import parse_spec, spec_from_dict
 def errors(text: str | bytes) -> list[str]:
     with pytest.raises(Refused) as refused:
         parse_spec(text, "job.yaml")
-    assert (refused.value.code, refused.value.status) == ("bad_spec", 422)
+    assert (refused.value.code, refused.value.status) == ("bad_spec", 409)
     assert refused.value.next
     return refused.value.detail.splitlines()
 

@@ -54,7 +54,8 @@ def label_terms(text: str) -> tuple[LabelTerm, ...]:
     for part in text.split(",") if text.strip() else ():
         found = _TERM.fullmatch(part)
         if not found:
-            raise Refused("invalid_request", f"labels={text} is no selector", "write team=nlp, or team=nlp,stage!=prod")
+            remedy = "write team=nlp, or team=nlp,stage!=prod"
+            raise Refused("invalid_request", f"labels={text} is no selector", remedy, 422)
         terms.append(LabelTerm(found["key"], found["value"], equal=found["sign"] == "="))
     return tuple(terms)
 

@@ -193,18 +193,20 @@ class EventLog:
             yield from page
             after = page[-1].seq
 
-    def rows(self, after: int = 0, gang: str | None = None, limit: int = 1000) -> list[Stamped]:
-        """Events after `after`, oldest first; only those about a gang, if one is named."""
-        if gang is None:
-            found = self._read(
-                "SELECT seq, at_ms, closes, data FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
-            )
-        else:
-            found = self._read(
-                "SELECT seq, at_ms, closes, data FROM about JOIN event USING (seq)"
-                " WHERE subject = ? AND seq > ? ORDER BY seq LIMIT ?",
-                (gang, after, limit),
-            )
+    def rows(
+        self, after: int = 0, gang: str | None = None, limit: int = 1000, kinds: Sequence[str] = ()
+    ) -> list[Stamped]:
+        """Events after `after`, oldest first; only those about a gang, and of some kinds, if any are named."""
+        source, where, values = "event", ["seq > ?"], list[Any]([after])
+        if gang is not None:
+            source, where, values = "about JOIN event USING (seq)", ["subject = ?", *where], [gang, *values]
+        if kinds:
+            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            values += kinds
+        found = self._read(
+            f"SELECT seq, at_ms, closes, data FROM {source} WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",  # noqa: S608 - only question marks are put in
+            (*values, limit),
+        )
         return [self._stamped(*row) for row in found]
 
     def _stamped(self, seq: int, at_ms: int, closes: int, data: bytes) -> Stamped:

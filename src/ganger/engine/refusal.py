@@ -8,11 +8,11 @@ exit code.
 class Refused(Exception):
     """A request that was not carried out; nothing changed.
 
-    code: stable, for programs; detail: what and why; next: what to type; status: the HTTP status that fits
-    (404 not found, 409 conflict with the present state, 422 bad request, 507 no room on the disk).
+    code: stable, for programs, one of `codes.CODES`; detail: what and why; next: what to type; status: HTTP's
+    (404 not found, 409 what cannot be done as things are, 422 not what the interface takes, 507 no room on the disk).
     """
 
-    def __init__(self, code: str, detail: str, next: str = "", status: int = 422) -> None:
+    def __init__(self, code: str, detail: str, next: str = "", status: int = 409) -> None:
         """Keep the four parts apart, so that no face has to parse a sentence."""
         super().__init__(detail)
         self.code = code

@@ -7,42 +7,69 @@ What changes something is an event that the loop takes or refuses.
 import json
 import os
 import pwd
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from ganger import __version__
 from ganger.core.explain import explain
 from ganger.engine import codec
 from ganger.engine.admission import nearest, wrong_with
+from ganger.engine.codes import CODES
 from ganger.engine.history import Histories
 from ganger.engine.intake import Intake
 from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
+from ganger.engine.log_request import see_there
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows, waiting_for
+from ganger.engine.secret_store import SecretStore
 from ganger.engine.sentences import job_of, sentence
+from ganger.engine.spec import json_schema as spec_schema
 from ganger.engine.submission import Submission
+from ganger.engine.tokens import TokenRow, Tokens
 from ganger.model.cluster import NodeState
 from ganger.model.event import (
     Deleted,
+    Described,
+    Event,
     NodeCordoned,
     NodeUncordoned,
+    PriorityChanged,
     QueueDeleted,
     QueueSet,
+    ResumeRequested,
     Stamped,
     StopRequested,
+    SuspendRequested,
 )
 from ganger.model.job import ENDED, GangState, Job
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow, ServerView
 from ganger.settings import Home
 
-__all__ = ["JobFilter", "LogLine", "LogQuery", "Page", "Refused", "Service", "Submission", "label_terms"]
+__all__ = [
+    "CODES",
+    "EVENT_KINDS",
+    "JobFilter",
+    "LogLine",
+    "LogQuery",
+    "Page",
+    "Refused",
+    "Service",
+    "Submission",
+    "TokenRow",
+    "label_terms",
+    "spec_schema",
+]
 
 LIVE: Final = tuple(state for state in GangState if state not in ENDED)
+SUSPENDED: Final = (GangState.SUSPENDED, GangState.SUSPENDING)
+EVENT_KINDS: Final = tuple(kind.__dataclass_fields__["kind"].default for kind in get_args(Event))
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 MAX_CURSOR_DIGITS: Final = 18
 """SQLite counts a little further."""
@@ -65,8 +92,11 @@ class Service:
         self._loop, self._log, self._backend, self._home = loop, log, backend, home
         self._user = _user_name()
         self._started_ms = loop.now_ms()
+        self._changes = threading.Lock()
         self._intake = Intake(loop, log, home, self._user)
         self._histories = Histories(log)
+        self.secrets = SecretStore(home.secrets)
+        self._tokens = Tokens(home.tokens)
 
     # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
 
@@ -74,6 +104,10 @@ class Service:
         """Accept a job; or, with False, give the one that the same request made before. Refused says what is wrong."""
         name, is_new = self._intake.submit(submission)
         return self.job(name), is_new
+
+    def submit_all(self, submission: Submission) -> list[JobView]:
+        """Accept a file of several jobs, or give those that the same request made before."""
+        return [self.job(name) for name, _ in self._intake.submit_all(submission)]
 
     def dry_run(self, submission: Submission) -> DryRun:
         """What the next round would do with the job; nothing changes."""
@@ -85,7 +119,7 @@ class Service:
         before = _number(cursor)
         unknown = [state for state in wanted.states if state not in {*GangState}]
         if unknown:
-            raise Refused("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}")
+            raise Refused("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}", 422)
         mixed = not wanted.states and not everything
         found = self._log.jobs(wanted.of_states(LIVE) if mixed else wanted, limit + 1, before)
         more, found = found[limit:], found[:limit]
@@ -127,24 +161,43 @@ class Service:
             reason=reason,
         )
 
+    def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
+        """Run an ended job again, as a new job. Refused (still_live, 409)."""
+        again, is_new = self._intake.again(self._known(self._ended_job(text))[3], {}, request_id)
+        return self.job(again), is_new
+
+    def clone(self, text: str, overrides: dict[str, Any], *, request_id: str = "") -> tuple[JobView, bool]:
+        """A new job from one that lives or has ended, with `overrides` over its spec."""
+        again, is_new = self._intake.again(self._known(self.find(text))[3], overrides, request_id)
+        return self.job(again), is_new
+
     def stop(self, text: str) -> JobView:
         """Ask for a job to end. Refused (already_ended, 409)."""
-        name = self.find(text)
-        state = self._known(name)[0].state
-        if state in ENDED:
-            raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {name}", 409)
+        name = self._alive(text)
         self._loop.ask(StopRequested(gang=name, by=self._user))
         return self.job(name)
 
+    def set_priority(self, text: str, priority: int) -> None:
+        """Put a live job into another class. Refused (already_ended, 409)."""
+        name = self._alive(text)
+        if self._loop.view().gangs[name].job.spec.priority != priority:
+            self._loop.ask(PriorityChanged(gang=name, priority=priority, by=self._user))
+
+    def suspend(self, text: str, *, suspended: bool) -> None:
+        """Take a live job's nodes and hold it, or let it wait for its turn again. Refused (already_ended, 409)."""
+        name = self._alive(text)
+        gang = self._loop.view().gangs[name]
+        if (gang.suspends or gang.state in SUSPENDED) is not suspended:
+            asked = SuspendRequested if suspended else ResumeRequested
+            self._loop.ask(asked(gang=name, by=self._user))
+
+    def describe(self, text: str, labels: Mapping[str, str | None], notes: str | None) -> None:
+        """Change a job's labels, as a merge patch, and, unless None, its notes: also after its end."""
+        self._loop.ask(Described(gang=self.find(text), labels=dict(labels), notes=notes, by=self._user))
+
     def delete(self, text: str) -> None:
         """Take an ended job out of the listings, and its files off the disk. Refused (still_live, 409)."""
-        name = self.find(text)
-        state = self._known(name)[0].state
-        if state not in ENDED:
-            raise Refused(
-                "still_live", f"{name} is {state}: only an ended job can be deleted", f"ganger stop {name}", 409
-            )
-        self._loop.ask(Deleted(gang=name, by=self._user))
+        self._loop.ask(Deleted(gang=self._ended_job(text), by=self._user))
 
     def explain(self, text: str) -> Explanation:
         """Why a job waits, or one sentence about what it does instead."""
@@ -158,8 +211,8 @@ class Service:
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
-        """What ranks of a job have written so far. `query.job` is an id. Refused (no_such_attempt, no_such_rank; 404)
-        when it never had them."""
+        """What ranks of a job have written so far. `query.job` is an id. Refused (no_such_attempt, no_such_rank,
+        no_such_role, no_such_node; 404) when it never had them, and (bad_pattern) for a `grep` that cannot be."""
         self._see_there(query, may_come=False)
         return self._backend.lines(query)
 
@@ -183,9 +236,20 @@ class Service:
         """The newest seq as soon as it is beyond `after`, or when the time is over. Blocks the caller's thread."""
         return self._loop.wait(after, timeout_s)
 
-    def events(self, *, after: int, gang: str | None, limit: int) -> list[EventRow]:
-        """Rows of the log, oldest first; only those about one job, if an id is given."""
-        return [_event_row(stamped) for stamped in self._log.rows(after, gang, limit)]
+    def events(self, *, after: int, gang: str | None, limit: int, kinds: Sequence[str] = ()) -> list[EventRow]:
+        """Rows of the log, oldest first; only those about one job, if an id is given, and of some kinds, if any are."""
+        return [_event_row(stamped) for stamped in self._log.rows(after, gang, limit, kinds)]
+
+    @contextmanager
+    def unchanged(self, subject: str, since: int | None) -> Iterator[None]:
+        """Inside it nobody else changes what they do inside it. `subject` is the id of a job, `queue/NAME` or
+        `node/NAME`. Refused (precondition_failed, 412) when something has happened to it after seq `since`."""
+        with self._changes:
+            newest = self._log.version(subject)
+            if since is not None and newest > since:
+                why = f"{subject.rpartition('/')[2]} has changed since event {since}: event {newest} did it"
+                raise Refused("precondition_failed", why, "read it again, and send its new ETag", 412)
+            yield
 
     # -- queues and nodes ---------------------------------------------------------------------------------------------
 
@@ -232,6 +296,25 @@ class Service:
             self._loop.ask(out if cordoned else NodeUncordoned(node=name, by=self._user))
         return next(row for row in self.nodes() if row.name == name)
 
+    # -- tokens -------------------------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[TokenRow]:
+        """Who may come over TCP, oldest first."""
+        return self._tokens.rows(self._loop.now_ms())
+
+    def create_token(self, name: str, expires_after_ms: int | None) -> str:
+        """A new token, which is never shown again. Refused (token_exists, 409)."""
+        now_ms = self._loop.now_ms()
+        return self._tokens.create(name, now_ms, None if expires_after_ms is None else now_ms + expires_after_ms)
+
+    def revoke_token(self, name: str) -> None:
+        """Make a token good for nothing. Refused (no_such_token, 404)."""
+        self._tokens.revoke(name)
+
+    def token_holder(self, token: str) -> str | None:
+        """The name of a good token, or None."""
+        return self._tokens.holder(token, self._loop.now_ms())
+
     # -- the server ---------------------------------------------------------------------------------------------------
 
     def server(self) -> ServerView:
@@ -253,6 +336,22 @@ class Service:
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
+    def _alive(self, text: str) -> str:
+        """The id of a job that lives."""
+        name = self.find(text)
+        if name not in self._loop.view().gangs:
+            state = self._known(name)[0].state
+            raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {name}", 409)
+        return name
+
+    def _ended_job(self, text: str) -> str:
+        """The id of a job that has ended."""
+        name = self.find(text)
+        state = self._known(name)[0].state
+        if state not in ENDED:
+            raise Refused("still_live", f"{name} is {state}: wait for its end, or stop it", f"ganger stop {name}", 409)
+        return name
+
     def _known(self, id: str) -> tuple[JobRow, Ledger, int | None, Job]:
         """What the log keeps of a job that was there a moment ago."""
         found = self._log.job(id)
@@ -261,19 +360,9 @@ class Service:
         return found
 
     def _see_there(self, query: LogQuery, *, may_come: bool) -> None:
-        """See that the job has the attempt and the ranks asked for; an attempt to come only counts if it `may_come`."""
+        """See that the job has what is asked for; an attempt to come only counts if it `may_come`."""
         row, _, _, job = self._known(query.job)
-        attempt = query.generation or row.generation
-        if attempt > row.generation and not (may_come and row.state not in ENDED):
-            had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
-            detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
-            raise Refused("no_such_attempt", detail, f"ganger get {row.id}", 404)
-        last = job.spec.nodes * job.spec.processes_per_node - 1
-        missing = [rank for rank in query.ranks or () if rank > last]
-        if missing:
-            has = f"ranks 0 to {last}" if last else "rank 0 alone"
-            remedy = f"ganger logs {row.id} --rank all"
-            raise Refused("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
+        see_there(query, row, job.spec, [node.name for node in self._loop.view().nodes.nodes], may_come=may_come)
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Listing rows with the sentences of those that wait: they change without the job."""

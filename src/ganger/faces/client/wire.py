@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 PREFIX: Final = "/api/v1"
 _EXIT_CODES: Final = {403: 4, 404: 3, 409: 4, 507: 4}
 _USAGE, _UNREACHABLE = 2, 5
+_OF_THE_STATE: Final = frozenset(
+    ("already_ended", "conflict", "queue_in_use", "request_id_reused", "still_live", "token_exists")
+)
+"""Codes with status 409 that speak of how things are. The others speak of what was asked for: usage, to a person."""
 
 
 class ClientError(Exception):
@@ -134,4 +138,6 @@ def _problem(status: int, body: bytes) -> ClientError:
         said = (problem["code"], problem["detail"], problem.get("next", ""))
     except (ValueError, KeyError, TypeError):
         said = ("no_problem", f"status {status} without a reason: {body[:200]!r}", "ganger server status")
+    if status == 409 and said[0] not in _OF_THE_STATE:
+        return ClientError(*said, exit_code=_USAGE)
     return ClientError(*said, exit_code=_EXIT_CODES.get(status, _USAGE if status < 500 else _UNREACHABLE))

@@ -2,15 +2,18 @@
 
 from typing import Final
 
+from anyio import CapacityLimiter
 from fastapi import APIRouter, FastAPI
 
 from ganger import __version__
 from ganger.engine.service import Service
-from ganger.faces.rest import cluster, events, jobs, problems, server
+from ganger.faces.rest import batches, cluster, events, jobs, output, problems, secrets, server, tokens
 from ganger.faces.rest.answers import describe
 from ganger.faces.rest.feed import Feed
 
 PREFIX: Final = "/api/v1"
+WRITERS: Final = 4
+"""Requests that change something and are worked on at one time. More would only take the processor from the reads."""
 
 
 def make_app(service: Service, leave: server.Leave) -> FastAPI:
@@ -28,8 +31,19 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
+    app.state.writers = CapacityLimiter(WRITERS)
     api = APIRouter(prefix=PREFIX)
-    for router in (server.router, jobs.router, cluster.queues, cluster.nodes, events.router):
+    for router in (
+        server.router,
+        jobs.router,
+        batches.router,
+        output.router,
+        cluster.queues,
+        cluster.nodes,
+        events.router,
+        secrets.router,
+        tokens.router,
+    ):
         api.include_router(router)
     app.include_router(api)
     problems.install(app)

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
-from ganger.faces.rest.answers import Served, answer, documented, shown
+from ganger.faces.rest.answers import CHANGES, Served, answer, changed, documented, reads, shown
+from ganger.faces.rest.versions import Expected, Versioned
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.view import NodeRow, QueueRow
 
@@ -37,20 +38,20 @@ class NodeChange:
     why: str = ""
 
 
-@queues.get("", responses=shown(QueueRow, many=True))
-def list_queues(service: Served) -> Response:
+@queues.get("", responses=reads(QueueRow, many=True))
+def list_queues(service: Served, version: Versioned) -> Response:
     """Every queue with what it may use and what it uses, parents first."""
-    return answer({"items": service.queues(), "next": None})
+    return version.answer(lambda: {"items": service.queues(), "next": None})
 
 
-@queues.get("/{name}", responses=shown(QueueRow))
-def get_queue(service: Served, name: str) -> Response:
+@queues.get("/{name}", responses=reads(QueueRow, 404))
+def get_queue(service: Served, version: Versioned, name: str) -> Response:
     """One queue."""
-    return answer(service.queue(name))
+    return version.answer(lambda: service.queue(name))
 
 
-@queues.put("/{name}", responses=shown(QueueRow))
-def put_queue(service: Served, name: str, body: QueueBody) -> Response:
+@queues.put("/{name}", responses=shown(QueueRow, *CHANGES, 412))
+async def put_queue(request: Request, service: Served, name: str, body: QueueBody, expected: Expected) -> Response:
     """Make a queue, or replace one."""
     queue = Queue(
         name=name,
@@ -60,23 +61,38 @@ def put_queue(service: Served, name: str, body: QueueBody) -> Response:
         lending=body.lending,
         user_limits=body.user_limits,
     )
-    return answer(service.set_queue(queue))
+
+    def change() -> QueueRow:
+        with service.unchanged(f"queue/{name}", expected):
+            return service.set_queue(queue)
+
+    return answer(await changed(request, change))
 
 
-@queues.delete("/{name}", status_code=204, responses=documented({}, 204, "It is gone"))
-def delete_queue(service: Served, name: str) -> Response:
+@queues.delete("/{name}", status_code=204, responses=documented({}, 204, "It is gone", *CHANGES, 404, 412))
+async def delete_queue(request: Request, service: Served, name: str, expected: Expected) -> Response:
     """Take an empty queue away."""
-    service.delete_queue(name)
+
+    def change() -> None:
+        with service.unchanged(f"queue/{name}", expected):
+            service.delete_queue(name)
+
+    await changed(request, change)
     return Response(status_code=204)
 
 
-@nodes.get("", responses=shown(NodeRow, many=True))
-def list_nodes(service: Served) -> Response:
+@nodes.get("", responses=reads(NodeRow, many=True))
+def list_nodes(service: Served, version: Versioned) -> Response:
     """Every node with what it has and what is free, in topology order."""
-    return answer({"items": service.nodes(), "next": None})
+    return version.answer(lambda: {"items": service.nodes(), "next": None})
 
 
-@nodes.patch("/{name}", responses=shown(NodeRow))
-def patch_node(service: Served, name: str, body: NodeChange) -> Response:
+@nodes.patch("/{name}", responses=shown(NodeRow, *CHANGES, 404, 412))
+async def patch_node(request: Request, service: Served, name: str, body: NodeChange, expected: Expected) -> Response:
     """Take a node out of service, or put it back. What runs there goes on."""
-    return answer(service.cordon(name, cordoned=body.cordoned, why=body.why))
+
+    def change() -> NodeRow:
+        with service.unchanged(f"node/{name}", expected):
+            return service.cordon(name, cordoned=body.cordoned, why=body.why)
+
+    return answer(await changed(request, change))

@@ -1,5 +1,6 @@
 """Routes of /events and /stream: the event log by the page, and as it grows."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
@@ -7,9 +8,10 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from ganger.engine.service import Service
-from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, encoded, event_page, shown, streamed
+from ganger.engine.service import EVENT_KINDS, Service
+from ganger.faces.rest.answers import MAX_NUMBER, Served, encoded, event_page, reads, streamed
 from ganger.faces.rest.feed import Feed
+from ganger.faces.rest.versions import Versioned
 from ganger.model.view import EventRow
 
 router: Final = APIRouter(tags=["events"])
@@ -17,46 +19,80 @@ router: Final = APIRouter(tags=["events"])
 MAX_PAGE: Final = 2_000
 BATCH: Final = 500
 KEEP_ALIVE_S: Final = 15.0
+_KIND: Final = f"({'|'.join(EVENT_KINDS)})"
+
+Gang = Annotated[str | None, Query(description="only events of this job, by id")]
+Kinds = Annotated[
+    str | None, Query(pattern=f"^{_KIND}(,{_KIND})*$", description="only events of these kinds: started,failed")
+]
 
 
-@router.get("/events", responses=shown(EventRow, many=True))
+@router.get("/events", responses=reads(EventRow, many=True))
 def list_events(
+    *,
     service: Served,
+    version: Versioned,
     after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
-    gang: Annotated[str | None, Query(description="only events of this job, by id")] = None,
+    gang: Gang = None,
+    kinds: Kinds = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
 ) -> Response:
     """The event log, oldest first."""
-    return answer(event_page(service, after, gang, limit))
+    return version.answer(lambda: event_page(service, after, gang, limit, _listed(kinds)))
 
 
 @router.get("/stream", responses=streamed("text/event-stream", "Server-sent events: `id` is seq, `data` an EventRow"))
 async def stream_events(
+    *,
     request: Request,
     service: Served,
     after: Annotated[
         int | None, Query(ge=0, le=MAX_NUMBER, description="seq to go on after; unset: only what comes")
     ] = None,
+    gang: Gang = None,
+    kinds: Kinds = None,
     last_event_id: Annotated[
         int | None, Header(ge=0, le=MAX_NUMBER, description="sent by a browser that reconnects")
     ] = None,
 ) -> Response:
-    """Everything that changes, as it changes. Resumes after Last-Event-ID, else after `after`."""
+    """Everything that changes, as it changes. Resumes after Last-Event-ID, else `after`, without gap or repeat."""
     start = last_event_id if last_event_id is not None else after
     if start is None:
         start = await run_in_threadpool(service.seq)
-    frames = _frames(service, request.app.state.feed, start)
-    return StreamingResponse(frames, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    frames = _Frames(service, request.app.state.feed, gang, _listed(kinds))
+    return StreamingResponse(frames.after(start), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _frames(service: Service, feed: Feed, seq: int) -> AsyncIterator[bytes]:
-    """Frames of a stream after `seq`. A comment comes first, so that the client knows it is connected, and each time
-    nothing has happened for a while, so that whoever stands between does not hang up."""
-    yield b": connected\n\n"
-    while not feed.closed:
-        rows: list[EventRow] = await run_in_threadpool(service.events, after=seq, gang=None, limit=BATCH)
-        if rows:
-            seq = rows[-1].seq
-            yield b"".join(b"id: %d\ndata: %s\n\n" % (row.seq, encoded(row)) for row in rows)
-        if len(rows) < BATCH and not await feed.beyond(seq, KEEP_ALIVE_S):
-            yield b": still here\n\n"
+class _Frames:
+    """The stream of one subscriber."""
+
+    def __init__(self, service: Service, feed: Feed, gang: str | None, kinds: tuple[str, ...]) -> None:
+        self._service, self._feed, self._gang, self._kinds = service, feed, gang, kinds
+
+    async def after(self, seq: int) -> AsyncIterator[bytes]:
+        """Frames of what is wanted after `seq`. A comment comes first, so that the client knows it is connected, and
+        each time nothing has come for a while, so that whoever stands between does not hang up."""
+        yield b": connected\n\n"
+        said_s = time.monotonic()
+        while not self._feed.closed:
+            rows, seq = await run_in_threadpool(self._read, seq)
+            if rows:
+                yield b"".join(b"id: %d\ndata: %s\n\n" % (row.seq, encoded(row)) for row in rows)
+                said_s = time.monotonic()
+            elif time.monotonic() >= said_s + KEEP_ALIVE_S:
+                yield b": still here\n\n"
+                said_s = time.monotonic()
+            if len(rows) < BATCH:
+                await self._feed.beyond(seq, said_s + KEEP_ALIVE_S - time.monotonic())
+
+    def _read(self, seq: int) -> tuple[list[EventRow], int]:
+        """Rows after `seq`, and up to which all have been looked at: what is not wanted is looked at once."""
+        newest = self._service.seq()
+        rows = self._service.events(after=seq, gang=self._gang, kinds=self._kinds, limit=BATCH)
+        if len(rows) == BATCH:
+            return rows, rows[-1].seq
+        return rows, max(newest, seq, rows[-1].seq if rows else 0)
+
+
+def _listed(kinds: str | None) -> tuple[str, ...]:
+    return tuple(kinds.split(",")) if kinds else ()

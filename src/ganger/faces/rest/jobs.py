@@ -1,46 +1,85 @@
-"""Routes of /jobs: list, submit, look, stop, delete, explain, and what ranks wrote."""
+"""Routes of /jobs: list, submit, look, change, stop, run again, delete, explain."""
 
-import re
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import ConfigDict, Field
 
-from ganger.engine.service import JobFilter, LogQuery, Refused, Submission, label_terms
-from ganger.faces.rest.answers import (
-    MAX_NUMBER,
-    NDJSON,
-    Served,
-    answer,
-    documented,
-    event_page,
-    ndjson,
-    shown,
-    streamed,
-)
-from ganger.faces.rest.feed import Feed
-from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
+from ganger.engine.service import JobFilter, Submission, label_terms
+from ganger.faces.rest.answers import CHANGES, MAX_NUMBER, Served, answer, changed, documented, reads, shown
+from ganger.faces.rest.versions import Expected, Versioned
+from ganger.model.job import GangState
+from ganger.model.view import Explanation, JobRow, JobView
 
 router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
 
 MAX_PAGE: Final = 2_000
-MAX_RANKS: Final = 100_000
+MAX_NOTES: Final = 16_384
+MAX_PRIORITY: Final = 1_000
+_STATE: Final = f"({'|'.join(GangState)})"
+_TERM: Final = r"\s*[^\s=!,]+\s*!?=\s*[^\s=!,]*\s*"
+_KEY: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]*$"
+_VALUE: Final = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[!-~]+$",
+        description="takes the place of request_id: a repeat makes no second job",
+    ),
+]
 
 
-@router.get("", responses=shown(JobRow, many=True))
+@dataclass(frozen=True, kw_only=True)
+class JobChange:
+    """What may be changed of a job; what is left out, or null, stays. Labels and notes also after its end."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    suspended: bool | None = None
+    labels: dict[Annotated[str, Field(pattern=_KEY, max_length=317)], Annotated[str, Field(pattern=_VALUE)] | None] = (
+        field(default_factory=dict, metadata={"description": "added or replaced; null takes one away"})
+    )
+    notes: Annotated[str, Field(max_length=MAX_NOTES)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clone:
+    """What is to be otherwise in a job that is made from another: keys of a spec, laid over it."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    overrides: dict[str, Any] = field(default_factory=dict)
+    request_id: str = ""
+
+
+@router.get("", responses=reads(JobRow, 400, many=True))
 def list_jobs(
     *,
     service: Served,
-    state: Annotated[str | None, Query(description="only jobs in these states: pending,running")] = None,
+    version: Versioned,
+    state: Annotated[
+        str | None, Query(pattern=f"^{_STATE}(,{_STATE})*$", description="only jobs in these states: pending,running")
+    ] = None,
     user: Annotated[str | None, Query(description="only jobs of this user")] = None,
     queue: Annotated[str | None, Query(description="only jobs of this queue")] = None,
     name: Annotated[str | None, Query(description="only jobs of this name")] = None,
-    labels: Annotated[str | None, Query(description="only jobs with these labels: team=nlp,stage!=prod")] = None,
+    labels: Annotated[
+        str | None,
+        Query(pattern=rf"^(\s*|{_TERM}(,{_TERM})*)$", description="only jobs with these labels: team=nlp,stage!=prod"),
+    ] = None,
     since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
     until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="submitted by then; Unix ms")] = None,
     all: Annotated[bool, Query(description="every job, page by page; else what lives and what ended last")] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    cursor: Annotated[
+        str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
+    ] = None,
 ) -> Response:
     """Jobs, newest first, for which everything that is asked for holds."""
     wanted = JobFilter(
@@ -52,105 +91,103 @@ def list_jobs(
         until_ms=until,
         labels=label_terms(labels or ""),
     )
-    return answer(service.jobs(wanted, everything=all, limit=limit, cursor=cursor))
+    return version.answer(lambda: service.jobs(wanted, everything=all, limit=limit, cursor=cursor))
 
 
-@router.post("", status_code=201, responses=shown(JobView, status=201) | shown(DryRun, what="With dryRun"))
-def submit_job(
-    service: Served,
-    submission: Submission,
-    dry_run: Annotated[bool, Query(alias="dryRun", description="say what would happen; nothing changes")] = False,
-) -> Response:
-    """Submit a job. A repeat with the same request_id gives the job of the first."""
-    if dry_run:
-        return answer(service.dry_run(submission))
-    job, is_new = service.submit(submission)
-    return answer(job, 201 if is_new else 200)
-
-
-@router.get("/{id}", responses=shown(JobView))
-def get_job(service: Served, id: str) -> Response:
-    """A job in full, by id; or the newest job of that name."""
-    return answer(service.job(id))
-
-
-@router.delete("/{id}", status_code=204, responses=documented({}, 204, "It is gone"))
-def delete_job(service: Served, id: str) -> Response:
-    """Take an ended job out of the listings, and its files off the disk."""
-    service.delete(id)
-    return Response(status_code=204)
-
-
-@router.post("/{id}/stop", status_code=202, responses=shown(JobView, status=202))
-def stop_job(service: Served, id: str) -> Response:
-    """Ask for a job to end. It may have time to save its work first."""
-    return answer(service.stop(id), 202)
-
-
-@router.get("/{id}/explain", responses=shown(Explanation))
-def explain_job(service: Served, id: str) -> Response:
-    """Why a job waits, for whom, until when at the latest, and what would start it now."""
-    return answer(service.explain(id))
-
-
-@router.get("/{id}/events", responses=shown(EventRow, many=True))
-def list_job_events(
-    service: Served,
-    id: str,
-    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
-) -> Response:
-    """What happened to a job, oldest first."""
-    return answer(event_page(service, after, service.find(id), limit))
-
-
-@router.get("/{id}/metrics", responses=streamed(NDJSON, "Lines {generation, rank, t, step, metrics}"))
-def read_metrics(service: Served, id: str) -> Response:
-    """Every report of rank 0, oldest first."""
-    return StreamingResponse(ndjson(service.metrics(id)), media_type=NDJSON)
-
-
-@router.get("/{id}/logs", responses=streamed(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e"))
-def read_logs(
+@router.post(
+    "",
+    status_code=201,
+    responses=shown(JobView, *CHANGES, status=201, what="The job, accepted")
+    | {
+        200: {
+            "description": "With dryRun: what would happen. Else: the job that an earlier request with this key made",
+            "content": {
+                "application/json": {
+                    "schema": {"anyOf": [{"$ref": f"#/components/schemas/{each}"} for each in ("DryRun", "JobView")]}
+                }
+            },
+        }
+    },
+)
+async def submit_job(
     *,
     request: Request,
     service: Served,
-    id: str,
-    follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
-    rank: Annotated[str | None, Query(description="0,3-5 or all; unset: rank 0 and every rank's stderr")] = None,
-    attempt: Annotated[int | None, Query(ge=1, description="a generation; unset: the newest")] = None,
-    tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only that many of the last lines")] = None,
+    submission: Submission,
+    dry_run: Annotated[
+        Literal["plan"] | None, Query(alias="dryRun", description="say what would happen; nothing changes")
+    ] = None,
+    idempotency_key: Key = None,
 ) -> Response:
-    """What ranks wrote, in order of time."""
-    query = LogQuery(job=service.find(id), ranks=_ranks(rank), everything=rank == "all", generation=attempt, tail=tail)
-    feed: Feed = request.app.state.feed
-    found = service.follow(query) if follow else service.lines(query)  # refused while there is no answer yet
-    lines = feed.follow(lambda: _wire(found)) if follow else ndjson(_wire(found))
-    return StreamingResponse(lines, media_type=NDJSON)
+    """Submit a job: 201. A repeat, with the same Idempotency-Key or request_id, gives the job of the first: 200;
+    another submission under the same key is refused: 409, request_id_reused. A key holds as long as its job is listed.
+    """
+    asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
+    if dry_run:
+        return answer(await changed(request, lambda: service.dry_run(asked)))
+    job, is_new = await changed(request, lambda: service.submit(asked))
+    return answer(job, 201 if is_new else 200)
 
 
-def _wire(lines: Any) -> Any:
-    """Log lines as the wire has them."""
-    for line in lines:
-        yield line and {
-            "t": line.at_ms,
-            "rank": line.rank,
-            "generation": line.generation,
-            "stream": line.stream,
-            "text": line.text,
-        }
+@router.get("/{id}", responses=reads(JobView, 404))
+def get_job(service: Served, version: Versioned, id: str) -> Response:
+    """A job in full, by id; or the newest job of that name."""
+    job = service.job(id)
+    return version.answer(lambda: job, str(job.progress["t"]) if job.progress else "")
 
 
-def _ranks(text: str | None) -> tuple[int, ...] | None:
-    """Ranks from `0,3-5`; None for the default and for all."""
-    if text is None or text == "all":
-        return None
-    ranks: list[int] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
-        if not found:
-            raise Refused("invalid_request", f"rank={text} are not ranks", "write 0, or 0,3-5, or all")
-        ranks += range(int(found[1]), int(found[2] or found[1]) + 1)
-        if len(ranks) > MAX_RANKS:
-            raise Refused("invalid_request", f"rank={text} are more than {MAX_RANKS} ranks", "write rank=all")
-    return tuple(sorted(set(ranks)))
+@router.patch("/{id}", responses=shown(JobView, *CHANGES, 404, 412))
+async def patch_job(request: Request, service: Served, id: str, body: JobChange, expected: Expected) -> Response:
+    """Change a live job's priority, suspend or resume it; change any job's labels and notes."""
+
+    def change() -> JobView:
+        name = service.find(id)
+        with service.unchanged(name, expected):
+            if body.priority is not None:
+                service.set_priority(name, body.priority)
+            if body.suspended is not None:
+                service.suspend(name, suspended=body.suspended)
+            if body.labels or body.notes is not None:
+                service.describe(name, body.labels, body.notes)
+        return service.job(name)
+
+    return answer(await changed(request, change))
+
+
+@router.delete("/{id}", status_code=204, responses=documented({}, 204, "It is gone", *CHANGES, 404))
+async def delete_job(request: Request, service: Served, id: str) -> Response:
+    """Take an ended job out of the listings, and its files off the disk."""
+    await changed(request, lambda: service.delete(id))
+    return Response(status_code=204)
+
+
+@router.post("/{id}/stop", status_code=202, responses=shown(JobView, *CHANGES, 404, status=202))
+async def stop_job(request: Request, service: Served, id: str) -> Response:
+    """Ask for a job to end. It may have time to save its work first."""
+    return answer(await changed(request, lambda: service.stop(id)), 202)
+
+
+_AGAIN: Final = shown(JobView, *CHANGES, 404, status=201, what="The new job") | shown(
+    JobView, what="The job that an earlier request with this key made"
+)
+
+
+@router.post("/{id}/retry", status_code=201, responses=_AGAIN)
+async def retry_job(request: Request, service: Served, id: str, idempotency_key: Key = None) -> Response:
+    """Run an ended job again, as a new job: the same spec, the same snapshot of its code."""
+    job, is_new = await changed(request, lambda: service.retry(id, request_id=idempotency_key or ""))
+    return answer(job, 201 if is_new else 200)
+
+
+@router.post("/{id}/clone", status_code=201, responses=_AGAIN)
+async def clone_job(request: Request, service: Served, id: str, body: Clone, idempotency_key: Key = None) -> Response:
+    """Make a new job from one that lives or has ended: its spec but for overrides, the same snapshot of its code."""
+    key = idempotency_key or body.request_id
+    job, is_new = await changed(request, lambda: service.clone(id, body.overrides, request_id=key))
+    return answer(job, 201 if is_new else 200)
+
+
+@router.get("/{id}/explain", responses=shown(Explanation, 404))
+def explain_job(service: Served, id: str) -> Response:
+    """Why a job waits, for whom, until when at the latest, and what would start it now."""
+    return answer(service.explain(id))

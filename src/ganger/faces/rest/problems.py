@@ -11,12 +11,17 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ganger.engine.service import Refused
+from ganger.engine.service import CODES, Refused
+from ganger.faces.rest.answers import PROBLEM
+from ganger.faces.rest.versions import NotModified, not_modified
 
 MAX_BODY_BYTES: Final = 2 << 20
+DRAINED_BYTES: Final = 256 << 20
+"""How much of a body that is too large is read and let go, so that its sender gets to read the answer."""
 
 SCHEMA: Final[dict[str, Any]] = {
     "Problem": {
@@ -27,14 +32,14 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": {"type": "string", "format": "uri-reference"},
             "title": {"type": "string"},
             "status": {"type": "integer"},
-            "code": {"type": "string", "description": "Stable, for programs"},
+            "code": {"enum": sorted(CODES), "description": "Stable, for programs"},
             "detail": {"type": "string", "description": "What and why, for people"},
             "next": {"type": "string", "description": "What to type next; may be empty"},
         },
     }
 }
 
-_CODES: Final = {404: "no_such_route", 405: "no_such_method", 413: "body_too_large"}
+_CODES: Final = {404: "no_such_route", 405: "no_such_method"}
 _log = logging.getLogger("ganger.rest")
 
 
@@ -44,6 +49,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Refused, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]
+    app.add_exception_handler(NotModified, not_modified)
     app.add_middleware(_Guard)
 
 
@@ -51,7 +57,7 @@ def problem(status: int, code: str, detail: str, next: str = "") -> Response:
     """One problem as a response."""
     title = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail, "next": next}
-    return Response(to_json(body), status, media_type="application/problem+json")
+    return Response(to_json(body), status, media_type=PROBLEM)
 
 
 async def _refused(_: Request, error: Refused) -> Response:
@@ -86,7 +92,7 @@ class _Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun = False
+        begun, body = False, _Body(receive)
 
         async def watched(message: Message) -> None:
             nonlocal begun
@@ -94,7 +100,14 @@ class _Guard:
             await send(message)
 
         try:
-            await self.app(scope, _bounded(receive), watched)
+            if _announced(scope) > MAX_BODY_BYTES:
+                raise _TooLargeError
+            await self.app(scope, body.receive, watched)
+        except _TooLargeError:
+            if not _waits(scope):
+                await body.drain()
+            detail = f"the body is larger than {MAX_BODY_BYTES} bytes"
+            await problem(413, "body_too_large", detail, "send less: code travels by `code:`")(scope, receive, send)
         except Exception:  # noqa: BLE001 - whatever it is, the client gets a number and the log the rest
             incident = secrets.token_hex(4)
             _log.exception("incident %s: %s %s", incident, scope["method"], scope["path"])
@@ -103,16 +116,43 @@ class _Guard:
                 await problem(500, "internal_error", detail, "ganger doctor")(scope, receive, send)
 
 
-def _bounded(receive: Receive) -> Receive:
-    """`receive` that counts the body's bytes and stops at the limit."""
-    total = 0
+class _TooLargeError(BaseException):
+    """The body is larger than any request may be. No Exception: FastAPI makes a 400 of what goes wrong with a body."""
 
-    async def counted() -> Message:
-        nonlocal total
-        message = await receive()
-        total += len(message.get("body", b""))
-        if total > MAX_BODY_BYTES:
-            raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+
+def _announced(scope: Scope) -> int:
+    """The length of the body by its header; 0 without one."""
+    length = Headers(scope=scope).get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _waits(scope: Scope) -> bool:
+    """Whether the sender waits for a word before it sends the body (RFC 9110, section 10.1.1)."""
+    return Headers(scope=scope).get("expect", "").lower() == "100-continue"
+
+
+class _Body:
+    """A request's body as it comes in, no longer than it may be."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._bytes = 0
+        self._comes = True
+
+    async def receive(self) -> Message:
+        """The next piece."""
+        message = await self._next()
+        if self._bytes > MAX_BODY_BYTES:
+            raise _TooLargeError
         return message
 
-    return counted
+    async def drain(self) -> None:
+        """Read the rest, to some length, and keep nothing of it."""
+        while self._comes and self._bytes <= DRAINED_BYTES:
+            await self._next()
+
+    async def _next(self) -> Message:
+        message = await self._receive()
+        self._bytes += len(message.get("body", b""))
+        self._comes = message["type"] == "http.request" and message.get("more_body", False)
+        return message

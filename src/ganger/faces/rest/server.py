@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from ganger.engine.service import Refused
 from ganger.faces.rest.answers import Served, answer, documented, shown
+from ganger.faces.rest.gate import Local
 from ganger.model.view import ServerView
 
 router: Final = APIRouter(prefix="/server", tags=["server"])
@@ -33,14 +34,19 @@ def get_server(service: Served) -> Response:
     return answer(service.server())
 
 
-@router.post("/stop", status_code=202, responses=documented({}, 202, "It will end"))
+@router.post("/stop", status_code=202, responses=documented({}, 202, "It will end"), dependencies=[Local])
 async def stop_server(request: Request) -> Response:
     """End the server. Jobs run on, and the next server finds them."""
     request.app.state.leave(None)
     return Response(status_code=202)
 
 
-@router.post("/restart", status_code=202, responses=documented({}, 202, "It will run itself anew"))
+@router.post(
+    "/restart",
+    status_code=202,
+    responses=documented({}, 202, "It will run itself anew", 409, 413),
+    dependencies=[Local],
+)
 def restart_server(request: Request, body: Restart) -> Response:
     """Let the server run itself anew, in the same process, under the caller's interpreter. Jobs run on."""
     python = Path(body.python)
