@@ -1,13 +1,15 @@
 """What a failure leads to: the whole table of retries."""
 
+from dataclasses import replace
+
 import pytest
 
 from ganger.core.gang import Gang
 from ganger.core.heal import Verdict, verdict
 from ganger.core.usage import Account
-from ganger.model.decision import Cause
+from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed
-from ganger.model.job import Job, JobSpec, Origin, Retry
+from ganger.model.job import Job, JobSpec, Origin, Retry, Role
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
 
@@ -52,3 +54,21 @@ def test_verdict(
 ) -> None:
     judged = verdict(gang(most, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **how))
     assert judged == wanted or (wanted is None and not judged.again)
+
+
+def test_a_role_may_take_the_job_with_it() -> None:
+    roles = {"ps": Role(on_failure="fail"), "eval": Role()}
+    shares = (NodeShare("n1", (0,), part=0), NodeShare("n1", (1,), part=1), NodeShare("n1", (2,), part=2))
+    start = Start(gang="j", generation=1, shares=shares, host="h", port=1)
+    at = gang(9, checkpoint_step=5, start=start)
+    at.job = replace(at.job, spec=replace(at.job.spec, roles=roles))
+    again = [
+        verdict(at, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9)).again
+        for cause, rank in (
+            (Cause.RANK_FAILED, 0),
+            (Cause.RANK_FAILED, 1),
+            (Cause.RANK_FAILED, 2),
+            (Cause.NODE_LOST, None),
+        )
+    ]
+    assert again == [True, False, True, True]

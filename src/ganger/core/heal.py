@@ -27,6 +27,8 @@ class Verdict:
 
 def verdict(gang: Gang, failed: Failed) -> Verdict:
     """Judge the first failure of a generation."""
+    if _is_final(gang, failed):
+        return Verdict(again=False, spends=True, pause_ms=0)
     if gang.progressed:
         return Verdict(again=True, spends=False, pause_ms=0)
     retry = gang.job.spec.retry
@@ -35,6 +37,16 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
         # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
         return Verdict(again=True, spends=False, pause_ms=pause_ms if gang.fruitless else 0)
     return Verdict(again=gang.spent < _retries(gang, failed), spends=True, pause_ms=pause_ms)
+
+
+def _is_final(gang: Gang, failed: Failed) -> bool:
+    """Whether it is the failure of a process whose role says that the job fails with it."""
+    shares = gang.start.shares if gang.start else ()
+    part = next((share.part for share in shares if failed.rank in share.ranks), None)
+    if part is None or failed.cause is not Cause.RANK_FAILED:
+        return False
+    spec = gang.job.spec
+    return spec.role(spec.order[part]).on_failure == "fail"
 
 
 def _retries(gang: Gang, failed: Failed) -> int:
