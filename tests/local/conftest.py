@@ -28,14 +28,15 @@ def layout(tmp_path: Path, launcher: Path) -> Layout:
 
 @pytest.fixture
 def serve(layout: Layout) -> Iterator[Callable[..., Server]]:
-    """Makes a server on this test's home, with nodes n1, n2 ... After the test nothing of it is left."""
+    """Makes a server on this test's home, with nodes n1, n2 ... or so named. After the test nothing of it is left."""
     servers: list[Server] = []
 
-    def make(nodes: int = 2) -> Server:
+    def make(nodes: int = 2, names: tuple[str, ...] = ()) -> Server:
         for server in servers:
             server.close()
-        names = [Node(name=f"n{number}", cpu_milli=64_000, memory_bytes=2**34) for number in range(1, nodes + 1)]
-        servers.append(Server(layout, tuple(names)))
+        each = names or [f"n{number}" for number in range(1, nodes + 1)]
+        listed = tuple(Node(name=name, cpu_milli=64_000, memory_bytes=2**34) for name in each)
+        servers.append(Server(layout, listed))
         return servers[-1]
 
     yield make

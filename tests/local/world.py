@@ -151,12 +151,14 @@ _numbers = itertools.count(1)
 
 def make_job(directory: Path, run: str | tuple[str, ...], **spec: object) -> Job:
     origin = Origin(directory=str(directory), environment={"PATH": os.environ["PATH"]})
-    return Job(id=f"job-{next(_numbers)}", user="me", spec=JobSpec(run=run, nproc_per_node=2, **spec), origin=origin)
+    asked = {"nproc_per_node": 2, **spec}
+    return Job(id=f"job-{next(_numbers)}", user="me", spec=JobSpec(run=run, **asked), origin=origin)
 
 
-def make_start(job: Job, nodes: int = 2, generation: int = 1) -> Start:
+def make_start(job: Job, nodes: int = 2, generation: int = 1, names: tuple[str, ...] = ()) -> Start:
     each = job.spec.processes_per_node
-    shares = tuple(NodeShare(f"n{index + 1}", tuple(range(index * each, (index + 1) * each))) for index in range(nodes))
+    names = names or tuple(f"n{index + 1}" for index in range(nodes))
+    shares = tuple(NodeShare(name, tuple(range(index * each, (index + 1) * each))) for index, name in enumerate(names))
     return Start(gang=job.id, generation=generation, shares=shares, host="127.0.0.1", port=free_port())
 
 

@@ -53,6 +53,16 @@ _FLAGS: Final = (
     *("bynode", "byslot", "bind-to-core", "bind-to-socket", "bind-to-none", "do-not-launch", "genvall", "genvnone"),
 )
 _PAIRS: Final = ("mca", "gmca", "omca", "prtemca", "pmixmca", "genv", "env")
+_SHARED_MACHINE: Final = {
+    # Open MPI names shared memory by the machine and the index on the node: two processes would take one file for
+    # theirs. Collectives that go by node (han) take both for one node and wait for ever.
+    "OMPI_MCA_btl": "^sm,vader",
+    "OMPI_MCA_osc": "^sm",
+    "OMPI_MCA_coll": "^han,xhc,sm",
+    # More processes than it knows of share the CPUs, and each would spin.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+"""For nodes that are one machine, as virtual nodes are."""
 
 
 def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
@@ -84,9 +94,7 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
         "I_MPI_PIN": "0",
     }
     if len({host.address for host in placed.hosts}) < len(placed.hosts):
-        # Nodes that share a machine: Open MPI names shared memory by the machine and the index on the node, so that
-        # two processes would take one file for theirs.
-        given |= {"OMPI_MCA_btl": "^sm,vader", "OMPI_MCA_osc": "^sm"}
+        given |= _SHARED_MACHINE
     # Its processes would inherit them, and take this rank for theirs.
     return {name: value for name, value in given.items() if name not in ("GANGER_RANK", "LOCAL_RANK", "WORLD_SIZE")}
 

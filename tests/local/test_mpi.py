@@ -1,0 +1,151 @@
+"""MPI for real: two nodes whose names nobody can resolve, two processes each, no sshd; mpirun reaches them all."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ganger.model.decision import Cause
+from ganger.model.job import Job
+from tests.local.world import Server, make_job, make_start, make_stop, wait_until
+
+Serve = Callable[..., Server]
+BIN = Path(__file__).parents[2] / ".venv-mpi" / "bin"
+NAMES = ("a.invalid", "b.invalid")
+SCRIPT = """
+import json, os, sys
+from mpi4py import MPI
+from ganger import train
+
+everybody = MPI.COMM_WORLD
+total = everybody.allreduce(10 ** everybody.rank)
+here = train.world()
+found = [everybody.rank, everybody.size, total, here.rank, here.world_size, here.local_rank, here.node_rank]
+with open(f"{sys.argv[1]}-{everybody.rank}", "w") as file:
+    json.dump([*found, os.environ["GANGER_TASK_DIR"]], file)
+train.report(step=everybody.rank)
+everybody.barrier()
+while sys.argv[2:] == ["hold"]:
+    everybody.barrier()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where the job runs."""
+    assert (BIN / "mpirun").exists(), "no environment with MPI: type make setup-mpi"
+    (tmp_path / "reduce.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def mpi_job(directory: Path, *run: str, line: str | None = None, **spec: object) -> Job:
+    """Open MPI wants a HOME, as every caller has one."""
+    home = {"HOME": str(directory)}
+    return make_job(directory, line or run, framework="mpi", nodes=2, env=home, **spec)
+
+
+def begin(server: Server, job: Job) -> None:
+    server.backend.start(make_start(job, names=NAMES), job)
+
+
+def finish(server: Server, job: Job, cause: Cause = Cause.USER) -> None:
+    server.backend.stop(make_stop(make_start(job, names=NAMES), cause), job)
+    server.wait("cleared", 2)
+
+
+def reduced(directory: Path, name: str) -> list[list[object]]:
+    """What each process found, but for the directory of its task."""
+    return [json.loads((directory / f"{name}-{rank}").read_text())[:-1] for rank in range(4)]
+
+
+def test_names_do_not_resolve() -> None:
+    for name in NAMES:
+        with pytest.raises(socket.gaierror):
+            socket.getaddrinfo(name, None)
+
+
+@pytest.mark.parametrize("run", ["written", "line", "given"])
+def test_all_processes_of_both_nodes_add_up(run: str, serve: Serve, directory: Path) -> None:
+    """The same job whether the user wrote mpirun or left it to ganger (J3)."""
+    server = serve(names=NAMES).open()
+    mpirun, program = str(BIN / "mpirun"), (str(BIN / "python"), "reduce.py", run)
+    job = {
+        "written": lambda: mpi_job(directory, mpirun, "-n", "4", *program),
+        "line": lambda: mpi_job(directory, line=" ".join(("cd . &&", mpirun, *program))),
+        "given": lambda: mpi_job(directory, *program),
+    }[run]()
+    begin(server, job)
+    server.wait("done")
+    finish(server, job)
+    assert not server.of("failed")
+    # rank, size, sum; the rank, size, local rank and node rank that ganger.train gives
+    assert reduced(directory, run) == [
+        [0, 4, 1111, 0, 4, 0, 0],
+        [1, 4, 1111, 1, 4, 1, 0],
+        [2, 4, 1111, 2, 4, 0, 1],
+        [3, 4, 1111, 3, 4, 1, 1],
+    ]
+
+
+def test_each_process_belongs_to_its_node_and_reports_there(serve: Serve, directory: Path) -> None:
+    server = serve(names=NAMES).open()
+    job = mpi_job(directory, str(BIN / "python"), "reduce.py", "out", "hold")
+    begin(server, job)
+    assert server.wait("progressed").step == 0
+    tasks = [server.layout.task(job.id, name).generation(1) for name in NAMES]
+    for rank in range(4):
+        assert json.loads((directory / f"out-{rank}").read_text())[-1] == str(tasks[rank // 2])
+        assert (tasks[rank // 2] / f"rank-{rank}.report").exists()
+    assert [len(server.pids(task)) >= 2 for task in tasks] == [True, True]
+    finish(server, job)
+    assert server.pids(server.layout.jobs) == []
+    assert not server.of("failed")
+
+
+def test_process_that_fails_fails_the_job(serve: Serve, directory: Path) -> None:
+    server = serve(names=NAMES).open()
+    code = "from mpi4py import MPI; MPI.COMM_WORLD.rank == 3 and MPI.COMM_WORLD.Abort(7); MPI.COMM_WORLD.barrier()"
+    job = mpi_job(directory, str(BIN / "python"), "-c", code)
+    begin(server, job)
+    failed = server.wait("failed")
+    assert (failed.node, failed.rank, failed.exit_code) == ("a.invalid", 0, 7)
+    finish(server, job, Cause.RANK_FAILED)
+    assert not server.of("done")
+
+
+def test_wrong_token_is_refused(serve: Serve, directory: Path) -> None:
+    server = serve(names=NAMES).open()
+    setup = 'echo wrong > "$GANGER_TASK_DIR/agent-token"'
+    job = mpi_job(directory, str(BIN / "mpirun"), str(BIN / "python"), "reduce.py", "out", setup=setup)
+    begin(server, job)
+    failed = server.wait("failed")
+    assert (failed.cause, failed.node) == (Cause.RANK_FAILED, "a.invalid")
+    logs = [server.layout.task(job.id, name).launcher_log for name in NAMES]
+    wait_until(lambda: all("did not show this generation's token" in log.read_text() for log in logs), "both refuse")
+    finish(server, job, Cause.RANK_FAILED)
+    assert not list(directory.glob("out-*"))
+
+
+def test_plans_tell_no_token_to_others(serve: Serve, directory: Path) -> None:
+    """Neither the variables nor the arguments of any process hold it; the files are the user's alone."""
+    server = serve(names=NAMES).open()
+    job = mpi_job(directory, str(BIN / "python"), "reduce.py", "out", "hold")
+    begin(server, job)
+    server.wait("progressed")
+    tasks = [server.layout.task(job.id, name) for name in NAMES]
+    token = (tasks[0].generation(1) / "agent-token").read_bytes()
+    assert token == (tasks[1].generation(1) / "agent-token").read_bytes()
+    pids = [pid for task in tasks for pid in server.pids(task.path)]
+    for pid in pids:
+        for name in ("environ", "cmdline"):
+            assert token not in Path(f"/proc/{pid}/{name}").read_bytes()
+    files = [path for task in tasks for path in task.path.rglob("*") if path.is_file() and _holds(path, token)]
+    assert {path.name for path in files} == {"plan-1.json", "agent-token"}
+    assert [path.stat().st_mode & 0o077 for path in files] == [0] * 4
+    finish(server, job)
+
+
+def _holds(path: Path, token: bytes) -> bool:
+    return token in path.read_bytes()
