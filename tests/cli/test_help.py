@@ -1,6 +1,7 @@
 """Help is complete and current; what is mistyped is met with what was probably meant."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from ganger.engine.spec import parse_spec
 from ganger.faces.cli import COMMANDS, ganger
 from ganger.faces.cli.init import TEMPLATES
+from ganger.faces.cli.starters import SCRIPTS
 from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import World, ended, job
 
@@ -121,6 +123,9 @@ def test_the_page_is_current() -> None:
 def test_init_writes_a_job_that_is_right_as_it_stands(shell: Shell, kind: str) -> None:
     said = shell("init", kind)
     assert said.code == 0
+    assert Path("train.py").exists() == (kind in SCRIPTS)
+    schema = Path("job.yaml").read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=file://")
+    assert json.loads(Path(schema).read_text())["title"] == "ganger job"
     assert "ganger run -f job.yaml --dry-run" in said.out
     assert parse_spec(Path("job.yaml").read_text(), "job.yaml").framework == kind
 

@@ -61,7 +61,7 @@ class _Composer:
         spec, placed = self._job.spec, self._placed
         host = placed.hosts[index]
         users = self._users(spec.env)
-        environment = users | _over(users, node_environment(placed, index) | _volumes(spec), RESERVED)
+        environment = users | _over(users, node_environment(placed, index) | _volumes(spec) | _layout(spec), RESERVED)
         return LaunchPlan(
             gang=self._job.id,
             node=host.name,
@@ -99,6 +99,15 @@ class _Composer:
         """What travelled and what the user set, less what only ganger may say."""
         both = self._job.origin.environment | env
         return {name: value for name, value in both.items() if not _is_ours(name, self._framework.RESERVED)}
+
+
+def _layout(spec: JobSpec) -> dict[str, str]:
+    """How the model is spread, with what was left open worked out."""
+    if spec.parallel is None:
+        return {}
+    tp, pp = spec.parallel.tp, spec.parallel.pp
+    dp = spec.parallel.dp or spec.processes // (tp * pp)
+    return {"GANGER_TP": str(tp), "GANGER_PP": str(pp), "GANGER_DP": str(dp)}
 
 
 def argv_of(run: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -89,15 +89,18 @@ def _parallel(spec: JobSpec) -> Iterator[Problem]:
         return
     tp, pp, dp = spec.parallel.tp, spec.parallel.pp, spec.parallel.dp
     if dp is not None and tp * pp * dp != spec.processes:
-        product = f"tp {tp} x pp {pp} x dp {dp} is {tp * pp * dp}"
+        product = f"tp {tp} x pp {pp} x dp {dp} is {tp * pp * dp}, and the job has {_processes(spec)}"
     elif spec.processes % (tp * pp):
-        product = f"tp {tp} x pp {pp} is {tp * pp}, which does not divide it"
+        product = f"tp {tp} x pp {pp} is {tp * pp}, which does not divide the job's {_processes(spec)}"
     else:
         return
-    size = f"the job has {spec.processes} processes"
-    if not spec.roles:
-        size += f" ({spec.nodes} x {spec.processes_per_node}: nodes x nproc_per_node)"
-    yield Problem(("parallel",), f"parallel: {product}, and {size}: change one of them")
+    yield Problem(("parallel",), f"parallel: {product}: change one of them")
+
+
+def _processes(spec: JobSpec) -> str:
+    """How many there are, and where that comes from."""
+    said = f"{spec.processes} process" if spec.processes == 1 else f"{spec.processes} processes"
+    return said if spec.roles else f"{said} ({spec.nodes} x {spec.processes_per_node}, nodes x nproc_per_node)"
 
 
 def _variables(spec: JobSpec) -> Iterator[Problem]:

@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "events": ("explain", "Show what happened, to one job or to all, oldest first."),
         "delete": ("jobs", "Take ended jobs, with their logs, out of the listings."),
         "init": ("init", "Write a job.yaml to start from."),
+        "explain-spec": ("explain_spec", "Say what a key of a job file means and how it is written."),
     },
     "Cluster": {
         "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),
@@ -71,7 +72,7 @@ class LazyGroup(click.Group):
         for section in COMMANDS.values():
             if cmd_name in section:
                 module = importlib.import_module(f"{__name__}.{section[cmd_name][0]}")
-                command = getattr(module, f"{cmd_name}_command")
+                command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
                 return command if isinstance(command, click.Command) else None
         return None
 

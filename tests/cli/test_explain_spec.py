@@ -1,0 +1,74 @@
+"""`ganger explain-spec` says of every key what is so."""
+
+import pytest
+
+from ganger.engine.spec import json_schema, parse_spec
+from ganger.engine.spec.forms import TABLES, forms
+from ganger.faces.cli.explain_spec import FORMS, keys
+from tests.cli.conftest import Shell
+
+KEYS = keys()
+BESIDE = {
+    "array": "",
+    "after.job": "after: [{job: X}]",
+    "after.when": "after: [{job: a, when: X}]",
+    "code.git": "code: {git: X}",
+    "code.ref": "code: {git: 'file:///a', ref: X}",
+    "volumes.name": "volumes: [{name: X, path: /a}]",
+    "volumes.path": "volumes: [{name: a, path: X}]",
+    "resources.gpu.type": "resources: {gpu: {type: X, count: 1}}",
+    "roles.resources.gpu.type": "roles: {ps: {resources: {gpu: {type: X, count: 1}}}}",
+    "retry.rules.log": "retry: {rules: [{log: X, do: fail}]}",
+    "retry.rules.cause": "retry: {rules: [{cause: X, do: fail}]}",
+    "retry.rules.do": "retry: {rules: [{log: a, do: X}]}",
+    "stop_when": "stop_when: X\nroles: {chief: {}}",
+    "start_order": "start_order: X\nroles: {ps: {}}",
+    "parallel.tp": "nodes: 2\nparallel: {tp: X}",
+    "parallel.pp": "nodes: 2\nparallel: {pp: X}",
+    "parallel.dp": "nodes: 2\nparallel: {dp: X}",
+}
+
+
+def test_every_form_is_described() -> None:
+    assert {key.form for key in KEYS.values()} - {""} <= set(FORMS)
+    assert set(FORMS) <= {*forms(), *TABLES}
+
+
+@pytest.mark.parametrize("path", [path for path, key in KEYS.items() if key.form])
+def test_every_example_is_right(path: str) -> None:
+    example = FORMS[KEYS[path].form][1]
+    text = BESIDE.get(path) or _nested(path)
+    run = "" if path == "run" else "run: x\n"
+    parse_spec(run + text.replace("X", example), "job.yaml")
+
+
+def _nested(path: str) -> str:
+    """A file with X at a path."""
+    parts = path.replace("roles.", "roles.ps.").split(".")
+    return "\n".join(f"{'  ' * depth}{part}:" for depth, part in enumerate(parts)) + " X"
+
+
+def test_the_keys_are_those_of_the_schema() -> None:
+    assert {path for path in KEYS if "." not in path} == set(json_schema()["properties"]) - {"kind"}
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("gpu", "resources.gpu  GPUs per node"),
+        ("backoff", "default   1s..5m"),
+        ("grace", "default   30s"),
+        ("priority", "default   normal"),
+        ("roles", "roles.count"),
+        ("after.job", "default   none: it must be written"),
+    ],
+)
+def test_a_key_or_its_end_is_enough(shell: Shell, field: str, said: str) -> None:
+    answer = shell("explain-spec", field)
+    assert (answer.code, said in answer.out) == (0, True), answer.out
+
+
+def test_a_key_that_is_none(shell: Shell) -> None:
+    answer = shell("explain-spec", "resource")
+    assert answer.code == 2
+    assert "next: ganger explain-spec resources" in answer.err
