@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     home = settings.Home(arguments.home.absolute()) if arguments.home else settings.home(os.environ)
     match arguments.errand:
         case "serve":
-            return _serve(home, arguments.lock_fd)
+            return _serve(home, arguments.lock_fd, arguments.listen)
         case "replay":
             return _replay(home, arguments)
         case _:
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     errands = parser.add_subparsers(dest="errand", required=True)
     serve = errands.add_parser("serve", help="run the server of a state directory until it is told to end")
     serve.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
+    serve.add_argument("--listen", metavar="HOST:PORT", help="answer there too, to whoever shows a token")
     replay = errands.add_parser("replay", help="decide a stretch of the log again and compare")
     replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
@@ -49,12 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(home: settings.Home, lock_fd: int | None) -> int:
+def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
     from ganger.wiring.place import CannotServe
     from ganger.wiring.serve import serve
 
     try:
-        serve(home, lock_fd)
+        serve(home, lock_fd, listen)
     except CannotServe as error:
         _say(error.detail, f"next: {error.next}")
         return CANNOT

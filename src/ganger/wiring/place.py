@@ -4,6 +4,7 @@ Called by `serve`. One state directory has one server: the lock decides, and the
 """
 
 import fcntl
+import ipaddress
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ from ganger.settings import BadHome, Home, make_private, network_filesystem
 LOCK_WITHIN_S: Final = 2.0
 """How long a server that ends may keep the lock before the next one calls itself a second."""
 BACKLOG: Final = 256
+MAX_PORT: Final = 65_535
 
 
 class CannotServe(Exception):
@@ -106,14 +108,40 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def announced(home: Home, path: Path) -> Iterator[None]:
-    """server.json, for clients; gone afterwards."""
+def listening_at(address: str, *, has_token: bool) -> Iterator[socket.socket]:
+    """A TCP socket at `HOST:PORT`. CannotServe when it cannot be, or would be open to other machines and there is no
+    token that anybody could show."""
+    host, _, port = address.rpartition(":")
+    try:
+        number = range(MAX_PORT + 1)[int(port)]
+        family, kind, _, _, where = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)[0]
+        is_loopback = ipaddress.ip_address(where[0]).is_loopback
+    except (OSError, ValueError, IndexError):
+        remedy = "ganger server start --listen 127.0.0.1:7878"
+        raise CannotServe(f"{address} is no address to listen at: write HOST:PORT", remedy) from None
+    if not is_loopback and not has_token:
+        why = f"{address} is open to other machines, and there is no token by which to tell who comes"
+        raise CannotServe(why, "ganger token create NAME, then ganger server stop, and start it again")
+    with socket.socket(family, kind) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(where)
+        except OSError as error:
+            raise CannotServe(f"cannot listen at {address}: {error.strerror}", "choose another port") from None
+        listener.listen(BACKLOG)
+        yield listener
+
+
+@contextmanager
+def announced(home: Home, path: Path, url: str | None) -> Iterator[None]:
+    """server.json, for clients; gone afterwards. `url`: where it listens beside the socket, if it does."""
     record = {
         "pid": os.getpid(),
         "start_ticks": _start_ticks(),
         "socket": str(path),
         "launcher_socket": str(home.socket("launcher")),
         "version": __version__,
+        "url": url,
     }
     draft = home.server_file.with_name(".server.json.draft")
     with os.fdopen(_open_private(draft), "w") as file:

@@ -10,10 +10,11 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -33,12 +34,22 @@ from ganger.engine.refusal import Refused
 from ganger.engine.registry import policies
 from ganger.engine.service import Service
 from ganger.faces.rest.app import make_app
+from ganger.faces.rest.gate import Gate
 from ganger.launcher.archive import build
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
 from ganger.settings import HOME, Home
-from ganger.wiring.place import CannotServe, announced, check_home, clear_way, listening, locked, make_database
+from ganger.wiring.place import (
+    CannotServe,
+    announced,
+    check_home,
+    clear_way,
+    listening,
+    listening_at,
+    locked,
+    make_database,
+)
 
 POLICY: Final = "priority"
 """The queue order of a server that nobody configured."""
@@ -49,15 +60,16 @@ NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger("ganger")
 
 
-def serve(home: Home, lock_fd: int | None) -> None:
-    """Serve until told to end; a restart replaces the process and does not return. CannotServe says why not."""
+def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
+    """Serve until told to end, at `listen` (HOST:PORT) too if it is given; a restart replaces the process and does not
+    return. CannotServe says why not."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("ganger").setLevel(logging.INFO)
     check_home(home)
     try:
         with locked(home, lock_fd) as lock:
-            if python := asyncio.run(_Server(home).serve()):
-                _run_anew(python, home, lock)
+            if python := asyncio.run(_Server(home, listen).serve()):
+                _run_anew(python, home, lock, listen)
     except Refused as refused:
         raise CannotServe(refused.detail, refused.next) from None
     except TopologyError as error:
@@ -71,8 +83,9 @@ def serve(home: Home, lock_fd: int | None) -> None:
 class _Server:
     """One life of the server. Made and run on the main thread, inside a running event loop."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, listen: str | None) -> None:
         self._home = home
+        self._listen = listen
         self._end = asyncio.Event()
         self._python: str | None = None
         self._core_broke = False
@@ -94,8 +107,8 @@ class _Server:
     async def _world(self, log: EventLog) -> AsyncIterator[tuple[Loop, LocalBackend]]:
         """Loop and backend, at work."""
         event_loop = asyncio.get_running_loop()
-        socket = clear_way(self._home.socket("launcher"))
-        layout = Layout(home=self._home.path, socket=socket, launcher=build(self._home.path))
+        launchers = clear_way(self._home.socket("launcher"))
+        layout = Layout(home=self._home.path, socket=launchers, launcher=build(self._home.path))
         backend = LocalBackend(layout, _nodes(self._home), _composer(self._home), event_loop)
         last = log.rows(after=log.last_seq() - 1)
         loop = Loop(log, backend, policies()[POLICY], WallClock(last[0].at_ms if last else 0), __version__)
@@ -118,15 +131,26 @@ class _Server:
 
         app = make_app(service, leave)
         path = clear_way(self._home.socket("server"))
-        # Announced first: whoever gets an answer can also read from whom.
-        with announced(self._home, path), listening(path) as listener:
+        with ExitStack() as open_:
+            doors: list[tuple[Callable[..., object], socket.socket]] = []
+            url = None
+            if self._listen is not None:
+                has_token = any(not token.expired for token in service.tokens())
+                listener = open_.enter_context(listening_at(self._listen, has_token=has_token))
+                doors.append((Gate(app, service), listener))
+                url = _url(listener)
+            # Announced first: whoever gets an answer can also read from whom.
+            open_.enter_context(announced(self._home, path, url))
+            doors.append((app, open_.enter_context(listening(path))))
             for number in (signal.SIGTERM, signal.SIGINT):
                 event_loop.add_signal_handler(number, self._leave, None)
-            _log.info("ganger %s serves %s (pid %d)", __version__, self._home.path, os.getpid())
+            where = f" and {url}" if url else ""
+            _log.info("ganger %s serves %s%s (pid %d)", __version__, self._home.path, where, os.getpid())
             _log.info(MEMORY_NOTE)
             gc.collect()
             gc.freeze()  # what start-up made stays: later collections need not look at it
-            await _Rest(app, self._end, app.state.feed.close).serve([listener])
+            let_go = app.state.feed.close
+            await asyncio.gather(*(_Rest(door, self._end, let_go).serve([listener]) for door, listener in doors))
             _log.info("the server ends; jobs run on")
 
     def _leave(self, python: str | None) -> None:
@@ -192,10 +216,16 @@ def _composer(home: Home) -> Compose:
     return compose
 
 
-def _run_anew(python: str, home: Home, lock: int) -> NoReturn:
+def _url(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _run_anew(python: str, home: Home, lock: int, listen: str | None) -> NoReturn:
     """Become the next server: the same process, the same lock, another interpreter or version."""
     os.set_inheritable(lock, True)
     argv = [python, "-P", "-m", "ganger.wiring", "serve", "--home", str(home.path), "--lock-fd", str(lock)]
+    argv += ["--listen", listen] if listen is not None else []
     sys.stderr.flush()
     try:
         os.execv(python, argv)  # noqa: S606 - there is nothing for a shell to do

@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Server": {
         "server": ("server", "Start, stop and look at the server; it also starts by itself."),
+        "token": ("token", "List, create and revoke tokens for requests over TCP."),
         "doctor": ("doctor", "Check this machine and the server; each fault comes with its repair."),
         "replay": ("doctor", "Decide a stretch of the log again, and compare."),
     },

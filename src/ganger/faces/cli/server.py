@@ -35,11 +35,19 @@ def server_command() -> None:
     metavar="FILE",
     help="Virtual nodes to show instead of this machine; kept in the state directory for later starts.",
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Answer there too, to whoever shows a token (ganger token create NAME), until it is stopped.",
+)
 @output_option
-def start_command(topology: Path | None, output: str) -> None:
+def start_command(topology: Path | None, listen: str | None, output: str) -> None:
     """Start the server, unless it runs."""
     home = settings.home(os.environ)
-    client = Client(home).connect() if topology is None else _start_with(home, topology)
+    if listen is not None and _runs(home):
+        again = f"ganger server stop && ganger server start --listen {quoted(listen)}"
+        raise Problem("the server runs already, and opens its doors only when it starts", again, REFUSED)
+    client = Client(home).connect(listen=listen) if topology is None else _start_with(home, topology, listen)
     _show(client.server(), output)
 
 
@@ -105,7 +113,7 @@ def _runs(home: Home) -> bool:
     return True
 
 
-def _start_with(home: Home, topology: Path) -> Client:
+def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
     """Start on virtual nodes. A topology that the server refuses does not stay behind."""
     if _runs(home):
         again = f"ganger server stop && ganger server start --topology {quoted(str(topology))}"
@@ -119,7 +127,7 @@ def _start_with(home: Home, topology: Path) -> Client:
     except OSError as error:
         raise Problem(f"cannot copy {topology} to {home.topology}: {error.strerror}") from None
     try:
-        return Client(home).connect()
+        return Client(home).connect(listen=listen)
     except ClientError as error:
         if before is None:
             home.topology.unlink(missing_ok=True)

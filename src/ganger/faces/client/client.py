@@ -39,12 +39,15 @@ class Client:
         self.home = home
         self._socket = home.socket("server")
 
-    def connect(self, *, start: bool = True) -> "Client":
-        """Find the server; start one if there is none and `start`; restart one that is older than this client.
-        ClientError when none can be started, or the one there is cannot be reached or is silent."""
+    def connect(self, *, start: bool = True, listen: str | None = None) -> "Client":
+        """Find the server; start one if there is none and `start`, which answers at `listen` (HOST:PORT) too; restart
+        one that is older than this client. ClientError when none can be started, or the one there is cannot be reached
+        or is silent."""
         deadline = time.monotonic() + GONE_S
         while True:
-            serving = spawn.serving(self.home) or (spawn.start(self.home) if start else spawn.running(self.home))
+            serving = spawn.serving(self.home)
+            if serving is None:
+                serving = spawn.start(self.home, listen) if start else spawn.running(self.home)
             self._socket = serving.socket
             try:
                 self._record("GET", "/server", timeout_s=SIGN_OF_LIFE_S)
@@ -226,6 +229,22 @@ class Client:
     def delete_secret(self, name: str) -> None:
         """Forget a value. Jobs that have it already keep it."""
         self._ask("DELETE", f"/secrets/{_quoted(name)}")
+
+    # -- tokens -------------------------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[Record]:
+        """Who may come over TCP: {"name", "created_ms", "expires_ms", "expired"}, oldest first."""
+        items: list[Record] = self._ask("GET", "/tokens")["items"]
+        return items
+
+    def create_token(self, name: str, expires_after_ms: int | None) -> str:
+        """A new token, which is shown this once. None: it does not expire."""
+        token: str = self._ask("POST", "/tokens", {"name": name, "expires_after_ms": expires_after_ms})["token"]
+        return token
+
+    def revoke_token(self, name: str) -> None:
+        """Make a token good for nothing."""
+        self._ask("DELETE", f"/tokens/{_quoted(name)}")
 
     # -- events -------------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,9 @@ def running(home: Home) -> Serving:
     raise unreachable(f"no server runs for {home.path}", "ganger server start")
 
 
-def start(home: Home) -> Serving:
-    """Start a server, or wait for one that is being started; gives it when it answers. ClientError says why not."""
+def start(home: Home, listen: str | None = None) -> Serving:
+    """Start a server, or wait for one that is being started; gives it when it answers. `listen`: HOST:PORT where it is
+    to answer too. ClientError says why not."""
     try:
         make_private(home.path)
     except BadHome as error:
@@ -76,7 +77,7 @@ def start(home: Home) -> Serving:
             if found := serving(home):
                 return found
             if child is None and not holder.lives(home) and _my_turn(turn):
-                child = _spawn(home, log)
+                child = _spawn(home, log, listen)
             elif child is None and holder.lost_its_socket(home):
                 break
             elif child is not None and (code := _exit_code(child)) is not None:
@@ -142,10 +143,11 @@ def _my_turn(turn: IO[bytes]) -> bool:
     return True
 
 
-def _spawn(home: Home, log: IO[bytes]) -> int:
+def _spawn(home: Home, log: IO[bytes], listen: str | None) -> int:
     """Pid of a server in a session of its own, so that it outlives the terminal. -P: it imports nothing from where it
     happens to start."""
     argv = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(home.path)]
+    argv += ["--listen", listen] if listen is not None else []
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, log.fileno(), 1),

@@ -1,0 +1,201 @@
+"""The TCP listener: who is let in, by which token, and what is never said."""
+
+import http.client
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.tokens import Tokens
+from ganger.faces.client import ClientError
+from tests.rest.serving import Place
+
+PORT = "127.0.0.1:0"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture(scope="module")
+def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A server that listens on a port of the loopback, too."""
+    place = Place(tmp_path_factory.mktemp("open"))
+    place.client.connect(listen=PORT)
+    yield place
+    place.close()
+
+
+def url_of(place: Place) -> str:
+    url: str = json.loads(place.home.server_file.read_text())["url"]
+    return url
+
+
+def ask(place: Place, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+    """Status, JSON and headers of one answer over TCP. A header `_` stands for `-`; Host is what the URL says."""
+    address = url_of(place).removeprefix("http://")
+    link = http.client.HTTPConnection(address, timeout=60)
+    try:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        link.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), given)
+        answer = link.getresponse()
+        content = answer.read()
+        return answer.status, json.loads(content) if content else None, {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        link.close()
+
+
+def bearer(token: str) -> str:
+    return f"Bearer {token}"
+
+
+def test_nobody_comes_in_without_a_good_token(open_place: Place) -> None:
+    token = open_place.client.create_token("good", None)
+    assert ask(open_place, "GET", "/server", Authorization=bearer(token))[0] == 200
+    assert ask(open_place, "GET", "/openapi.json", Authorization=f"bearer {token}")[0] == 200
+    for wrong, code in (
+        ({}, "no_token"),
+        ({"Authorization": token}, "no_token"),
+        ({"Authorization": "Basic eDp5"}, "no_token"),
+        ({"Authorization": "Bearer "}, "no_token"),
+        ({"Authorization": bearer(token[:-1])}, "bad_token"),
+        ({"Authorization": bearer(token + "x")}, "bad_token"),
+        ({"Authorization": bearer("ganger_")}, "bad_token"),
+        ({"Authorization": bearer("\xff\xfe")}, "bad_token"),
+    ):
+        for path in ("/server", "/openapi.json", "/nothing", "/stream"):
+            status, problem, headers = ask(open_place, "GET", path, **wrong)
+            assert (status, problem["code"], headers["www-authenticate"]) == (401, code, "Bearer"), wrong
+            assert headers["content-type"] == "application/problem+json"
+            assert token[:12] not in json.dumps(problem)
+    open_place.client.revoke_token("good")
+    assert ask(open_place, "GET", "/server", Authorization=bearer(token))[1]["code"] == "bad_token"
+
+
+def test_a_token_expires(open_place: Place) -> None:
+    token = open_place.client.create_token("short", 1)
+    status, problem, _ = ask(open_place, "GET", "/server", Authorization=bearer(token))
+    assert (status, problem["code"]) == (401, "bad_token")
+    assert [row["expired"] for row in open_place.client.tokens() if row["name"] == "short"] == [True]
+    open_place.client.revoke_token("short")
+
+
+def test_a_page_of_another_host_is_refused_whatever_it_shows(open_place: Place) -> None:
+    token = open_place.client.create_token("host", None)
+    port = url_of(open_place).rpartition(":")[2]
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "localhost.evil.example",
+        "",
+        "127.0.0.1.nip.io",
+        "[::1",
+        "a b",
+    ):
+        status, problem, _ = ask(open_place, "GET", "/server", Authorization=bearer(token), Host=host)
+        assert (status, problem["code"]) == (403, "bad_host"), host
+    for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert ask(open_place, "GET", "/server", Authorization=bearer(token), Host=host)[0] == 200, host
+    open_place.client.revoke_token("host")
+
+
+def test_jobs_are_run_over_tcp_and_doors_are_not_opened(open_place: Place) -> None:
+    token = open_place.client.create_token("worker", 3_600_000)
+    given = {"Authorization": bearer(token), "Content_Type": "application/json"}
+    status, job, _ = ask(open_place, "POST", "/jobs", open_place.request(["true"]), Idempotency_Key="one", **given)
+    assert status == 201
+    assert ask(open_place, "POST", "/jobs", open_place.request(["true"]), Idempotency_Key="one", **given)[0] == 200
+    open_place.until(job["row"]["id"], "succeeded")
+    for method, path, body in (
+        ("GET", "/tokens", None),
+        ("POST", "/tokens", {"name": "more", "expires_after_ms": None}),
+        ("DELETE", "/tokens/worker", None),
+        ("POST", "/server/stop", None),
+        ("POST", "/server/restart", {"python": sys.executable}),
+    ):
+        status, problem, _ = ask(open_place, method, path, body, **given)
+        assert (status, problem["code"]) == (403, "local_only"), path
+    open_place.client.revoke_token("worker")
+
+
+def test_only_hashes_are_kept_and_a_restart_keeps_the_door(place: Place) -> None:
+    place.client.connect(listen=PORT)
+    token = place.client.create_token("kept", None)
+    with pytest.raises(ClientError) as refused:
+        place.client.create_token("kept", None)
+    assert (refused.value.code, refused.value.exit_code) == ("token_exists", 4)
+    assert stat.S_IMODE(place.home.tokens.stat().st_mode) == 0o600
+    secret = token.removeprefix("ganger_")
+    place.client.restart()
+    assert ask(place, "GET", "/server", Authorization=bearer(token))[0] == 200
+    for path in place.home.path.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+    place.client.shutdown()
+    place.client.connect()
+    assert url_of(place) is None
+
+
+def test_beyond_the_loopback_a_token_must_be_there_first(place: Place) -> None:
+    refused = place.serve("--listen", "0.0.0.0:0")
+    assert refused.returncode == 5
+    assert "0.0.0.0:0 is open to other machines, and there is no token" in refused.stderr
+    assert "next: ganger token create NAME" in refused.stderr
+    for address in ("nowhere", "127.0.0.1:http", "no.such.host.invalid:80", "127.0.0.1:99999"):
+        refused = place.serve("--listen", address)
+        assert (refused.returncode, "is no address to listen at" in refused.stderr) == (5, True), refused.stderr
+
+
+def test_a_file_of_tokens_that_cannot_be_read_opens_no_door(place: Place) -> None:
+    place.home.tokens.write_text("{")
+    refused = place.serve()
+    assert refused.returncode == 5
+    assert str(place.home.tokens) in refused.stderr
+    assert "next: to begin anew: mv " in refused.stderr
+
+
+def test_the_command_line_writes_a_token_for_its_owner_alone(open_place: Place, tmp_path: Path) -> None:
+    def ganger(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [str(Path(sys.executable).parent / "ganger"), "token", *words]
+        environment = {"GANGER_HOME": str(open_place.home.path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)
+
+    made = ganger("create", "ci", "--file", "ci.token")
+    assert (made.returncode, made.stdout) == (0, "the token ci is in ci.token\n"), made.stderr
+    file = tmp_path / "ci.token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert ask(open_place, "GET", "/server", Authorization=bearer(file.read_text().strip()))[0] == 200
+    assert ganger("create", "other", "--file", "ci.token").returncode == 2
+    assert ganger("create", "ci", "--file", "new.token").returncode == 4
+    assert not (tmp_path / "new.token").exists()
+    printed = ganger("create", "shown").stdout.strip()
+    assert ask(open_place, "GET", "/server", Authorization=bearer(printed))[0] == 200
+    listed = ganger("ls").stdout
+    assert "ci" in listed
+    assert printed not in listed
+    assert ganger("revoke", "ci", "shown").returncode == 0
+    assert ganger("revoke", "ci").returncode == 3
+
+
+def test_tokens_are_told_apart(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    first, second = tokens.create("first", 100, None), tokens.create("second", 200, 1_000)
+    assert first != second
+    assert (tokens.holder(first, 10**15), tokens.holder(second, 999)) == ("first", "second")
+    assert tokens.holder(second, 1_000) is None
+    again = Tokens(tmp_path / "tokens.json")
+    assert again.holder(first, 0) == "first"
+    assert [row.name for row in again.rows(1_000)] == ["first", "second"]
+    again.revoke("first")
+    with pytest.raises(Refused) as refused:
+        again.revoke("first")
+    assert (refused.value.status, refused.value.code) == (404, "no_such_token")
+    assert again.holder(first, 0) is None
