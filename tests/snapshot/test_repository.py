@@ -1,0 +1,120 @@
+"""Code out of a repository: which commit a ref is, what is kept of it, what is said when there is none."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.repository import fetch
+from ganger.model.job import GitCode
+
+
+class Repository:
+    """A repository on disk, with one tag and two commits on main."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        self.path, self.url = path, f"file://{path}"
+        self.git("init", "-q", "-b", "main")
+        (path / "sub").mkdir()
+        (path / "sub" / "run.sh").write_text("#!/bin/sh\n")
+        (path / "sub" / "run.sh").chmod(0o755)
+        (path / ".gitignore").write_text("*.txt\n")
+        (path / "kept.txt").write_text("tracked, though ignored")
+        self.first = self.commit("1")
+        self.git("tag", "-a", "v1", "-m", "v1")
+        self.second = self.commit("2")
+
+    def git(self, *arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
+        command = ["git", *who, *arguments]
+        return subprocess.run(command, cwd=self.path, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self, text: str) -> str:
+        (self.path / "train.py").write_text(text)
+        self.git("add", "-f", ".")
+        self.git("commit", "-qm", text)
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "origin")
+
+
+def fetched(repository: Repository, tmp_path: Path, ref: str) -> tuple[str, Path]:
+    commit, digest = fetch(GitCode(git=repository.url, ref=ref), tmp_path / "git", tmp_path / "code")
+    return commit, tmp_path / "code" / digest
+
+
+@pytest.mark.parametrize(
+    ("ref", "number"), [("HEAD", 2), ("main", 2), ("v1", 1), ("main~1", 1), ("SECOND", 2), ("FIRST", 1)]
+)
+def test_a_ref_is_the_commit_that_git_says(repository: Repository, tmp_path: Path, ref: str, number: int) -> None:
+    commits = {1: repository.first, 2: repository.second}
+    text = {"SECOND": repository.second, "FIRST": repository.first[:10]}.get(ref, ref)
+    commit, code = fetched(repository, tmp_path, text)
+    assert commit == commits[number]
+    assert (code / "train.py").read_text() == str(number)
+
+
+def test_everything_that_is_tracked_is_kept_and_nothing_else(repository: Repository, tmp_path: Path) -> None:
+    _, code = fetched(repository, tmp_path, "main")
+    found = sorted(str(path.relative_to(code)) for path in code.rglob("*") if path.is_file())
+    assert found == [".gitignore", "kept.txt", "sub/run.sh", "train.py"]
+    assert (code / "sub" / "run.sh").stat().st_mode & 0o111
+    assert (tmp_path / "git").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_new_is_fetched_and_a_branch_may_move(repository: Repository, tmp_path: Path) -> None:
+    assert fetched(repository, tmp_path, "main")[0] == repository.second
+    repository.git("reset", "-q", "--hard", "v1")
+    third = repository.commit("3")
+    assert fetched(repository, tmp_path, "main")[0] == third
+    assert len([each for each in (tmp_path / "git").iterdir() if each.is_dir()]) == 1
+
+
+def test_a_commit_that_is_here_needs_no_repository(repository: Repository, tmp_path: Path) -> None:
+    fetched(repository, tmp_path, "main")
+    repository.path.rename(tmp_path / "gone")
+    assert fetched(repository, tmp_path, repository.first)[0] == repository.first
+
+
+@pytest.mark.parametrize("ref", ["nothing", "v2", "0" * 40, "main~9"])
+def test_a_ref_that_is_none_is_named(repository: Repository, tmp_path: Path, ref: str) -> None:
+    with pytest.raises(Refused) as refused:
+        fetched(repository, tmp_path, ref)
+    assert refused.value.code == "no_such_ref"
+    assert f"has no branch, tag or commit {ref}" in refused.value.detail
+    assert repository.url in refused.value.next
+
+
+@pytest.mark.parametrize("url", ["file:///nonexistent/repository", "https://127.0.0.1:9/x.git", "git://127.0.0.1:9/x"])
+def test_a_repository_that_is_none_is_refused_with_what_git_says(tmp_path: Path, url: str) -> None:
+    with pytest.raises(Refused) as refused:
+        fetch(GitCode(git=url), tmp_path / "git", tmp_path / "code")
+    assert refused.value.code == "git_failed"
+    assert refused.value.detail.startswith(f"{url} cannot be fetched: ")
+    assert not (tmp_path / "code").exists()
+
+
+def test_no_program_that_a_url_or_a_repository_names_is_run(repository: Repository, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    hook = repository.path / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    hook.chmod(0o755)
+    fetched(repository, tmp_path, "main")
+    for url in (f"ext::sh -c 'touch {proof}'", f"--upload-pack=touch {proof}"):
+        with pytest.raises(Refused) as refused:
+            fetch(GitCode(git=url), tmp_path / "git", tmp_path / "code")
+        assert refused.value.code == "git_failed"
+    assert not proof.exists()
+
+
+def test_a_link_out_of_the_repository_is_refused(repository: Repository, tmp_path: Path) -> None:
+    (repository.path / "out").symlink_to("/etc/passwd")
+    repository.commit("3")
+    with pytest.raises(Refused) as refused:
+        fetched(repository, tmp_path, "main")
+    assert refused.value.code == "git_failed"
