@@ -110,7 +110,12 @@ def test_delete(shell: Shell, world: World) -> None:
 
 def test_a_refusal_keeps_its_words_and_its_code(shell: Shell, world: World) -> None:
     world.add(job("a-1"))
-    world.refusals["DELETE /jobs/a-1"] = (409, "still_live", "a-1 is running\nonly ended jobs can go", "ganger stop a-1")
+    world.refusals["DELETE /jobs/a-1"] = (
+        409,
+        "still_live",
+        "a-1 is running\nonly ended jobs can go",
+        "ganger stop a-1",
+    )
     said = shell("delete", "a-1")
     assert said.err == "error: a-1 is running\n  only ended jobs can go\n  next: ganger stop a-1\n"
     assert said.code == 4

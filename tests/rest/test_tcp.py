@@ -49,7 +49,11 @@ def ask(place: Place, method: str, path: str, body: Any = None, **headers: str) 
         link.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), given)
         answer = link.getresponse()
         content = answer.read()
-        return answer.status, json.loads(content) if content else None, {name.lower(): value for name, value in answer.getheaders()}
+        return (
+            answer.status,
+            json.loads(content) if content else None,
+            {name.lower(): value for name, value in answer.getheaders()},
+        )
     finally:
         link.close()
 
