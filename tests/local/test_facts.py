@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.facts import ending, event
+from ganger.backends.local.facts import ending, event, is_done
 from ganger.backends.local.layout import TaskDirectory
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
@@ -55,6 +55,34 @@ def test_rank_that_never_began(tmp_path: Path) -> None:
     failed = ending(task, "job", 1, "n1")
     assert isinstance(failed, Failed)
     assert (failed.cause, failed.exit_code, failed.detail) == (Cause.START_FAILED, 127, "there is no program x")
+
+
+def test_rank_that_may_fail_counts_as_ended(tmp_path: Path) -> None:
+    task = records(tmp_path, {"rank": 4, "exit_code": 0, "at_ms": 1}, {"rank": 5, "signal": 9, "at_ms": 2})
+    plan = {"ranks": [{"rank": 4}, {"rank": 5, "on_failure": "ignore"}]}
+    (tmp_path / "plan-1.json").write_text(json.dumps(plan))
+    assert isinstance(ending(task, "job", 1, "n1"), Finished)
+
+
+@pytest.mark.parametrize(
+    ("ends", "found", "done"),
+    [
+        ([], [], False),
+        ([4], [], False),
+        ([4], [{"rank": 4, "exit_code": 0}], True),
+        ([4], [{"rank": 4, "exit_code": 1}], False),
+        ([4], [{"rank": 5, "exit_code": 0}], False),
+        ([4, 5], [{"rank": 4, "exit_code": 0}], False),
+        ([4, 5], [{"rank": 4, "exit_code": 0}, {"rank": 5, "signal": 9}], False),
+        ([4, 5], [{"rank": 4, "exit_code": 0}, {"rank": 5, "exit_code": 0}], True),
+    ],
+)
+def test_job_is_done_when_all_that_count_ended_well(tmp_path: Path, ends: list, found: list, done: bool) -> None:
+    task = records(tmp_path, *found)
+    (tmp_path / "plan-1.json").write_text(
+        json.dumps({"ranks": [{"rank": rank, "ends": rank in ends} for rank in (4, 5)]})
+    )
+    assert is_done([task, TaskDirectory(tmp_path / "begun-by-nobody")], 1) is done
 
 
 @pytest.mark.parametrize(("number", "words"), [(9, "signal 9 (SIGKILL)"), (34, "signal 34"), (99, "signal 99")])
