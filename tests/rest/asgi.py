@@ -54,7 +54,10 @@ async def _call(app: FastAPI, method: str, target: str, body: Any, headers: dict
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(b"content-type", b"application/json"), *((k.encode(), v.encode()) for k, v in headers.items())],
+        "headers": [
+            (b"content-type", b"application/json"),
+            *((k.lower().encode(), v.encode()) for k, v in headers.items()),
+        ],
         "client": None,
         "server": None,
         "state": {},

@@ -49,11 +49,8 @@ def ask(place: Place, method: str, path: str, body: Any = None, **headers: str) 
         link.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), given)
         answer = link.getresponse()
         content = answer.read()
-        return (
-            answer.status,
-            json.loads(content) if content else None,
-            {name.lower(): value for name, value in answer.getheaders()},
-        )
+        told = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, json.loads(content) if content else None, told
     finally:
         link.close()
 
@@ -153,7 +150,7 @@ def test_beyond_the_loopback_a_token_must_be_there_first(place: Place) -> None:
     assert refused.returncode == 5
     assert "0.0.0.0:0 is open to other machines, and there is no token" in refused.stderr
     assert "next: ganger token create NAME" in refused.stderr
-    for address in ("nowhere", "127.0.0.1:http", "no.such.host.invalid:80", "127.0.0.1:99999"):
+    for address in ("nowhere", "127.0.0.1:http", "no.such.host.invalid:80", "127.0.0.1:99999", "127.0.0.1:-1"):
         refused = place.serve("--listen", address)
         assert (refused.returncode, "is no address to listen at" in refused.stderr) == (5, True), refused.stderr
 

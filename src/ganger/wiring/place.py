@@ -113,7 +113,7 @@ def listening_at(address: str, *, has_token: bool) -> Iterator[socket.socket]:
     token that anybody could show."""
     host, _, port = address.rpartition(":")
     try:
-        number = range(MAX_PORT + 1)[int(port)]
+        number = range(MAX_PORT + 1)[int(port) if port.isdecimal() else MAX_PORT + 1]
         family, kind, _, _, where = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)[0]
         is_loopback = ipaddress.ip_address(where[0]).is_loopback
     except (OSError, ValueError, IndexError):
