@@ -39,7 +39,7 @@ ROWS = {
     "flag of a wrong type": Row("submit --nodes two ok.py", "'two' is not a valid integer", "ganger submit --help"),
     "unknown flag": Row("submit --node 2 ok.py", "--node", "ganger submit --help"),
     "unknown framework": Row("submit --framework torhc ok.py", "'torhc' is not a framework", "--dry-run"),
-    "framework without its package": Row("submit --framework jax ok.py", "jax needs the Python module jax", "pip install"),
+    "framework without its package": Row("submit --framework jax ok.py", "jax needs the Python module jax", "pip"),
     "more GPUs than any node": Row("submit --gpu 3 ok.py", "3 GPUs per node, and the most that a node has is 2", "2"),
     "no such GPU type": Row("submit --gpu a100:1 ok.py", "no node has a100 GPUs; types here: h100", "ganger node"),
     "more nodes than there are": Row("submit --nodes 3 ok.py", "needs 3 nodes", "--nodes 2"),

@@ -51,7 +51,7 @@ def test_secrets_are_sent_beside_the_spec_and_parameters_in_it(
     assert sent(world)["spec"]["env"] == {"MY_TOKEN": None, "NOT_SET_HERE": None}
     assert sent(world)["spec"]["params"] == {"lr": "1=2"}
     assert sent(world)["secrets"] == {"MY_TOKEN": "hush"}
-    text = "run: echo NOT_NAMED\nsecrets: [MY_TOKEN]\nenv: {MY_OTHER: }\nroles: {ps: {env: {A: b}}}\n---\nrun: x"
+    text = "run: echo NOT_NAMED\nsecrets: [MY_TOKEN]\nenv: {MY_OTHER: }\nroles: {ps: {env: {A: b}}}"
     Path("job.yaml").write_text(text)
     shell("submit", "-f", "job.yaml", "--secret", "NOT_SET_HERE")
     assert sent(world)["secrets"] == {"MY_TOKEN": "hush", "MY_OTHER": "hush too"}
