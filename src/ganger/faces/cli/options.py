@@ -118,12 +118,8 @@ _SPEC_OPTIONS: Final = (
     click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
     click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
     click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),
-    click.option(
-        "--secret", multiple=True, metavar="NAME", help="A variable that is never shown: `ganger secret`."
-    ),
-    click.option(
-        "--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."
-    ),
+    click.option("--secret", multiple=True, metavar="NAME", help="A variable that is never shown: `ganger secret`."),
+    click.option("--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."),
     click.option("--code", metavar="DIR", help="Copy this directory and run there; without it: run in place."),
     click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),
