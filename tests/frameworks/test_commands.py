@@ -93,6 +93,8 @@ def test_a_line_without_the_launcher_is_given_to_it_whole() -> None:
         ("paddle", "python -m paddle.distributed.launch --gpus=0,1,2 train.py", {"nproc_per_node": 3}),
         ("mpi", "mpirun -np 4 ./solver -N 3", {"processes": 4}),
         ("mpi", "mpirun --oversubscribe -N 2 -n 4 ./solver", {"nodes": 2, "nproc_per_node": 2}),
+        ("horovod", "horovodrun -np 4 --verbose -H a:2,b:2 python train.py", {"processes": 4}),
+        ("horovod", "python train.py", None),
         ("plain", "torchrun train.py", None),
     ],
 )
@@ -101,3 +103,24 @@ def test_a_launcher_is_recognised_with_the_size_it_asks_for(
 ) -> None:
     for argv in (tuple(written.split()), shell(written)):
         assert trait(frameworks()[framework], "recognise")(argv) == sizes
+
+
+HOROVOD = "@GANGER_TASK_DIR@/horovod_rank.py"
+
+
+@pytest.mark.parametrize(
+    ("framework", "written", "becomes"),
+    [
+        ("mpi", "mpirun -np 4 ./solver", "mpirun -np 4 ./solver"),
+        ("mpi", "/opt/mpi/bin/mpiexec ./solver", "/opt/mpi/bin/mpiexec ./solver"),
+        ("mpi", "./solver mpirun", "/bin/sh @GANGER_TASK_DIR@/mpirun 4 ./solver mpirun"),
+        ("horovod", "horovodrun -np 4 --gloo python train.py -v", f"python {HOROVOD} python train.py -v"),
+        ("horovod", "/env/bin/python train.py", f"/env/bin/python {HOROVOD} /env/bin/python train.py"),
+    ],
+)
+def test_mpirun_stays_and_horovodrun_goes(framework: str, written: str, becomes: str) -> None:
+    assert command(framework, tuple(written.split())) == tuple(becomes.split())
+
+
+def test_mpirun_in_each_rank_of_horovod_says_what_to_do() -> None:
+    assert "framework: mpi" in command("horovod", ("mpirun", "python", "train.py"))[-1]

@@ -84,6 +84,8 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
         "HYDRA_HOST_FILE": f"{TASK_DIRECTORY}/{_MACHINEFILE}",
         "HYDRA_LAUNCHER": "rsh",
         "HYDRA_LAUNCHER_EXEC": agent,
+        # A node's processes have the variables of their own node from its agent, not those of the first one.
+        "HYDRA_ENV": "none",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1",

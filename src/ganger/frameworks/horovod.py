@@ -1,0 +1,145 @@
+"""Horovod over gloo: each process gets what horovodrun would give it, and rank 0 runs the store where they meet.
+
+A command that names horovodrun becomes what that would start for each rank: no ssh, and no second layer of processes
+(horovod/runner/gloo_run.py). Horovod over MPI is a job of the framework mpi: its processes ask mpirun for their rank.
+"""
+
+from typing import Final
+
+from ganger.model.command_line import find_call, interpreter, length, whole
+from ganger.model.placed import RESERVED as SHARED
+from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment
+
+NAME: Final = "horovod"
+DOC: Final = "Horovod over gloo; `horovodrun train.py` is started rank by rank, without ssh (with mpirun: mpi)"
+RESERVED: Final = (
+    *SHARED,
+    "HOROVOD_HOSTNAME",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "HOROVOD_CONTROLLER",
+    "HOROVOD_CPU_OPERATIONS",
+)
+NEEDS: Final = "horovod"
+
+_PROGRAMS: Final = ("horovodrun",)
+_MPI: Final = ("mpirun", "mpiexec")
+_FLAGS: Final = (
+    *("gloo", "mpi", "js", "tcp", "verbose", "disable-cache", "check-build", "cb", "v", "version", "h", "help"),
+    *(
+        "autotune",
+        "no-autotune",
+        "timeline-mark-cycles",
+        "no-stall-check",
+        "log-hide-timestamp",
+        "no-log-hide-timestamp",
+    ),
+    *("hierarchical-allreduce", "no-hierarchical-allreduce", "hierarchical-allgather", "no-hierarchical-allgather"),
+)
+_NOT_TWICE: Final = "echo 'ganger: each rank would run mpirun; say framework: mpi to run it once' >&2; exit 64"
+_FILE: Final = "horovod_rank.py"
+_PROGRAM: Final = '''\
+"""Run by ganger: python horovod_rank.py COMMAND... begins COMMAND when the store is there. Without COMMAND it is the
+store."""
+import os
+import socket
+import subprocess
+import sys
+import time
+
+SECONDS = 300.0
+address, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+command = sys.argv[1:]
+
+
+def keep():
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+    store = RendezvousHTTPServer((address, port), RendezvousHandler, 0)
+    with open(os.environ["GANGER_HOSTFILE"]) as file:
+        hosts = ",".join(line.strip().replace(" slots=", ":") for line in file)
+    store.init(get_host_assignments(parse_hosts(hosts), int(os.environ["HOROVOD_SIZE"])))
+    store.serve_forever()
+
+
+def is_there():
+    try:
+        socket.create_connection((address, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def begin():
+    first = os.environ["HOROVOD_RANK"] == "0"
+    store = subprocess.Popen([sys.executable, sys.argv[0]]) if first else None
+    deadline = time.monotonic() + SECONDS
+    while not is_there():
+        if store and store.poll() is not None:
+            sys.exit("the store ended with %d before it was used" % store.returncode)
+        if time.monotonic() > deadline:
+            sys.exit("no store came up at %s:%d within %g s" % (address, port, SECONDS))
+        time.sleep(0.05)
+    os.execvp(command[0], command)
+
+
+if command:
+    begin()
+else:
+    keep()
+'''
+
+
+def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
+    """The variables of the process `rank`. Local means on the same node, cross means of the same local rank."""
+    host = placed.hosts[placed.host_rank(rank)]
+    local_rank = host.ranks.index(rank)
+    across = [each.name for each in placed.hosts if len(each.ranks) > local_rank]
+    given = shared_environment(placed, rank) | {
+        "HOROVOD_HOSTNAME": host.name,
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(placed.world_size),
+        "HOROVOD_LOCAL_RANK": str(local_rank),
+        "HOROVOD_LOCAL_SIZE": str(len(host.ranks)),
+        "HOROVOD_CROSS_RANK": str(across.index(host.name)),
+        "HOROVOD_CROSS_SIZE": str(len(across)),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": placed.host,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(placed.port),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+    }
+    if all(each.address.startswith("127.") for each in placed.hosts):
+        # Elsewhere Horovod and NCCL find the interface themselves, better than anybody who does not know its name.
+        given |= {"HOROVOD_GLOO_IFACE": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    return given
+
+
+def rank_command(_placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """What horovodrun would start as this rank, once the store is there."""
+    if find_call(argv, _MPI) is not None:
+        return ("/bin/sh", "-c", _NOT_TWICE)
+    call = find_call(argv, _PROGRAMS)
+    command = argv if call is None else call.replaced((), length(call.options(_FLAGS)))
+    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", *command)
+
+
+def files(_placed: Placed) -> dict[str, str]:
+    """The program that waits for the store, and the store."""
+    return {_FILE: _PROGRAM}
+
+
+def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:
+    """The size that a command with horovodrun in it asks for; None without it."""
+    call = find_call(argv, _PROGRAMS)
+    if call is None:
+        return None
+    said = {option.name: option.value for option in call.options(_FLAGS)}
+    processes = whole(said.get("np", said.get("num-proc", said.get("n", ""))))
+    return {"processes": processes} if processes else {}
