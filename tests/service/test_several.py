@@ -1,0 +1,86 @@
+"""Files of several jobs, jobs that come after others, and what a framework needs, as the service takes them."""
+
+from dataclasses import replace
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.service import JobFilter, Submission
+from tests.service.world import Embedded, python
+
+FILE = """\
+name: second
+run: sleep 0
+after: [{job: first}, {job: earlier, when: ended}]
+---
+name: first
+run: sleep 0
+"""
+
+
+def file(world: Embedded, text: str = FILE) -> Submission:
+    return Submission(directory=str(world.work), environment={"PATH": "/usr/bin:/bin"}, spec_text=text, request_id="r")
+
+
+def listed(world: Embedded) -> list[str]:
+    found = world.service.jobs(JobFilter(), everything=True, limit=10, cursor=None).items
+    return [row["name"] for row in found]
+
+
+def test_a_file_is_taken_whole_and_a_repeat_makes_nothing_new(world: Embedded) -> None:
+    asked = file(world, "name: first\nrun: sleep 0\n---\nname: second\nrun: sleep 0\n")
+    made = [job.row for job in world.service.submit_all(asked)]
+    assert [row.name for row in made] == ["first", "second"]
+    assert [job.row.id for job in world.service.submit_all(asked)] == [row.id for row in made]
+    with pytest.raises(Refused) as refused:
+        world.service.submit_all(replace(asked, overrides={"nodes": 2}))
+    assert refused.value.code == "request_id_reused"
+    assert sorted(listed(world)) == ["first", "second"]
+
+
+def test_nothing_is_taken_when_one_is_wrong(world: Embedded) -> None:
+    for text, code in (
+        (FILE, "no_such_dependency"),
+        (f"name: earlier\nrun: sleep 0\nqueue: none\n---\n{FILE}", "no_such_queue"),
+        (f"name: earlier\nrun: sleep 0\nafter: [{{job: second}}]\n---\n{FILE}", "bad_spec"),
+        (f"name: earlier\nrun: sleep 0\nsecrets: [NOT_SET]\n---\n{FILE}", "secret_not_set"),
+    ):
+        with pytest.raises(Refused) as refused:
+            world.service.submit_all(file(world, text))
+        assert refused.value.code == code, refused.value.detail
+    assert listed(world) == []
+    assert not list(world.home.jobs.glob("*"))
+
+
+def test_a_dependency_that_is_none_is_met_with_a_near_name(world: Embedded) -> None:
+    world.submit(name="prepare")
+    with pytest.raises(Refused, match="there is no job prepair") as refused:
+        world.service.submit(world.asked(after=[{"job": "prepair"}]))
+    assert refused.value.next == "did you mean prepare?"
+
+
+def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embedded) -> None:
+    for run in (python("pass"), f"{python('pass')[0]} -c pass"):
+        with pytest.raises(Refused) as refused:
+            world.service.dry_run(world.asked(run, framework="mxnet"))
+        assert refused.value.code == "no_module"
+        assert "needs the Python module mxnet" in refused.value.detail
+        assert f"{python('')[0]} -m pip install mxnet" in refused.value.next
+    assert world.service.dry_run(world.asked(python("pass"), framework="mxnet", setup="pip install mxnet")).starts_now
+
+
+def test_a_volume_is_there_or_refused(world: Embedded) -> None:
+    volumes = [{"name": "train-data", "path": str(world.work)}]
+    told = world.service.dry_run(world.asked(volumes=volumes))
+    assert told.environment["GANGER_VOLUME_TRAIN_DATA"] == str(world.work)
+    with pytest.raises(Refused, match="volume train-data: /nonexistent does not exist"):
+        world.service.dry_run(world.asked(volumes=[{"name": "train-data", "path": "/nonexistent"}]))
+
+
+def test_the_layout_reaches_the_processes(world: Embedded) -> None:
+    told = world.service.dry_run(world.asked(nproc_per_node=8, nodes=1, parallel={"tp": 2, "pp": 2}))
+    assert {name: told.environment[f"GANGER_{name}"] for name in ("TP", "PP", "DP")} == {
+        "TP": "2",
+        "PP": "2",
+        "DP": "2",
+    }
