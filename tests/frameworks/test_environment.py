@@ -22,6 +22,7 @@ DEFAULTS = {
     "PRTE_MCA_hwloc_default_binding_policy",
     "OMPI_MCA_hwloc_base_binding_policy",
     "I_MPI_PIN",
+    "HYDRA_ENV",
 }
 
 
