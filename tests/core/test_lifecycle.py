@@ -52,7 +52,7 @@ def test_a_cordon_and_a_loss_do_not_touch_each_other() -> None:
     lost = {NodeState.LOST, NodeState.LOST_CORDONED}
     cordoned = {NodeState.CORDONED, NodeState.LOST_CORDONED}
     for (at, step), to in NODE.items():
-        if step in (NodeStep.CORDON, NodeStep.UNCORDON):
+        if step in (NodeStep.CORDON, NodeStep.UNCORDON, NodeStep.DRAIN):
             assert (at in lost) == (to in lost)
         else:
             assert (at in cordoned) == (to in cordoned)
@@ -63,7 +63,7 @@ def test_what_is_not_in_a_table_is_an_error_that_says_what_is() -> None:
         gang_next(GangState.PENDING, GangStep.STARTED)
     with pytest.raises(IllegalStep, match=r"it accepts nothing \(ended\)"):
         gang_next(GangState.FAILED, GangStep.RETRY)
-    with pytest.raises(IllegalStep, match="node is ready: cannot take return; it accepts cordon, lose"):
+    with pytest.raises(IllegalStep, match="node is ready: cannot take return; it accepts cordon, drain, lose"):
         node_next(NodeState.READY, NodeStep.RETURN)
 
 

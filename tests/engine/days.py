@@ -121,6 +121,7 @@ def _requests(ids: list[str], names: list[str]) -> st.SearchStrategy[e.Event]:
         st.builds(e.Deleted, gang=st.sampled_from(ids)),
         st.builds(e.NodeCordoned, node=st.sampled_from(names)),
         st.builds(e.NodeUncordoned, node=st.sampled_from(names)),
+        st.builds(e.NodeDrained, node=st.sampled_from(names)),
         st.builds(e.QueueSet, queue=queues),
         st.builds(e.QueueDeleted, queue=st.sampled_from(QUEUES)),
     )

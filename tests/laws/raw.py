@@ -63,7 +63,7 @@ def all_nodes(spec: JobSpec) -> int:
 class Raw:
     """nodes: those listed; cordoned, lost: of these; jobs: live ones; starts: generations that are not over; left:
     (gang, node) on which something of a gang may run; suspended: gangs that somebody suspended, and nobody resumed;
-    killed: gangs that the newest event took a node from."""
+    killed: gangs that the newest event took a node from; drained: those on a drained node, until they are stopped."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     cordoned: dict[str, None] = field(default_factory=dict)
@@ -77,6 +77,7 @@ class Raw:
     suspended: dict[str, None] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     killed: dict[str, None] = field(default_factory=dict)
+    drained: dict[str, None] = field(default_factory=dict)
 
     # -- the fold ------------------------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class Raw:
         match event:
             case e.NodesListed(nodes=nodes):
                 self._list({node.name: node for node in nodes})
-            case e.NodeLost() | e.NodeReturned() | e.NodeCordoned() | e.NodeUncordoned():
+            case e.NodeLost() | e.NodeReturned() | e.NodeCordoned() | e.NodeUncordoned() | e.NodeDrained():
                 self._change(event)
             case e.QueueSet(queue=queue):
                 self.queues[queue.name] = queue
@@ -122,7 +123,9 @@ class Raw:
                 self.generations[gang] = generation
                 for share in shares:
                     self.left[gang, share.node] = (*self.left.get((gang, share.node), ()), share)
-            case Stop(gang=gang, cause=cause) if gang not in self.starts:
+            case Stop(gang=gang) if gang in self.starts:
+                self.drained.pop(gang, None)
+            case Stop(gang=gang, cause=cause):
                 assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT)
                 del self.jobs[gang]
 
@@ -140,7 +143,7 @@ class Raw:
         self.nodes, self.lost = nodes, {}
         self.cordoned = {name: None for name in self.cordoned if name in nodes}
 
-    def _change(self, event: e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned) -> None:
+    def _change(self, event: e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained) -> None:
         match event:
             case e.NodeLost(node=name):
                 self.lost[name] = None
@@ -151,6 +154,9 @@ class Raw:
                 self.cordoned[name] = None
             case e.NodeUncordoned(node=name):
                 del self.cordoned[name]
+            case e.NodeDrained(node=name):
+                self.cordoned[name] = None
+                self.drained |= {gang: None for gang, where in self.left if where == name}
 
     def _kill(self, node: str) -> None:
         for gang, where in list(self.left):
@@ -162,6 +168,7 @@ class Raw:
         self.left.pop((gang, node), None)
         if not any(other == gang for other, _ in self.left):
             self.starts.pop(gang, None)
+            self.drained.pop(gang, None)
 
     # -- what is free --------------------------------------------------------------------------------------------------
 

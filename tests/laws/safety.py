@@ -76,6 +76,9 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
             assert decision.gang not in stopped, f"{decision.gang} is stopped twice in one round"
             stopped[decision.gang] = decision
             _stop_is_legal(decision, state, raw)
+    for gang in raw.drained:
+        runs = state.gangs[gang].state in (GangState.STARTING, GangState.RUNNING)
+        assert gang in stopped or not runs, f"{gang} stays on a node that is drained"
     trial = Raw(
         nodes=raw.nodes,
         cordoned=raw.cordoned,
@@ -103,6 +106,7 @@ def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
         assert gang.stop_sent is None, f"{gang.id} is being stopped already"
     elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
         assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
+    assert stop.cause is not Cause.DRAINED or gang.id in raw.drained, f"{gang.id} need not leave"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 

@@ -69,10 +69,14 @@ class World:
         """Plan, check, record; what the loop does after every batch."""
         planned = plan(self.state, self.now_ms, self.policy)
         safety.decisions_are_legal(planned, self.state, self.raw)
+        spent = {name: gang.spent for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms
         assert self.wake_ms is None or self.wake_ms > self.now_ms, "a round is due that was just planned"
         if planned.decisions:
             self.happens(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+        assert {name: spent[name] for name in self.state.gangs} == {
+            name: gang.spent for name, gang in self.state.gangs.items()
+        }, "only a failure spends an attempt"
         return planned
 
     def submit(self, job: Job) -> bool:
@@ -193,8 +197,10 @@ def _comes_late(world: World, data: st.DataObject) -> None:
 
 def _node(world: World, data: st.DataObject) -> None:
     if name := world.pick(data, list(world.raw.nodes)):
-        kind = data.draw(st.sampled_from((e.NodeLost, e.NodeReturned, e.NodeCordoned, e.NodeUncordoned)))
-        world.happens(kind(node=name))
+        kinds = (e.NodeLost, e.NodeReturned, e.NodeCordoned, e.NodeUncordoned, e.NodeDrained)
+        kind = data.draw(st.sampled_from(kinds))
+        taken = world.happens(kind(node=name))
+        assert taken or kind is not e.NodeDrained, "a node that is there can be drained"
 
 
 def _lists(world: World, data: st.DataObject) -> None:

@@ -150,6 +150,9 @@ class Film:
     def _uncordon(self, node: str) -> None:
         self.apply(e.NodeUncordoned(node=node))
 
+    def _drain(self, node: str) -> None:
+        self.apply(e.NodeDrained(node=node))
+
     def _list(self, *nodes: str) -> None:
         self.apply(e.NodesListed(nodes=tuple(picture.node(token)[0] for token in nodes)))
 

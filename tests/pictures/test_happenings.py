@@ -344,6 +344,67 @@ test_limits = scenarios(
     }
 )
 
+test_drains = scenarios(
+    {
+        "what runs there starts elsewhere": (
+            "n1:AA.. n2:....",
+            "",
+            """drain n1 -> AA..# .... | A requeueing
+               gone A   -> ....# AA..""",
+        ),
+        "or waits, and nothing new starts there": (
+            "n1:AA..",
+            "",
+            """drain n1     -> AA..# | A requeueing
+               gone A       -> ....# | A no_node
+               uncordon n1  -> AA..""",
+        ),
+        "the whole gang leaves, and nobody else": (
+            "n1:AABB n2:AACC n3:.. n4:..",
+            "",
+            """drain n2          -> AABB AACC# .. .. | A requeueing, C requeueing
+               gone C; gone A n2 -> AABB ....# CC .. | A requeueing
+               gone A            -> AABB ....# CC AA""",
+        ),
+        "a cordoned one can be drained": (
+            "n1:AA n2:..",
+            "",
+            """cordon n1 -> AA# ..
+               drain n1  -> AA# .. | A requeueing
+               gone A    -> ..# AA""",
+        ),
+        "while it starts": (
+            "n1:.. n2:..",
+            "",
+            """C:1x2    -> CC ..
+               drain n1 -> CC# .. | C requeueing
+               gone C   -> ..# CC""",
+        ),
+        "it spends no attempt": (
+            "n1:AA n2:.. A,max=0",
+            "",
+            """drain n1 -> AA# .. | A requeueing
+               gone A   -> ..# AA
+               drain n2; uncordon n1 -> .. AA# | A requeueing
+               gone A   -> AA ..#""",
+        ),
+        "what is suspended or asked to end meanwhile is": (
+            "n1:AABB n2:....",
+            "",
+            """drain n1; suspend A; stop B -> AABB# .... | A suspending, B stopping
+               gone A; gone B              -> ....# .... | A suspended, B stopped
+               resume A                    -> ....# AA..""",
+        ),
+        "twice, while it is being stopped": (
+            "n1:AA n2:AA n3:AA",
+            "",
+            """drain n1; drain n2 -> AA# AA# AA | A requeueing
+               drain n1; drain n3 -> AA# AA# AA# | A requeueing
+               uncordon n1; uncordon n2; uncordon n3; gone A -> AA AA AA""",
+        ),
+    }
+)
+
 test_suspension = scenarios(
     {
         "a running one gives its nodes back and waits": (

@@ -41,7 +41,11 @@ def refusal(state: State, event: e.Event) -> str | None:
         case e.QueueDeleted(queue=name):
             return cluster.kept(state, name)
         case (
-            e.NodeLost(node=name) | e.NodeReturned(node=name) | e.NodeCordoned(node=name) | e.NodeUncordoned(node=name)
+            e.NodeLost(node=name)
+            | e.NodeReturned(node=name)
+            | e.NodeCordoned(node=name)
+            | e.NodeUncordoned(node=name)
+            | e.NodeDrained(node=name)
         ):
             return cluster.no_node_step(state, name, event.kind)
         case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Failed() | e.Cleared():
@@ -76,6 +80,7 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
             | e.NodeReturned()
             | e.NodeCordoned()
             | e.NodeUncordoned()
+            | e.NodeDrained()
             | e.QueueSet()
             | e.QueueDeleted()
         ):
@@ -154,7 +159,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
     gang.left, gang.started, gang.finished = list(gang.nodes), [], []
-    gang.stepped, gang.failure, gang.stop_sent = False, None, None
+    gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
     gang.resumed_step = gang.checkpoint_step
     state.take(gang, start.shares)
     return gang
@@ -163,7 +168,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
 def _stop(state: State, stop: Stop, at_ms: int) -> Gang:
     gang = state.gangs[stop.gang]
     gang.stop_sent = stop.cause
-    if stop.cause is Cause.PREEMPTED:
+    if stop.cause in (Cause.PREEMPTED, Cause.DRAINED):
         gang.step(GangStep.GIVE_WAY, at_ms)
     elif stop.cause is Cause.SUSPENDED:
         gang.suspends = False

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from ganger.core.state import State
 
 Touched = tuple[Gang, ...]
-Change = e.NodesListed | e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.QueueSet | e.QueueDeleted
-OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned
+OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained
+Change = OfNode | e.NodesListed | e.QueueSet | e.QueueDeleted
 _NODE_STEPS = {"node_lost": NodeStep.LOSE, "node_returned": NodeStep.RETURN} | {
     "node_cordoned": NodeStep.CORDON,
     "node_uncordoned": NodeStep.UNCORDON,
+    "node_drained": NodeStep.DRAIN,
 }
 
 
@@ -55,7 +56,21 @@ def no_node_step(state: State, name: str, kind: str) -> str | None:
 def _node_changed(state: State, change: OfNode, at_ms: int) -> Touched:
     at = state.nodes.index[change.node]
     state.nodes.set_state(change.node, node_next(state.nodes.states[at], _NODE_STEPS[change.kind]))
-    return _lose(state, [change.node], at_ms) if isinstance(change, e.NodeLost) else ()
+    match change:
+        case e.NodeLost(node=node):
+            return _lose(state, [node], at_ms)
+        case e.NodeDrained(node=node):
+            return _drain(state, node)
+        case _:
+            return ()
+
+
+def _drain(state: State, node: str) -> Touched:
+    """Whatever runs there is to be stopped by the next round; what is being stopped already is not asked twice."""
+    there = [gang for gang, _ in state.holding() if node in gang.left and gang.state in facts.ALIVE]
+    for gang in there:
+        gang.drains = True
+    return tuple(there)
 
 
 def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:

@@ -36,8 +36,8 @@ class Gang:
     reported a step; checkpoint_step: newest checkpoint; resumed_step: the newest one when this generation began;
     spent: attempts that counted against the retry limit; fruitless: attempts in a row without progress;
     not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
-    generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; account: where
-    its time went.
+    generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; drains: a node
+    of this generation is to be left; account: where its time went.
     """
 
     job: Job
@@ -65,6 +65,7 @@ class Gang:
     failure: Failed | None = None
     stop_sent: Cause | None = None
     suspends: bool = False
+    drains: bool = False
 
     @property
     def id(self) -> str:

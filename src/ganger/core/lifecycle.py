@@ -33,6 +33,7 @@ class NodeStep(StrEnum):
 
     CORDON = "cordon"
     UNCORDON = "uncordon"
+    DRAIN = "drain"
     LOSE = "lose"
     RETURN = "return"
 
@@ -80,13 +81,17 @@ GANG: Final[Mapping[tuple[G, S], G]] = {
 
 NODE: Final[Mapping[tuple[N, NodeStep], N]] = {
     (N.READY, NodeStep.CORDON): N.CORDONED,
+    (N.READY, NodeStep.DRAIN): N.CORDONED,
     (N.READY, NodeStep.LOSE): N.LOST,
     (N.CORDONED, NodeStep.UNCORDON): N.READY,
+    (N.CORDONED, NodeStep.DRAIN): N.CORDONED,
     (N.CORDONED, NodeStep.LOSE): N.LOST_CORDONED,
     (N.LOST, NodeStep.RETURN): N.READY,
     (N.LOST, NodeStep.CORDON): N.LOST_CORDONED,
+    (N.LOST, NodeStep.DRAIN): N.LOST_CORDONED,
     (N.LOST_CORDONED, NodeStep.RETURN): N.CORDONED,
     (N.LOST_CORDONED, NodeStep.UNCORDON): N.LOST,
+    (N.LOST_CORDONED, NodeStep.DRAIN): N.LOST_CORDONED,
 }
 
 

@@ -83,9 +83,9 @@ def _failure_cause(gang: Gang) -> Cause | None:
 
 
 def _pause_cause(gang: Gang) -> Cause | None:
-    """It is to be suspended; or what it was for is done, and the rest of it may go."""
-    if gang.suspends and gang.state in RUNS:
-        return Cause.SUSPENDED
+    """It is to be suspended, or to leave a node; or what it was for is done, and the rest of it may go."""
+    if gang.state in RUNS and (gang.suspends or gang.drains):
+        return Cause.SUSPENDED if gang.suspends else Cause.DRAINED
     return Cause.DONE if gang.state is GangState.FINISHING and gang.stop_sent is None else None
 
 

@@ -27,6 +27,7 @@ from ganger.model.event import (
     Described,
     Event,
     NodeCordoned,
+    NodeDrained,
     NodeLost,
     NodeReturned,
     NodeUncordoned,
@@ -314,8 +315,8 @@ def about(event: Event) -> list[str]:
             return [f"queue/{queue.name}"]
         case QueueDeleted(queue=name):
             return [f"queue/{name}"]
-        case NodeLost(node=name) | NodeReturned(node=name) | NodeCordoned(node=name) | NodeUncordoned(node=name):
-            return [f"node/{name}"]
+        case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained():
+            return [f"node/{event.node}"]
         case _:
             gang = getattr(event, "gang", None)
             return [gang] if gang else []

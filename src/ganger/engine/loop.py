@@ -38,7 +38,7 @@ BEHIND_MS = 60_000
 REQUESTS = (
     *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
     "described",
-    *("queue_set", "queue_deleted", "node_cordoned", "node_uncordoned"),
+    *("queue_set", "queue_deleted", "node_cordoned", "node_uncordoned", "node_drained"),
 )
 """Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
 

@@ -20,6 +20,7 @@ CAUSES: dict[Cause, str] = {
     Cause.QUEUE_TIME: "it waited longer than its limit",
     Cause.PREEMPTED: "it gives way to another job",
     Cause.SUSPENDED: "it is suspended",
+    Cause.DRAINED: "its node is drained",
     Cause.DONE: "it is done without them",
 }
 
@@ -122,6 +123,8 @@ def _of_cluster(event: e.Event) -> str:
             return f"{by or 'somebody'} took node {node} out of service" + (f": {why}" if why else "")
         case e.NodeUncordoned(node=node, by=by):
             return f"{by or 'somebody'} put node {node} back into service"
+        case e.NodeDrained(node=node, by=by, why=why):
+            return f"{by or 'somebody'} drains node {node}" + (f": {why}" if why else "")
         case e.QueueSet(queue=queue, by=by):
             return f"{by or 'somebody'} set queue {queue.name}"
         case e.QueueDeleted(queue=queue, by=by):

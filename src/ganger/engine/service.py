@@ -38,6 +38,7 @@ from ganger.model.event import (
     Described,
     Event,
     NodeCordoned,
+    NodeDrained,
     NodeUncordoned,
     PriorityChanged,
     QueueDeleted,
@@ -288,13 +289,24 @@ class Service:
 
     def cordon(self, name: str, *, cordoned: bool, why: str = "") -> NodeRow:
         """Take a node out of service, or put it back. Refused (no_such_node, 404)."""
+        if (self._node(name).state in CORDONED) is not cordoned:
+            out = NodeCordoned(node=name, by=self._user, why=why)
+            self._loop.ask(out if cordoned else NodeUncordoned(node=name, by=self._user))
+        return self._node(name)
+
+    def drain(self, name: str, *, why: str = "") -> NodeRow:
+        """Take a node out of service; what runs there is stopped with notice, spends no attempt by it, and starts again
+        elsewhere. The answer's `gangs` are those that are not gone yet. Refused (no_such_node, 404)."""
+        row = self._node(name)
+        if row.gangs or row.state not in CORDONED:
+            self._loop.ask(NodeDrained(node=name, by=self._user, why=why))
+        return self._node(name)
+
+    def _node(self, name: str) -> NodeRow:
         rows = {row.name: row for row in self.nodes()}
         if name not in rows:
             raise Refused("no_such_node", f"there is no node {name}", nearest(name, rows) or "ganger node", 404)
-        if (rows[name].state in CORDONED) is not cordoned:
-            out = NodeCordoned(node=name, by=self._user, why=why)
-            self._loop.ask(out if cordoned else NodeUncordoned(node=name, by=self._user))
-        return next(row for row in self.nodes() if row.name == name)
+        return rows[name]
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 

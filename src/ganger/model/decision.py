@@ -22,6 +22,7 @@ class Cause(StrEnum):
     QUEUE_TIME = "queue_time"
     PREEMPTED = "preempted"
     SUSPENDED = "suspended"
+    DRAINED = "drained"
     DONE = "done"
 
 

@@ -66,6 +66,16 @@ class NodeUncordoned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDrained:
+    """A person took a node out of service, and what runs there is to start again elsewhere."""
+
+    node: str
+    by: str = ""
+    why: str = ""
+    kind: Literal["node_drained"] = field(default="node_drained")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSet:
     """A queue was made or changed."""
 
@@ -245,6 +255,7 @@ Event = (
     | NodeReturned
     | NodeCordoned
     | NodeUncordoned
+    | NodeDrained
     | QueueSet
     | QueueDeleted
     | Submitted
