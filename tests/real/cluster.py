@@ -36,7 +36,7 @@ class Cluster:
         request = {
             "spec": {"name": name, "run": list(argv), **spec},
             "directory": str(self.folder),
-            "environment": {"PATH": os.environ["PATH"]},
+            "environment": {"PATH": os.environ["PATH"], "HOME": str(self.folder)},
             "request_id": f"{name}-{time.monotonic_ns()}",
         }
         return str(self.client.connect().submit(request)["row"]["id"])

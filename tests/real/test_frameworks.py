@@ -1,11 +1,16 @@
-"""Each framework for real: its example on two nodes with two processes each, which all-reduce over what ganger says."""
+"""Each framework for real: its example on two nodes with two processes each, which all-reduce over what ganger says.
+
+The examples of torch are run by test_training.py too, and by tests/docs.
+"""
 
 import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.real.cluster import ROOT, Cluster, until
 from tests.real.environments import python_with
@@ -14,11 +19,12 @@ FIT = re.compile(r"rank (\d) of 4: ranks sum to (\d+), loss (\S+)")
 """What the examples print at the end."""
 
 
-def ended(cluster: Cluster, framework: str, *argv: str) -> str:
-    """The job with the example's command, when it has succeeded."""
+def ended(cluster: Cluster, name: str, *argv: str, **spec: Any) -> str:
+    """The job with the example's command, when it has succeeded; two nodes with two processes unless it says more."""
     for script in (ROOT / "examples").glob("*.py"):
         shutil.copy(script, cluster.folder)
-    job = cluster.submit(framework, *argv, framework=framework, nodes=2, nproc_per_node=2, retry={"max": 0})
+    spec = spec or {"framework": name, "nodes": 2, "nproc_per_node": 2}
+    job = cluster.submit(name, *argv, retry={"max": 0}, **spec)
     until(lambda: cluster.ended(job), f"the end of {job}")
     row = cluster.client.job(job)["row"]
     assert (row["state"], row["generation"]) == ("succeeded", 1), (row, printed(cluster, job)[-40:])
@@ -31,7 +37,7 @@ def printed(cluster: Cluster, job: str) -> list[str]:
     return [line.split(" ", 2)[-1] for path in found for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("framework", ["jax", "tensorflow", "xgboost"])
+@pytest.mark.parametrize("framework", ["jax", "mpi", "tensorflow", "xgboost"])
 def test_four_processes_sum_their_ranks_and_fit_the_same_line(cluster: Cluster, framework: str) -> None:
     job = ended(cluster, framework, python_with(framework), f"train_{framework}.py")
     said = [found.groups() for line in printed(cluster, job) if (found := FIT.search(line))]
@@ -39,6 +45,19 @@ def test_four_processes_sum_their_ranks_and_fit_the_same_line(cluster: Cluster, 
     assert len({loss for *_, loss in said}) == 1
     reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
     assert reports[-1] < reports[0] / 4
+
+
+def test_a_chief_ends_the_job_of_parameter_servers_and_workers(cluster: Cluster) -> None:
+    spec = YAML(typ="safe", pure=True).load(ROOT / "examples" / "parameter_server.yaml")
+    script = spec.pop("run").split()[1]
+    job = ended(cluster, spec.pop("name"), python_with("tensorflow"), script, **spec)
+    said = [line for line in printed(cluster, job) if "weights on" in line]
+    assert [line.split(", loss")[0] for line in said] == ["2 workers, weights on 2 servers"]
+    reports = [row["metrics"]["loss"] for row in cluster.client.metrics(job)]
+    assert reports[-1] < reports[0] / 4
+    assert cluster.client.job(job)["row"]["shape"] == "1x1 cpu + 2x1 cpu + 2x1 cpu"
+    servers = [re.findall("Started server", line) for line in printed(cluster, job)]
+    assert sum(map(len, servers)) == 5
 
 
 def test_ray_runs_the_command_once_on_a_cluster_of_both_nodes(cluster: Cluster) -> None:
