@@ -35,6 +35,7 @@ ROUTES = {
     "DELETE /queues/{name}",
     "GET /nodes",
     "PATCH /nodes/{name}",
+    "POST /nodes/{name}/drain",
     "POST /batches",
     "GET /tokens",
     "POST /tokens",
@@ -153,6 +154,7 @@ def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, docum
         ("GET", "/queues/{name}", "/queues/nlp", None),
         ("GET", "/nodes", "/nodes", None),
         ("PATCH", "/nodes/{name}", "/nodes/n3", {"cordoned": True}),
+        ("POST", "/nodes/{name}/drain", "/nodes/n3/drain", {"why": "a fan"}),
         ("GET", "/events", "/events?limit=5", None),
     ):
         answer = call(app, method, target, body)

@@ -92,6 +92,23 @@ def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(world: Embedded) 
     assert refused.value.status == 404
 
 
+def test_what_runs_on_a_drained_node_starts_elsewhere(world: Embedded) -> None:
+    name = world.submit(resources={"gpu": "h100:1"}, retry={"max": 0})
+    world.until(name, "running")
+    (node,) = world.service.job(name).row.nodes
+    assert world.service.drain(node, why="a fan").state == "cordoned"
+    while (job := world.until(name, "running")).row.generation == 1:
+        world.service.wait(world.service.seq(), 1)
+    assert job.row.nodes != (node,)
+    assert [attempt.sentence for attempt in job.attempts] == ["its node is drained", ""]
+    before = world.service.seq()
+    assert world.service.drain(node).gangs == ()
+    assert world.service.seq() == before, "an empty node out of service is drained already"
+    with pytest.raises(Refused) as refused:
+        world.service.drain("n33")
+    assert refused.value.code == "no_such_node"
+
+
 def test_the_server_tells_how_it_is(world: Embedded) -> None:
     world.until(world.submit(), "running")
     server = world.service.server()

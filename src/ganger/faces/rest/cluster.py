@@ -1,12 +1,13 @@
 """Routes of /queues and /nodes: what there is, who may use how much of it, what is out of service."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
 from ganger.faces.rest.answers import CHANGES, Served, answer, changed, documented, reads, shown
+from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.view import NodeRow, QueueRow
@@ -22,10 +23,10 @@ class QueueBody:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     parent: str | None = ROOT
-    nominal: Amount = field(default_factory=Amount)
-    borrowing: Amount = field(default_factory=Amount)
-    lending: Amount = field(default_factory=Amount)
-    user_limits: UserLimits = field(default_factory=UserLimits)
+    nominal: Annotated[Amount, Figures] = field(default_factory=Amount)
+    borrowing: Annotated[Amount, Figures] = field(default_factory=Amount)
+    lending: Annotated[Amount, Figures] = field(default_factory=Amount)
+    user_limits: Annotated[UserLimits, Figures] = field(default_factory=UserLimits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,16 @@ class NodeChange:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    cordoned: bool
+    cordoned: Truth
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain:
+    """Why a node is drained, for the event log."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
     why: str = ""
 
 
@@ -69,7 +79,9 @@ async def put_queue(request: Request, service: Served, name: str, body: QueueBod
     return answer(await changed(request, change))
 
 
-@queues.delete("/{name}", status_code=204, responses=documented({}, 204, "It is gone", *CHANGES, 404, 412))
+@queues.delete(
+    "/{name}", status_code=204, response_class=Response, responses=documented({}, 204, "It is gone", *CHANGES, 404, 412)
+)
 async def delete_queue(request: Request, service: Served, name: str, expected: Expected) -> Response:
     """Take an empty queue away."""
 
@@ -96,3 +108,9 @@ async def patch_node(request: Request, service: Served, name: str, body: NodeCha
             return service.cordon(name, cordoned=body.cordoned, why=body.why)
 
     return answer(await changed(request, change))
+
+
+@nodes.post("/{name}/drain", status_code=202, responses=shown(NodeRow, *CHANGES, 404, status=202))
+async def drain_node(request: Request, service: Served, name: str, body: Drain) -> Response:
+    """Take a node out of service; what runs there is stopped with notice, and starts again elsewhere."""
+    return answer(await changed(request, lambda: service.drain(name, why=body.why)), 202)
