@@ -35,7 +35,7 @@ CODES: Final[dict[str, Code]] = {
     "too_many_ranks": Code(409, "more ranks are listed than a request may list"),
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what is asked for is not there
-    "bad_pattern": Code(409, "a pattern is no regular expression, or one that some lines would take for ever"),
+    "bad_pattern": Code(409, "a pattern is no regular expression"),
     "no_such_attempt": Code(404, "the job had no such attempt"),
     "no_such_job": Code(404, "there is no job of that id or name"),
     "no_such_node": Code(404, "there is no such node"),

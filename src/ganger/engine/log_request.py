@@ -1,20 +1,15 @@
 """Whether there can be anything of what a reader of logs asks for. Called by `engine.service` before a line is read.
 
-What is not there is told at once, not shown as an empty log. A pattern is tried on the server's threads, one line after
-the other, and Python's `re` cannot be interrupted: one that can take for ever is refused.
+What is not there is told at once, not shown as an empty log.
 """
 
-import re
 from collections.abc import Collection
-from typing import Final
 
+from ganger.engine.pattern import BadPattern, pattern
 from ganger.engine.ports import LogQuery
 from ganger.engine.refusal import Refused
 from ganger.model.job import ENDED, JobSpec
 from ganger.model.view import JobRow
-
-_MANY: Final = re.compile(r"[*+]|\{\d*,\}")
-_CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
 
 
 def see_there(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str], *, may_come: bool) -> None:
@@ -44,37 +39,9 @@ def _see_attempt(attempt: int, row: JobRow, *, may_come: bool) -> None:
         raise Refused("no_such_attempt", detail, f"ganger get {row.id}", 404)
 
 
-def _see_pattern(pattern: str) -> None:
+def _see_pattern(grep: str) -> None:
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        why = f"{pattern[:80]!r} is not a regular expression: {error}"
+        pattern(grep)
+    except BadPattern as error:
+        why = f"{grep[:80]!r} is not a regular expression: {error}"
         raise Refused("bad_pattern", why, "put \\ before a character that stands for itself") from None
-    if _repeats_repetition(pattern):
-        why = f"{pattern[:80]!r} repeats a group that itself repeats or chooses: some lines would take it for ever"
-        raise Refused("bad_pattern", why, "write it without, or pipe the log: ganger logs JOB | grep -E PATTERN")
-
-
-def _repeats_repetition(pattern: str) -> bool:
-    """Whether a group that has a repetition or a choice in it is repeated without an end: `(a+)+`, `(a|b)*`."""
-    groups = [False]
-    at = 0
-    while at < len(pattern):
-        many = _MANY.match(pattern, at)
-        if pattern[at] == "\\":
-            at += 2
-        elif found := _CLASS.match(pattern, at):
-            at = found.end()
-        elif pattern[at] == "(":
-            groups.append(False)
-            at += 1
-        elif pattern[at] == ")" and len(groups) > 1:
-            inner = groups.pop()
-            groups[-1] |= inner
-            at += 1
-            if inner and _MANY.match(pattern, at):
-                return True
-        else:
-            groups[-1] |= many is not None or pattern[at] == "|"
-            at = many.end() if many else at + 1
-    return False

@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import Source, Sources, newest_generation
+from ganger.engine.pattern import pattern
 from ganger.engine.ports import LogLine, LogQuery
 
 BLOCK_BYTES: Final = 64 * 1024
@@ -179,8 +180,8 @@ def _sieve(query: LogQuery) -> Callable[[int, str], bool] | None:
         return None
     since_ms = query.since_ms or 0
     until_ms = float("inf") if query.until_ms is None else query.until_ms
-    search = re.compile(query.grep or "").search
-    return lambda at_ms, text: since_ms <= at_ms <= until_ms and search(text) is not None
+    is_in = pattern(query.grep or "").is_in
+    return lambda at_ms, text: since_ms <= at_ms <= until_ms and is_in(text)
 
 
 def _reader(source: Source, query: LogQuery, fits: Callable[[int, str], bool] | None) -> _Reader:

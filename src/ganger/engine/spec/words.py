@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ganger.engine import registry
+from ganger.engine.pattern import BadPattern, pattern
 from ganger.engine.spec.document import shown
 from ganger.model.decision import Cause
+from ganger.model.job import GitCode
+from ganger.model.job import GitCode
 from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
 
@@ -168,6 +171,20 @@ def write_code(value: str | GitCode) -> Any:
     return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
 
 
+def write_code(value: str | GitCode) -> Any:
+    """A directory, or the mapping."""
+    if isinstance(value, str):
+        return value
+    return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
+
+
+def write_code(value: str | GitCode) -> Any:
+    """A directory, or the mapping."""
+    if isinstance(value, str):
+        return value
+    return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
+
+
 def read_git_url(value: Any) -> str:
     """Where a repository is. What holds a password is refused: a spec is shown to anybody who looks."""
     legal = "write https://HOST/PATH, ssh://HOST/PATH, USER@HOST:PATH, git://HOST/PATH or file:///PATH"
@@ -194,8 +211,8 @@ def read_pattern(value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > MAX_PATTERN:
         raise ValueError(f"{shown(value)} is not a pattern: write text of 1 to {MAX_PATTERN} characters")
     try:
-        re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
+        pattern(value)
+    except BadPattern as error:
         raise ValueError(f"{shown(value)} is not a regular expression: {error}") from None
     return value
 
