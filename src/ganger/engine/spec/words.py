@@ -13,8 +13,6 @@ from ganger.engine.pattern import BadPattern, pattern
 from ganger.engine.spec.document import shown
 from ganger.model.decision import Cause
 from ganger.model.job import GitCode
-from ganger.model.job import GitCode
-from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
 
 NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -162,20 +160,6 @@ def read_absolute_path(value: Any) -> str:
 def read_code(value: Any) -> Any:
     """A directory, or the mapping that names a repository as it is."""
     return value if isinstance(value, dict) else read_path(value)
-
-
-def write_code(value: str | GitCode) -> Any:
-    """A directory, or the mapping."""
-    if isinstance(value, str):
-        return value
-    return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
-
-
-def write_code(value: str | GitCode) -> Any:
-    """A directory, or the mapping."""
-    if isinstance(value, str):
-        return value
-    return {"git": value.git} | ({} if value.ref == "HEAD" else {"ref": value.ref})
 
 
 def write_code(value: str | GitCode) -> Any:
