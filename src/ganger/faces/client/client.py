@@ -4,6 +4,7 @@ Used by `faces.cli`. The classes that the dicts mirror are in `model.view`; erro
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -11,24 +12,20 @@ from typing import Any, Final
 
 from ganger import __version__
 from ganger.faces.client import holder, spawn
-from ganger.faces.client.seen import Seen
-from ganger.faces.client.wire import ClientError, exchange, unreachable
+from ganger.faces.client.blocking import BlockingLink
+from ganger.faces.client.errors import ClientError
+from ganger.faces.client.talk import Record, ask, at_once, each_at_once, ended, events, log_lines
+from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
 from ganger.settings import Home
 
 __all__ = ["Client", "ClientError"]
 
-Record = dict[str, Any]
-"""One JSON object; `model.view` has its class."""
-
-ANSWER_S: Final = 60.0
-"""How long a plain request may take."""
 SIGN_OF_LIFE_S: Final = 10.0
 """How long the first, small request of a command may take before the server counts as silent."""
 SUBMIT_S: Final = 600.0
 """How long a submission may take: the code directory is copied first."""
 GONE_S: Final = 20.0
 """How long a reader that follows waits for a server that restarts."""
-ENDED: Final = ("succeeded", "failed", "stopped")
 
 
 class Client:
@@ -37,7 +34,8 @@ class Client:
     def __init__(self, home: Home) -> None:
         """Reach for nothing yet."""
         self.home = home
-        self._socket = home.socket("server")
+        self.socket = home.socket("server")
+        self._link = BlockingLink(self)
 
     def connect(self, *, start: bool = True, listen: str | None = None) -> "Client":
         """Find the server; start one if there is none and `start`, which answers at `listen` (HOST:PORT) too; restart
@@ -48,7 +46,7 @@ class Client:
             serving = spawn.serving(self.home)
             if serving is None:
                 serving = spawn.start(self.home, listen) if start else spawn.running(self.home)
-            self._socket = serving.socket
+            self.socket = serving.socket
             try:
                 self._record("GET", "/server", timeout_s=SIGN_OF_LIFE_S)
             except ClientError as error:
@@ -68,6 +66,10 @@ class Client:
     def server(self) -> Record:
         """The server itself: version, pid, seq, policy, health, how much runs."""
         return self._record("GET", "/server")
+
+    def address(self) -> Record:
+        """Where the server that was found listens: {"socket", "url"}; the URL is None without a TCP listener."""
+        return {"socket": str(self.socket), "url": holder.url_of(self.home)}
 
     def shutdown(self) -> None:
         """End the server; jobs run on. Returns when it is gone."""
@@ -106,7 +108,7 @@ class Client:
         wanted: `state`, one or several with commas; `user`, `queue`, `name`; `labels`, a selector; `since` and `until`,
         Unix ms. Without `state` or `all`: those that live, and the newest ended ones, together `limit`.
         """
-        return self._record("GET", "/jobs" + _query({**wanted, "all": all or None, "limit": limit, "cursor": cursor}))
+        return self._record("GET", "/jobs" + query_of({**wanted, "all": all or None, "limit": limit, "cursor": cursor}))
 
     def submit(self, request: Record) -> Record:
         """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job."""
@@ -123,25 +125,36 @@ class Client:
 
     def job(self, id: str) -> Record:
         """A job in full, by id, or the newest of that name."""
-        return self._record("GET", f"/jobs/{_quoted(id)}")
+        return self._record("GET", f"/jobs/{quoted(id)}")
 
     def stop(self, id: str) -> Record:
         """Ask for a job to end; gives the job as it is then."""
-        return self._record("POST", f"/jobs/{_quoted(id)}/stop")
+        return self._record("POST", f"/jobs/{quoted(id)}/stop")
+
+    def change(self, id: str, **fields: Any) -> Record:
+        """Change `priority`, an integer, or `suspended` of a live job, `labels` or `notes` of any; gives the job."""
+        return self._record("PATCH", f"/jobs/{quoted(id)}", fields)
+
+    def retry(self, id: str) -> Record:
+        """Run an ended job again; gives the new job."""
+        return self._again(id, "retry")
+
+    def clone(self, id: str, overrides: Record, secrets: Mapping[str, str] | None = None) -> Record:
+        """Make a new job from another: its spec with `overrides` over it, `secrets` that these name; gives the job."""
+        return self._again(id, "clone", {"overrides": overrides, "secrets": dict(secrets or {})})
 
     def delete(self, id: str) -> None:
         """Take an ended job out of the listings, and its files off the disk."""
-        self._ask("DELETE", f"/jobs/{_quoted(id)}")
+        self._ask("DELETE", f"/jobs/{quoted(id)}")
 
     def explain(self, id: str) -> Record:
         """Why a job waits, until when at the latest, and what would start it now."""
-        return self._record("GET", f"/jobs/{_quoted(id)}/explain")
+        return self._record("GET", f"/jobs/{quoted(id)}/explain")
 
     def metrics(self, id: str) -> Iterator[Record]:
         """Every report of rank 0, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
-        with exchange(self._socket, "GET", f"/jobs/{_quoted(id)}/metrics", timeout_s=ANSWER_S) as answer:
-            for line in answer.lines():
-                yield json.loads(line)
+        lines = self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))
+        return (json.loads(line) for line in each_at_once(lines))
 
     def logs(self, id: str, *, follow: bool = False, **query: str | int | None) -> Iterator[Record]:
         """Lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
@@ -151,41 +164,11 @@ class Client:
         last lines. A follower ends with the job and outlives a restart of the server; it waits for an attempt that may
         still come. ClientError `no_such_attempt`, `no_such_rank`, `no_such_role`, `no_such_node`, `bad_pattern`.
         """
-        logs, seen = f"/jobs/{_quoted(id)}/logs", Seen()
-        while True:
-            try:
-                target = logs + _query({"follow": follow or None, **query})
-                with exchange(self._socket, "GET", target, timeout_s=None if follow else ANSWER_S) as answer:
-                    for line in answer.lines():
-                        if line and seen.is_new(record := json.loads(line)):
-                            yield record
-                if not follow:
-                    return
-                if self.job(id)["row"]["state"] in ENDED:
-                    if query.get("attempt") is not None:  # the job may have ended before that one came
-                        self._ask("GET", logs, attempt=query["attempt"], tail=0)
-                    return
-                # The job lives: it was the server that ended, and the stream with it.
-            except ClientError as error:
-                if not follow or error.code != "unreachable" or not self._came_back():
-                    raise
-            query = seen.resumed(query)
+        return each_at_once(log_lines(self._link, id, query, follow=follow))
 
     def wait(self, id: str, timeout_s: float | None = None) -> Record | None:
         """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        seq = self.server()["seq"]
-        job = self.job(id)
-        events = self.stream(seq, deadline)
-        try:
-            while job["row"]["state"] not in ENDED:
-                if next(events)["job"] in (None, job["row"]["id"]):
-                    job = self.job(job["row"]["id"])
-        except ClientError as error:
-            if error.code != "timeout":
-                raise
-            return None
-        return job
+        return at_once(ended(self._link, id, timeout_s))
 
     # -- queues and nodes ---------------------------------------------------------------------------------------------
 
@@ -196,15 +179,15 @@ class Client:
 
     def queue(self, name: str) -> Record:
         """One queue."""
-        return self._record("GET", f"/queues/{_quoted(name)}")
+        return self._record("GET", f"/queues/{quoted(name)}")
 
     def set_queue(self, name: str, queue: Mapping[str, Any]) -> Record:
         """Make a queue, or replace one: {"parent", "nominal", "borrowing", "lending", "user_limits"}, all optional."""
-        return self._record("PUT", f"/queues/{_quoted(name)}", dict(queue))
+        return self._record("PUT", f"/queues/{quoted(name)}", dict(queue))
 
     def delete_queue(self, name: str) -> None:
         """Take an empty queue away."""
-        self._ask("DELETE", f"/queues/{_quoted(name)}")
+        self._ask("DELETE", f"/queues/{quoted(name)}")
 
     def nodes(self) -> list[Record]:
         """Every node with what it has and what is free, in topology order."""
@@ -213,7 +196,12 @@ class Client:
 
     def cordon(self, name: str, *, cordoned: bool, why: str = "") -> Record:
         """Take a node out of service, or put it back; gives the node. What runs there goes on."""
-        return self._record("PATCH", f"/nodes/{_quoted(name)}", {"cordoned": cordoned, "why": why})
+        return self._record("PATCH", f"/nodes/{quoted(name)}", {"cordoned": cordoned, "why": why})
+
+    def drain(self, name: str, *, why: str = "") -> Record:
+        """Take a node out of service, and let what runs there start elsewhere; gives the node, which may not be empty
+        yet."""
+        return self._record("POST", f"/nodes/{quoted(name)}/drain", {"why": why})
 
     # -- secrets ------------------------------------------------------------------------------------------------------
 
@@ -224,11 +212,11 @@ class Client:
 
     def set_secret(self, name: str, value: str) -> Record:
         """Keep a value for jobs whose `secrets` name it."""
-        return self._record("PUT", f"/secrets/{_quoted(name)}", {"value": value})
+        return self._record("PUT", f"/secrets/{quoted(name)}", {"value": value})
 
     def delete_secret(self, name: str) -> None:
         """Forget a value. Jobs that have it already keep it."""
-        self._ask("DELETE", f"/secrets/{_quoted(name)}")
+        self._ask("DELETE", f"/secrets/{quoted(name)}")
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 
@@ -244,7 +232,7 @@ class Client:
 
     def revoke_token(self, name: str) -> None:
         """Make a token good for nothing."""
-        self._ask("DELETE", f"/tokens/{_quoted(name)}")
+        self._ask("DELETE", f"/tokens/{quoted(name)}")
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -256,42 +244,25 @@ class Client:
         """Every event of one job, by id or name, oldest first."""
         after: int | None = 0
         while after is not None:
-            page = self._record("GET", f"/jobs/{_quoted(id)}/events", after=after)
+            page = self._record("GET", f"/jobs/{quoted(id)}/events", after=after)
             yield from page["items"]
             after = page["next"]
 
-    def stream(self, after: int, deadline: float | None = None) -> Iterator[Record]:
-        """Every event after `after` as it comes, over restarts of the server. ClientError `timeout` at the deadline, on
-        the clock of time.monotonic."""
-        while True:
-            try:
-                with exchange(self._socket, "GET", f"/stream?after={after}", timeout_s=ANSWER_S) as answer:
-                    for line in answer.lines(deadline):
-                        if line.startswith(b"data: "):
-                            event = json.loads(line[6:])
-                            after = event["seq"]
-                            yield event
-                raise unreachable("the server ended the stream")
-            except ClientError as error:
-                if error.code != "unreachable" or not self._came_back():
-                    raise
+    def stream(self, after: int, deadline: float | None = None, gang: str | None = None) -> Iterator[Record]:
+        """Every event after `after` as it comes, over restarts of the server; only those of one job, if its id is
+        given. ClientError `timeout` at the deadline, on the clock of time.monotonic."""
+        return each_at_once(events(self._link, after, gang, deadline))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Any:
-        path = target + _query(query)
-        try:
-            return self._exchange(method, path, body, timeout_s)
-        except ClientError as error:
-            # What may be asked twice outlives a restart of the server.
-            if error.code != "unreachable" or method == "POST" or not self._came_back():
-                raise
-            return self._exchange(method, path, body, timeout_s)
+        return at_once(ask(self._link, Request(method, target + query_of(query), body, timeout_s)))
 
-    def _exchange(self, method: str, path: str, body: Any, timeout_s: float) -> Any:
-        with exchange(self._socket, method, path, body, timeout_s) as answer:
-            content = answer.read()
-        return json.loads(content) if content else None
+    def _again(self, id: str, verb: str, body: Record | None = None) -> Record:
+        """A new job from another one. Its key makes sure of one job, also when the server restarts meanwhile."""
+        request = Request("POST", f"/jobs/{quoted(id)}/{verb}", body, SUBMIT_S, os.urandom(16).hex())
+        job: Record = at_once(ask(self._link, request))
+        return job
 
     def _record(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Record:
         record: Record = self._ask(method, target, body, timeout_s, **query)
@@ -299,15 +270,15 @@ class Client:
 
     def _reach(self) -> "Client":
         if serving := spawn.serving(self.home):
-            self._socket = serving.socket
+            self.socket = serving.socket
         return self
 
-    def _came_back(self) -> bool:
+    def came_back(self) -> bool:
         """Wait for a server that restarts. One that was stopped is not started again by a reader."""
         deadline = time.monotonic() + GONE_S
         while time.monotonic() < deadline:
             if serving := spawn.serving(self.home):
-                self._socket = serving.socket
+                self.socket = serving.socket
                 return True
             if not holder.lives(self.home):
                 return False
@@ -324,18 +295,3 @@ def _numbers(version: str) -> tuple[int, ...]:
     import re
 
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-
-
-def _quoted(name: str) -> str:
-    from urllib.parse import quote
-
-    return quote(name, safe="")
-
-
-def _query(values: Mapping[str, Any]) -> str:
-    from urllib.parse import urlencode
-
-    given = {
-        name: str(value).lower() if value is True else value for name, value in values.items() if value is not None
-    }
-    return f"?{urlencode(given)}" if given else ""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.faces.client.wire import ClientError, unreachable
+from ganger.faces.client.errors import ClientError, unreachable
 from ganger.settings import Home
 
 GONE_S: Final = 20.0
@@ -39,6 +39,12 @@ def pid_of(home: Home) -> int | None:
         return int(home.server_lock.read_text()) if lives(home) else None
     except (OSError, ValueError):
         return None
+
+
+def url_of(home: Home) -> str | None:
+    """Where the server that lives listens beside its socket, as it said when it started."""
+    url = _announced(home).get("url")
+    return url if isinstance(url, str) else None
 
 
 def lost_its_socket(home: Home) -> bool:

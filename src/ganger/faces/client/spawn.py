@@ -16,7 +16,8 @@ from typing import IO, Final
 
 from ganger import __version__
 from ganger.faces.client import holder
-from ganger.faces.client.wire import ClientError, listener, listens, unreachable
+from ganger.faces.client.errors import ClientError, unreachable
+from ganger.faces.client.wire import listener, listens
 from ganger.settings import BadHome, Home, for_server, make_private
 
 START_S: Final = 20.0

@@ -8,39 +8,34 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from ganger.faces.client.errors import (
+    NOT_FOUND,
+    REFUSED,
+    UNREACHABLE,
+    USAGE,
+    ClientError,
+    client_error,
+    timed_out,
+    unreachable,
+)
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 PREFIX: Final = "/api/v1"
-_EXIT_CODES: Final = {403: 4, 404: 3, 409: 4, 507: 4}
-_USAGE, _UNREACHABLE = 2, 5
+ANSWER_S: Final = 60.0
+"""How long a plain request may take."""
+_EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
 _OF_THE_STATE: Final = frozenset(
     ("already_ended", "conflict", "queue_in_use", "request_id_reused", "still_live", "token_exists")
 )
 """Codes with status 409 that speak of how things are. The others speak of what was asked for: usage, to a person."""
-
-
-class ClientError(Exception):
-    """A request that failed. `code` is stable, `detail` says what and why, `next` what to type; `exit_code` is the
-    command line's (docs/decisions/3-foundation.md)."""
-
-    def __init__(self, code: str, detail: str, next: str = "", exit_code: int = _UNREACHABLE) -> None:
-        """Keep the parts apart, as the server sent them."""
-        super().__init__(detail)
-        self.code = code
-        self.detail = detail
-        self.next = next
-        self.exit_code = exit_code
-
-
-def unreachable(detail: str, next: str = "ganger server status") -> ClientError:
-    """The error of a server that is not there, or went away."""
-    return ClientError("unreachable", detail, next)
 
 
 class Answer:
@@ -66,34 +61,69 @@ class Answer:
             yield line.rstrip(b"\r\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, below /api/v1. `timeout_s` bounds every wait for bytes; None waits. A repeat under the same `key`
+    changes nothing once more."""
+
+    method: str
+    target: str
+    body: Any = None
+    timeout_s: float | None = ANSWER_S
+    key: str | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again when nobody knows if it was heard."""
+        return self.method != "POST" or self.key is not None
+
+    @property
+    def content(self) -> bytes:
+        """The body as it is sent."""
+        return b"" if self.body is None else json.dumps(self.body).encode()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are not HTTP's own."""
+        given = {"Content-Type": "application/json"} if self.body is not None else {}
+        return given | ({"Idempotency-Key": self.key} if self.key else {})
+
+
 @contextmanager
-def exchange(
-    path: Path, method: str, target: str, body: Any = None, timeout_s: float | None = None
-) -> Iterator[Answer]:
-    """Send one request and give its answer, good ones only. `timeout_s` bounds every wait for bytes; None waits."""
+def exchange(path: Path, request: Request) -> Iterator[Answer]:
+    """Send one request and give its answer, good ones only."""
     from http.client import HTTPConnection, HTTPException
 
     connection = HTTPConnection("localhost")
     try:
-        connection.sock = link = _connected(path, timeout_s)
-        content = None if body is None else json.dumps(body).encode()
-        connection.request(method, PREFIX + target, content, {"Content-Type": "application/json"} if content else {})
+        connection.sock = link = connected(path, request.timeout_s)
+        connection.request(request.method, PREFIX + request.target, request.content or None, request.headers)
         response = connection.getresponse()
         if response.status >= 400:
-            raise _problem(response.status, response.read())
+            raise problem_of(response.status, response.read())
         yield Answer(response, link)
     except TimeoutError:
-        raise ClientError("timeout", f"no answer in time to {method} {target}", "ganger doctor") from None
+        raise not_in_time(request) from None
     except (HTTPException, OSError) as error:
-        raise unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}") from None
+        raise went_away(path, error) from None
     finally:
         connection.close()
+
+
+def not_in_time(request: Request) -> ClientError:
+    """The error of an answer that does not come."""
+    return timed_out(f"no answer in time to {request.method} {request.target}")
+
+
+def went_away(path: Path, error: Exception) -> ClientError:
+    """The error of a connection that broke."""
+    return unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}")
 
 
 def listens(path: Path) -> bool:
     """Whether anybody accepts connections there."""
     try:
-        _connected(path, 1).close()
+        connected(path, 1).close()
     except (ClientError, OSError):
         return False
     return True
@@ -102,13 +132,14 @@ def listens(path: Path) -> bool:
 def listener(path: Path) -> int | None:
     """Pid of the process that listens there (SO_PEERCRED of unix(7)), or None."""
     try:
-        with _connected(path, 1) as link:
+        with connected(path, 1) as link:
             return _peer(link)[0]
     except (ClientError, OSError):
         return None
 
 
-def _connected(path: Path, timeout_s: float | None) -> socket.socket:
+def connected(path: Path, timeout_s: float | None) -> socket.socket:
+    """A connection to this user's own server."""
     link = socket.socket(socket.AF_UNIX)
     try:
         link.settimeout(timeout_s)
@@ -132,12 +163,30 @@ def _peer(link: socket.socket) -> tuple[int, int]:
     return int(pid), int(uid)
 
 
-def _problem(status: int, body: bytes) -> ClientError:
+def problem_of(status: int, body: bytes) -> ClientError:
+    """The error that an answer with this status tells of."""
     try:
         problem = json.loads(body)
         said = (problem["code"], problem["detail"], problem.get("next", ""))
     except (ValueError, KeyError, TypeError):
         said = ("no_problem", f"status {status} without a reason: {body[:200]!r}", "ganger server status")
     if status == 409 and said[0] not in _OF_THE_STATE:
-        return ClientError(*said, exit_code=_USAGE)
-    return ClientError(*said, exit_code=_EXIT_CODES.get(status, _USAGE if status < 500 else _UNREACHABLE))
+        return client_error(*said, exit_code=USAGE)
+    return client_error(*said, exit_code=_EXIT_CODES.get(status, USAGE if status < 500 else UNREACHABLE))
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path."""
+    from urllib.parse import quote
+
+    return quote(name, safe="")
+
+
+def query_of(values: Mapping[str, Any]) -> str:
+    """The query that says what is not None, with its question mark."""
+    from urllib.parse import urlencode
+
+    given = {
+        name: str(value).lower() if value is True else value for name, value in values.items() if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""
