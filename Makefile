@@ -4,7 +4,7 @@
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
 #   make test    every test
-#   make test-long  the crash tests at every moment there is
+#   make test-long  the crash tests at every moment there is, and many more requests to the REST interface
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
@@ -49,7 +49,7 @@ test: $(SETUP) $(TORCH_SETUP)
 	$(BIN)/python -m pytest
 
 test-long: $(SETUP)
-	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash
+	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py
 
 demo: $(TORCH_SETUP)
 	$(TORCH_BIN)/python examples/demo.py

@@ -38,7 +38,7 @@ MAX_NUMBER: Final = (1 << 63) - 1
 """The largest seq, and the largest count of lines: neither SQLite nor Python's containers go beyond."""
 EVERYWHERE: Final = (401, 403, 422, 500, 503)
 """Statuses of problems that any request may get: over TCP the first two."""
-CHANGES: Final = (409, 413, 507)
+CHANGES: Final = (400, 409, 413, 507)
 """Statuses of problems that a request may get that changes something."""
 
 T = TypeVar("T")
@@ -140,13 +140,25 @@ def describe(app: FastAPI, extra: dict[str, Any]) -> Callable[[], dict[str, Any]
             _, shared = TypeAdapter.json_schemas(named, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
             components = made.setdefault("components", {})
             components.setdefault("schemas", {}).update(shared["$defs"] | extra | _spec_schemas())
+            submission = components["schemas"]["Submission"]["properties"]
+            submission["spec"] = {"anyOf": [{"$ref": "#/components/schemas/Spec"}, {"type": "null"}]}
             bearer = {"type": "http", "scheme": "bearer", "description": "over TCP: ganger token create NAME"}
             components["securitySchemes"] = {"token": bearer}
             made["security"] = [{}, {"token": []}]
+            _without_null(made)
             app.openapi_schema = made
         return app.openapi_schema
 
     return document
+
+
+def _without_null(made: dict[str, Any]) -> None:
+    """Take null from the types of parameters: what is not given is left out, and `null` would be four letters."""
+    operations = [operation for methods in made["paths"].values() for operation in methods.values()]
+    for parameter in (parameter for operation in operations for parameter in operation.get("parameters", ())):
+        schema = parameter["schema"]
+        kinds = [kind for kind in schema.pop("anyOf", ()) if kind != {"type": "null"}]
+        schema.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})
 
 
 def _spec_schemas() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from ganger.engine.service import JobFilter, Submission, label_terms
 from ganger.faces.rest.answers import CHANGES, MAX_NUMBER, Served, answer, changed, documented, reads, shown
+from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
 from ganger.model.job import GangState
 from ganger.model.view import Explanation, JobRow, JobView
@@ -18,8 +19,8 @@ MAX_PAGE: Final = 2_000
 MAX_NOTES: Final = 16_384
 MAX_PRIORITY: Final = 1_000
 _STATE: Final = f"({'|'.join(GangState)})"
-_TERM: Final = r"\s*[^\s=!,]+\s*!?=\s*[^\s=!,]*\s*"
-_KEY: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]*$"
+_TERM: Final = r" *[A-Za-z0-9_./-]+ *!?= *[A-Za-z0-9_.-]* *"
+_KEY: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,316}$"
 _VALUE: Final = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
 
 Key = Annotated[
@@ -40,11 +41,12 @@ class JobChange:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
-    suspended: bool | None = None
-    labels: dict[Annotated[str, Field(pattern=_KEY, max_length=317)], Annotated[str, Field(pattern=_VALUE)] | None] = (
-        field(default_factory=dict, metadata={"description": "added or replaced; null takes one away"})
-    )
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY), Figures] | None = None
+    suspended: Truth | None = None
+    labels: Annotated[
+        dict[Annotated[str, Field(pattern=_KEY)], Annotated[str, Field(pattern=_VALUE)] | None],
+        Field(description="added or replaced; null takes one away", json_schema_extra={"additionalProperties": False}),
+    ] = field(default_factory=dict)
     notes: Annotated[str, Field(max_length=MAX_NOTES)] | None = None
 
 
@@ -71,7 +73,7 @@ def list_jobs(
     name: Annotated[str | None, Query(description="only jobs of this name")] = None,
     labels: Annotated[
         str | None,
-        Query(pattern=rf"^(\s*|{_TERM}(,{_TERM})*)$", description="only jobs with these labels: team=nlp,stage!=prod"),
+        Query(pattern=rf"^( *|{_TERM}(,{_TERM})*)$", description="only jobs with these labels: team=nlp,stage!=prod"),
     ] = None,
     since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
     until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="submitted by then; Unix ms")] = None,
@@ -154,7 +156,9 @@ async def patch_job(request: Request, service: Served, id: str, body: JobChange,
     return answer(await changed(request, change))
 
 
-@router.delete("/{id}", status_code=204, responses=documented({}, 204, "It is gone", *CHANGES, 404))
+@router.delete(
+    "/{id}", status_code=204, response_class=Response, responses=documented({}, 204, "It is gone", *CHANGES, 404)
+)
 async def delete_job(request: Request, service: Served, id: str) -> Response:
     """Take an ended job out of the listings, and its files off the disk."""
     await changed(request, lambda: service.delete(id))

@@ -33,7 +33,9 @@ async def put_secret(request: Request, service: Served, name: str, body: SecretB
     return answer(await changed(request, lambda: service.secrets.set(name, body.value)))
 
 
-@router.delete("/{name}", status_code=204, responses=documented({}, 204, "It is forgotten", *CHANGES, 404))
+@router.delete(
+    "/{name}", status_code=204, response_class=Response, responses=documented({}, 204, "It is forgotten", *CHANGES, 404)
+)
 async def delete_secret(request: Request, service: Served, name: str) -> Response:
     """Forget a value. Jobs that have it already keep it until they are deleted."""
     await changed(request, lambda: service.secrets.delete(name))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
 from ganger.engine.service import Refused
-from ganger.faces.rest.answers import Served, answer, documented, shown
+from ganger.faces.rest.answers import CHANGES, Served, answer, documented, shown
 from ganger.faces.rest.gate import Local
 from ganger.model.view import ServerView
 
@@ -34,7 +34,13 @@ def get_server(service: Served) -> Response:
     return answer(service.server())
 
 
-@router.post("/stop", status_code=202, responses=documented({}, 202, "It will end"), dependencies=[Local])
+@router.post(
+    "/stop",
+    status_code=202,
+    response_class=Response,
+    responses=documented({}, 202, "It will end"),
+    dependencies=[Local],
+)
 async def stop_server(request: Request) -> Response:
     """End the server. Jobs run on, and the next server finds them."""
     request.app.state.leave(None)
@@ -44,7 +50,7 @@ async def stop_server(request: Request) -> Response:
 @router.post(
     "/restart",
     status_code=202,
-    responses=documented({}, 202, "It will run itself anew", 409, 413),
+    responses=documented({}, 202, "It will run itself anew", *CHANGES),
     dependencies=[Local],
 )
 def restart_server(request: Request, body: Restart) -> Response:

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from ganger.engine.service import TokenRow
 from ganger.faces.rest.answers import CHANGES, Served, answer, changed, documented, shown
+from ganger.faces.rest.bodies import Figures
 from ganger.faces.rest.gate import Local
 
 router: Final = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[Local])
@@ -23,7 +24,7 @@ class TokenBody:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     name: Name
-    expires_after_ms: Annotated[int, Field(ge=1, le=LONGEST_MS)] | None
+    expires_after_ms: Annotated[int, Field(ge=1, le=LONGEST_MS), Figures] | None
 
 
 _MADE: Final = documented(
@@ -51,7 +52,12 @@ async def create_token(request: Request, service: Served, body: TokenBody) -> Re
     return answer({"token": token}, 201)
 
 
-@router.delete("/{name}", status_code=204, responses=documented({}, 204, "It is good for nothing", *CHANGES, 404))
+@router.delete(
+    "/{name}",
+    status_code=204,
+    response_class=Response,
+    responses=documented({}, 204, "It is good for nothing", *CHANGES, 404),
+)
 async def revoke_token(request: Request, service: Served, name: Annotated[str, Path()]) -> Response:
     """Make a token good for nothing, at once."""
     await changed(request, lambda: service.revoke_token(name))
