@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ganger.core import cluster, facts
-from ganger.core.gang import Gang
+from ganger.core import after, arrays, cluster, facts
+from ganger.core.gang import HEAD, STRIDE, Gang
 from ganger.core.lifecycle import GANG, GangStep
 from ganger.core.usage import Account
 from ganger.model import event as e
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ganger.core.state import State
 
 Touched = tuple[Gang, ...]
-ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME)
+ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
 """Causes of a stop that ends a gang for good."""
 
 
@@ -29,13 +29,14 @@ def refusal(state: State, event: e.Event) -> str | None:
     """Why the event cannot be folded in now, in words, or None."""
     match event:
         case e.Submitted(job=job):
-            return f"job {job.id} exists already" if job.id in state.gangs else cluster.no_queue(state, job.spec.queue)
+            return _not_taken(state, job)
         case e.StopRequested(gang=gang):
-            return None if gang in state.gangs else f"{gang} is not pending or running"
+            return None if state.is_live(gang) else f"{gang} is not pending or running"
         case e.SuspendRequested(gang=gang) | e.ResumeRequested(gang=gang) | e.PriorityChanged(gang=gang):
             return _cannot(state, gang, event)
         case e.Deleted(gang=gang):
-            return f"{gang} is still {state.gangs[gang].state}" if gang in state.gangs else None
+            live = state.arrays.get(gang) or state.stand_in(gang)
+            return f"{gang} is still {live.state}" if live else None
         case e.QueueSet(queue=queue):
             return cluster.misplaced(state, queue)
         case e.QueueDeleted(queue=name):
@@ -64,12 +65,15 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
                 state.port_turn = at_ms
             return ()
         case e.Submitted(job=job):
-            return (_submitted(state, job, stamped),)
+            return _submitted(state, job, stamped)
         case e.StopRequested(gang=name):
-            state.gangs[name].end_cause = Cause.USER
-            return (state.gangs[name],)
-        case e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
-            return (_changed(state, event, at_ms),)
+            asked = arrays.meant(state, name)
+            for gang in asked:
+                gang.end_cause = Cause.USER
+            return tuple(asked)
+        case e.SuspendRequested(gang=name) | e.ResumeRequested(gang=name) | e.PriorityChanged(gang=name):
+            able = [gang for gang in arrays.meant(state, name) if _cannot_take(gang, event) is None]
+            return tuple(_changed(state, gang, event, at_ms) for gang in able)
         case e.Deleted() | e.Described():
             return ()
         case e.Decided(plan=plan):
@@ -92,11 +96,28 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
+def _not_taken(state: State, job: Job) -> str | None:
+    """Why a submission cannot be taken, or None."""
+    if state.is_live(job.id):
+        return f"job {job.id} exists already"
+    over = [after.job for after in job.awaits if not state.is_live(after.job)]
+    return f"{over[0]} has ended meanwhile" if over else cluster.no_queue(state, job.spec.queue)
+
+
 def _cannot(state: State, name: str, request: e.Event) -> str | None:
-    """Why a live gang cannot be suspended, or resumed, as it stands."""
-    if name not in state.gangs:
+    """Why nothing of what a request means can be suspended, or resumed, as it stands; or why it is not there."""
+    if not state.is_live(name):
         return f"{name} is not pending or running"
-    gang = state.gangs[name]
+    if name in state.arrays:
+        those = [gang for gang in state.gangs.values() if gang.array == name]
+    else:
+        those = [gang] if (gang := state.stand_in(name)) else []
+    reasons = [_cannot_take(gang, request) for gang in those]
+    return None if None in reasons else reasons[0]
+
+
+def _cannot_take(gang: Gang, request: e.Event) -> str | None:
+    name = gang.id
     suspended = gang.suspends or gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
     if isinstance(request, e.SuspendRequested):
         ending = suspended or gang.end_cause or gang.state in (GangState.FAILING, GangState.FINISHING)
@@ -104,17 +125,25 @@ def _cannot(state: State, name: str, request: e.Event) -> str | None:
     return f"{name} is not suspended" if isinstance(request, e.ResumeRequested) and not suspended else None
 
 
-def _submitted(state: State, job: Job, stamped: e.Stamped) -> Gang:
-    at_ms = stamped.at_ms
+def _submitted(state: State, job: Job, stamped: e.Stamped) -> Touched:
+    at_ms, number = stamped.at_ms, stamped.seq * STRIDE
+    # What an untouched element comes to is told to nobody, so it gets a gang of its own.
+    named = [gang for each in job.awaits if arrays.untouched(state, each.job) for gang in arrays.meant(state, each.job)]
     account = Account(opened_ms=at_ms, since_ms=at_ms)
-    gang = Gang(job=job, shape=job.spec.shape, number=stamped.seq, submitted_ms=at_ms, since_ms=at_ms, account=account)
+    gang = Gang(job=job, shape=job.spec.shape, number=number, submitted_ms=at_ms, since_ms=at_ms, account=account)
+    gang.awaits = list(job.awaits)
+    if gang.is_head:
+        gang.number += HEAD
+        arrays.begin(state, gang)
     state.gangs[gang.id] = gang
+    after.waits(state, gang)
     state.enqueue(gang)
-    return gang
+    return (*named, gang)
 
 
-def _changed(state: State, request: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged, at_ms: int) -> Gang:
-    gang = state.gangs[request.gang]
+def _changed(
+    state: State, gang: Gang, request: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged, at_ms: int
+) -> Gang:
     match request:
         case e.SuspendRequested() if gang.state is GangState.PENDING:
             facts.suspend(state, gang, at_ms)
@@ -146,14 +175,14 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
             case Start():
                 touched.append(_begin(state, decision, at_ms))
             case Stop():
-                touched.append(_stop(state, decision, at_ms))
+                touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
                 state.waits[text] = reason
     return tuple(touched)
 
 
 def _begin(state: State, start: Start, at_ms: int) -> Gang:
-    gang = state.gangs[start.gang]
+    gang = arrays.meant(state, start.gang)[0]
     state.dequeue(gang)
     state.port_turn = state.turn_after(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
@@ -165,7 +194,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     return gang
 
 
-def _stop(state: State, stop: Stop, at_ms: int) -> Gang:
+def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
     gang.stop_sent = stop.cause
     if stop.cause in (Cause.PREEMPTED, Cause.DRAINED):
@@ -179,5 +208,5 @@ def _stop(state: State, stop: Stop, at_ms: int) -> Gang:
             state.dequeue(gang)
         gang.step(GangStep.END, at_ms)
         if gang.ended:
-            del state.gangs[gang.id]
-    return gang
+            return (gang, *state.drop(gang, at_ms))
+    return (gang,)

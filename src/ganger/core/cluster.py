@@ -107,8 +107,7 @@ def _lose(state: State, names: list[str], at_ms: int) -> Touched:
         if silent:
             lost = e.Failed(gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.NODE_LOST)
             facts.fail(gang, lost, at_ms)
-        facts.clear(state, gang, gone, at_ms)
-        touched.append(gang)
+        touched += [gang, *facts.clear(state, gang, gone, at_ms)]
     return tuple(touched)
 
 

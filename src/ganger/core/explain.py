@@ -20,26 +20,30 @@ from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import format_duration
 from ganger.model.view import Change, Explanation, ReasonView
 
-NOT_FORESEEN = (Why.NO_NODE, Why.USER_TIME, Why.HELD, Why.NOT_LISTED)
-"""Reasons that time does not cure; room kept for others, whose run time nobody knows yet; and nothing known at all."""
-NOT_CHANGEABLE = (Why.BACKOFF, Why.NOT_LISTED)
+NOT_FORESEEN = (Why.NO_NODE, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
+"""Reasons that time does not cure; room kept for others, whose run time nobody knows yet; others that come first; and
+nothing known at all."""
+NOT_CHANGEABLE = (Why.BACKOFF, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
 """Reasons that no other form of the job would help."""
 
 
 def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation:
-    """The answer for a live gang. KeyError if it is not live."""
-    gang = state.gangs[name]
+    """The answer for a live gang, or for an element of an array. KeyError if it is not live."""
+    gang = state.stand_in(name)
+    if gang is None:
+        raise KeyError(name)
     if gang.state is not GangState.PENDING:
-        return Explanation(job=gang.id, state=gang.state, sentence=_not_waiting(gang))
+        return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang))
     reason = standing_reason(state, gang, now_ms, policy)
     order = [other.id for other in pending_order(state, now_ms, policy) if other.queue == gang.queue]
+    position = None if gang.awaits else order.index(gang.id) + 1
     opening = None if reason.why in NOT_FORESEEN else earliest(state, ask(gang), now_ms)
     return Explanation(
-        job=gang.id,
+        job=name,
         state=gang.state,
         sentence=sentence(reason),
         reason=reason_view(_timed(reason, gang, opening), gang.id, gang.queue),
-        position=order.index(gang.id) + 1,
+        position=position,
         waiting=len(order),
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=_expected_ms(gang, opening),
@@ -51,13 +55,25 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
 
 def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Reason:
     """The one current answer for a pending gang: its own pause, or its class's."""
-    if not state.ready:
-        return Reason(why=Why.NOT_LISTED)
-    if gang.not_before_ms > now_ms:
-        return Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
+    own = own_reason(state, gang, now_ms)
+    if own is not None:
+        return own
     text = class_text(gang.class_key)
     fresh = [d.reason for d in plan(state, now_ms, policy).decisions if isinstance(d, Wait) and d.gang_class == text]
     return (fresh or [state.waits.get(text) or Reason(why=Why.NOT_LISTED)])[0]
+
+
+def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
+    """Why a pending gang is not even tried, whatever its class; None when it is."""
+    if not state.ready:
+        return Reason(why=Why.NOT_LISTED)
+    if gang.awaits:
+        whens = dict.fromkeys(after.when for after in gang.awaits)
+        scope = next(iter(whens)) if len(whens) == 1 else "come to what it asks"
+        return Reason(why=Why.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits)))
+    if gang.not_before_ms > now_ms:
+        return Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
+    return None
 
 
 def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:

@@ -69,7 +69,7 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
         case e.Finished(nodes=nodes):
             gang.finished += [node for node in nodes if node in gang.left and node not in gang.finished]
         case e.Cleared(nodes=nodes):
-            clear(state, gang, nodes, at_ms)
+            return (gang, *clear(state, gang, nodes, at_ms))
     return (gang,)
 
 
@@ -87,8 +87,9 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     gang.step(GangStep.RETRY if judged.again else GangStep.GIVE_UP, at_ms)
 
 
-def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> None:
-    """Nothing is left there, and what it held there is free. With the last node the generation is over."""
+def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touched:
+    """Nothing is left there, and what it held there is free. With the last node the generation is over. Gives the gangs
+    that waited for its end."""
     silent = [node for node in nodes if node in gang.left and node not in gang.finished]
     if silent and gang.state in ALIVE and gang.failure is None:
         detail = "its processes were gone without a word of how they ended"
@@ -99,20 +100,20 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> None:
     gang.left = [node for node in gang.left if node not in nodes]
     state.leave(gang, nodes)
     if gang.left:
-        return
+        return ()
     state.release(gang)
     gang.ran_ms += at_ms - gang.began_ms
     gang.step(GangStep.FINISHED if gang.state in ALIVE else GangStep.CLEARED, at_ms)
     if gang.state in (GangState.PENDING, GangState.SUSPENDED, GangState.FAILED):
         gang.account.lose(at_ms)
     if gang.ended:
-        del state.gangs[gang.id]
-        return
+        return state.drop(gang, at_ms)
     gang.start = None
     if gang.state is GangState.PENDING:
         state.enqueue(gang)
         if gang.suspends:
             suspend(state, gang, at_ms)
+    return ()
 
 
 def suspend(state: State, gang: Gang, at_ms: int) -> None:

@@ -5,15 +5,22 @@ in the log.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from ganger.core.lifecycle import GangStep, gang_next
 from ganger.core.usage import Account, Part
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
-from ganger.model.job import ENDED, GangState, Job, Shape
+from ganger.model.job import ENDED, After, GangState, Job, Shape
 
-ClassKey = tuple[str, str, int, Shape, int]
-"""(queue, user, priority, shape, time limit or -1): gangs of one class are equal to the scheduler but for their age."""
+ClassKey = tuple[str, str, int, Shape, int, str]
+"""(queue, user, priority, shape, time limit or -1, the array if it has a limit): gangs of one class are equal to the
+scheduler but for their age."""
+
+STRIDE: Final = 1 << 24
+"""Numbers that one submission has: more than there are indices of an array."""
+HEAD: Final = STRIDE - 1
+"""Which of them is that of an array's head: it stands behind the elements that had a start."""
 
 
 LEAVING = (
@@ -28,7 +35,8 @@ LEAVING = (
 
 @dataclass(slots=True, kw_only=True)
 class Gang:
-    """One live gang. Times are Unix ms; `number` is the seq of its submission, unique for ever.
+    """One live gang. Times are Unix ms; `number` rises with submissions, and is unique for ever: STRIDE times the seq of
+    its own, and its index in an array.
 
     since_ms: when it entered its state; generation: of its newest start, 0 before the first; start: that start, kept
     until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said
@@ -66,11 +74,40 @@ class Gang:
     stop_sent: Cause | None = None
     suspends: bool = False
     drains: bool = False
+    awaits: list[After] = field(default_factory=list)
+    counted: GangState = GangState.PENDING
 
     @property
     def id(self) -> str:
-        """The job's id: one gang a job, until arrays come."""
+        """The job's id: a gang is a job, or an element of an array."""
         return self.job.id
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it stands for the elements of an array that nobody has touched."""
+        return self.job.spec.array is not None and self.job.index is None
+
+    @property
+    def array(self) -> str | None:
+        """The id of the array it belongs to."""
+        return self.job.id if self.is_head else self.job.array
+
+    @property
+    def array_limit(self) -> int | None:
+        """How many elements of its array may hold nodes at a time."""
+        return self.job.spec.array.limit if self.job.spec.array else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of one that has ended: 0, or what the first failing rank left behind, as a shell would say it. None for one
+        that was stopped."""
+        if self.state is GangState.SUCCEEDED:
+            return 0
+        if self.state is not GangState.FAILED or self.failure is None:
+            return None
+        if self.failure.signal is not None:
+            return 128 + self.failure.signal
+        return 1 if self.failure.exit_code is None else self.failure.exit_code
 
     @property
     def queue(self) -> str:
@@ -103,7 +140,9 @@ class Gang:
     def class_key(self) -> ClassKey:
         """What it is equal in to other gangs."""
         limit = self.job.spec.limits.time_ms
-        return (self.queue, self.job.user, self.job.spec.priority, self.shape, -1 if limit is None else limit)
+        array = self.array if self.array_limit else None
+        spec = self.job.spec
+        return (self.queue, self.job.user, spec.priority, self.shape, -1 if limit is None else limit, array or "")
 
     @property
     def node_ms(self) -> int:
@@ -146,11 +185,11 @@ class Gang:
 
 
 def class_text(key: ClassKey) -> str:
-    """The class as one word of the log: queue/user/priority/shape/limit."""
-    queue, user, priority, shape, limit = key
+    """The class as one word of the log: queue/user/priority/shape/limit, and the array if there is one."""
+    queue, user, priority, shape, limit, array = key
     size = "+".join(
         f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
         + "s" * part.stacked
         for part in shape.parts
     )
-    return f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}"
+    return f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}" + (f"/{array}" if array else "")

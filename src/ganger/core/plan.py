@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ganger.core import preempt
+from ganger.core import arrays, preempt
 from ganger.core.backfill import earliest
 from ganger.core.fit import ask, fit
 from ganger.core.gang import ClassKey, Gang, class_text
@@ -42,7 +42,7 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
         Wait(gang_class=text, reason=reason) for text, reason in waits.items() if state.waits.get(text) != reason
     ]
     decisions: list[Decision] = [*stops, *preempted, *starts, *answers]
-    wake_ms = _next_wake_ms(state, now_ms, policy, starts)
+    wake_ms = _next_wake_ms(now, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=wake_ms)
 
 
@@ -93,6 +93,8 @@ def _deadline_ms(gang: Gang) -> int | None:
     """When one of the gang's own limits ends it, if it stays as it is."""
     limits = gang.job.spec.limits
     if gang.state is GangState.PENDING:
+        if gang.awaits:
+            return None
         return None if limits.queue_time_ms is None else gang.since_ms + limits.queue_time_ms
     if gang.state in RUNS and limits.time_ms is not None:
         return gang.began_ms + limits.time_ms - gang.ran_ms
@@ -116,9 +118,12 @@ def _place_pending(now: Round) -> tuple[list[Start], dict[str, Reason]]:
         gang = queue[key][0]
         answer = _answer(now, gang)
         if isinstance(answer, tuple):
-            state.take(gang, answer)
-            starts.append(_start(state, gang, answer, starts[-1] if starts else None))
-            queue[key].pop(0)
+            begun, is_last = _next_of(now, gang)
+            state.take(begun, answer)
+            now.begun[begun.id] = begun
+            starts.append(_start(state, begun, answer, starts[-1] if starts else None))
+            if is_last:
+                queue[key].pop(0)
             continue
         # Equal gangs get the same answer: the class is done.
         waits[key] = gang, answer
@@ -126,9 +131,18 @@ def _place_pending(now: Round) -> tuple[list[Start], dict[str, Reason]]:
     return starts, {class_text(key): _final(now, *waits[key]) for key in waits}
 
 
+def _next_of(now: Round, gang: Gang) -> tuple[Gang, bool]:
+    """What starts when a gang's turn has come, and whether that is all of it: a head has many elements."""
+    if not gang.is_head:
+        return gang, True
+    rest, begun = now.state.arrays[gang.id].rest, now.elements.get(gang.id, 0)
+    now.elements[gang.id] = begun + 1
+    return arrays.element(gang, rest[begun]), begun + 1 == len(rest)
+
+
 def _final(now: Round, gang: Gang, answer: Reason) -> Reason:
     """The answer as it stands when the round is over: gangs after this one may have started meanwhile."""
-    if answer.why in (Why.HELD, Why.STOPPING_OTHERS):
+    if answer.why in (Why.HELD, Why.STOPPING_OTHERS, Why.ARRAY_LIMIT):
         return answer
     found = now.fit(gang)
     return found if isinstance(found, Reason) else answer
@@ -140,6 +154,8 @@ def _give_way(victim: Gang) -> Stop:
 
 def _answer(now: Round, gang: Gang) -> Shares | Reason:
     """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones."""
+    if now.state.is_full(gang):
+        return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
     found = fit(now.state, ask(gang), now.now_ms)
     if not isinstance(found, Reason) or found.why not in CURABLE:
         return found
@@ -170,17 +186,18 @@ def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> St
     return Start(gang=gang.id, generation=gang.generation + 1, shares=shares, host=first.address, port=port)
 
 
-def _next_wake_ms(state: State, now_ms: int, policy: Policy, starts: list[Start]) -> int | None:
+def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
     """The first moment at which time alone starts or stops somebody: a limit, a pause, a turn in the order.
 
     Not the starvation threshold: from it on nodes are held back, which is soon enough when somebody could have them.
     """
+    now_ms, policy = now.now_ms, now.policy
     begun = {
-        start.gang: replace(state.gangs[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
+        start.gang: replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
         for start in starts
     }
     moments: list[int] = []
-    for gang in (state.gangs | begun).values():
+    for gang in (now.state.gangs | begun).values():
         deadline_ms = _deadline_ms(gang)
         if deadline_ms is not None:
             moments.append(deadline_ms)

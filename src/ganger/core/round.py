@@ -33,13 +33,16 @@ class Claim:
 @dataclass(slots=True)
 class Round:
     """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
-    victims: those of them that give way to another; claims: room kept, by gang."""
+    victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
+    claims: room kept, by gang."""
 
     state: State
     now_ms: int
     policy: Policy
     ending: dict[str, None] = field(default_factory=dict)
     victims: list[Gang] = field(default_factory=list)
+    begun: dict[str, Gang] = field(default_factory=dict)
+    elements: dict[str, int] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
 
     def keep(self, gang: Gang, why: Why, shares: Shares) -> None:

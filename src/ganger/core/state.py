@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from ganger.core import apply
+from ganger.core import after, apply, arrays
+from ganger.core.arrays import ArrayJob
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.nodes import NodeTable
 from ganger.core.queues import QueueTree, Vector, need
@@ -18,7 +19,7 @@ from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Stamped
-from ganger.model.job import GangState
+from ganger.model.job import ENDED, GangState
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.reason import Reason
 
@@ -40,6 +41,7 @@ class Image:
     node_states: dict[str, NodeState] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
+    arrays: list[ArrayJob] = field(default_factory=list)
     waits: dict[str, Reason] = field(default_factory=dict)
 
 
@@ -47,7 +49,8 @@ class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn:
     which rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class,
     oldest first; shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes,
-    of queues."""
+    of queues; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents: who waits for the
+    end of a live gang or array, by its id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -56,6 +59,9 @@ class State:
         self.seq, self.at_ms, self.ready, self.port_turn = image.seq, image.at_ms, image.ready, image.port_turn
         self.queues = {queue.name: queue for queue in image.queues}
         self.gangs = {gang.id: gang for gang in image.gangs}
+        self.arrays = {array.id: array for array in image.arrays}
+        self.active: dict[str, int] = {}
+        self.dependents: dict[str, list[str]] = {}
         self.waits = dict(image.waits)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares: dict[str, Shares] = {}
@@ -74,11 +80,13 @@ class State:
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
+            arrays=list(self.arrays.values()),
             waits=dict(self.waits),
         )
 
-    def apply(self, stamped: Stamped) -> tuple[Gang, ...]:
-        """Fold one event in; gives the gangs it changed, ended ones too. ValueError: it is out of order or refused."""
+    def apply(self, stamped: Stamped) -> tuple[Gang | ArrayJob, ...]:
+        """Fold one event in; gives the gangs it changed, ended ones too, then the arrays these belong to. ValueError: it
+        is out of order or refused."""
         if stamped.seq != self.seq + 1 or stamped.at_ms < self.at_ms:
             raise ValueError(
                 f"event {stamped.seq} at {stamped.at_ms} after {self.seq} at {self.at_ms}: the log has a hole"
@@ -87,7 +95,7 @@ class State:
         if why:
             raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
         self.seq, self.at_ms = stamped.seq, stamped.at_ms
-        return apply.fold(self, stamped)
+        return arrays.recount(self, apply.fold(self, stamped), stamped.at_ms)
 
     def refusal(self, event: Event) -> str | None:
         """Why the event cannot be folded in now, or None. Late facts of older generations are refused as stale."""
@@ -103,6 +111,7 @@ class State:
         """The gang holds these shares, and its queue and user are charged for all of it."""
         self.nodes.take(gang.number, gang.shape, shares)
         self._charge(gang, +1)
+        self._activate(gang, +1)
         self.undo.put(self.shares, gang.id, shares)
 
     def release(self, gang: Gang) -> None:
@@ -110,6 +119,7 @@ class State:
         self.nodes.release(gang.shape, self.shares[gang.id])
         self.undo.drop(self.shares, gang.id)
         self._charge(gang, -1)
+        self._activate(gang, -1)
 
     def leave(self, gang: Gang, nodes: tuple[str, ...]) -> None:
         """The gang holds nothing on these nodes; it is charged as a whole until it holds nothing anywhere."""
@@ -122,12 +132,45 @@ class State:
         self.tree.charge(gang.queue, tuple(sign * amount for amount in wanted))
         self.tree.charge_user(gang.queue, gang.job.user, sign * wanted[0], sign * gang.node_ms)
 
+    def _activate(self, gang: Gang, by: int) -> None:
+        if gang.array is not None:
+            amount = self.active.get(gang.array, 0) + by
+            if amount:
+                self.undo.put(self.active, gang.array, amount)
+            else:
+                self.undo.drop(self.active, gang.array)
+
+    def is_full(self, gang: Gang) -> bool:
+        """Whether as many elements of its array hold nodes as may at a time."""
+        return gang.array_limit is not None and self.active.get(gang.array or "", 0) >= gang.array_limit
+
+    def is_live(self, name: str) -> bool:
+        """Whether the id is that of a live gang, of a live array, or of an element of one that nobody has touched."""
+        return name in self.gangs or name in self.arrays or arrays.untouched(self, name) is not None
+
+    def stand_in(self, name: str) -> Gang | None:
+        """The live gang of that id, or the head that stands for it; None when it is not live, or an array that has no
+        head any more."""
+        array = arrays.untouched(self, name)
+        return self.gangs.get(array.id if array else name)
+
+    def drop(self, gang: Gang, at_ms: int) -> tuple[Gang, ...]:
+        """An ended gang leaves; gives those that waited for its end."""
+        del self.gangs[gang.id]
+        after.forget(self, gang)
+        return () if gang.is_head else after.settle(self, gang.id, gang.state, at_ms)
+
     def enqueue(self, gang: Gang) -> None:
-        """A pending gang joins its class, oldest submission first: a restarted gang keeps its place."""
+        """A pending gang joins its class, oldest submission first: a restarted gang keeps its place. One that comes
+        after others does so when these have ended."""
+        if gang.awaits:
+            return
         insort(self.classes.setdefault(gang.class_key, []), gang, key=lambda other: other.number)
 
     def dequeue(self, gang: Gang) -> None:
         """A gang leaves its class; an empty class has no answer."""
+        if gang.awaits:
+            return
         members = self.classes[gang.class_key]
         members.remove(gang)
         if not members:
@@ -175,8 +218,9 @@ class State:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
         self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
         self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo)
-        self.classes, self.shares = {}, {}
+        self.classes, self.shares, self.active, self.dependents = {}, {}, {}, {}
         for gang in self.gangs.values():
+            after.waits(self, gang)
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
             elif gang.start:
@@ -201,6 +245,10 @@ class State:
         assert self.tree.users == anew.tree.users, "usage of users differs"
         assert self.classes == anew.classes, "pending classes differ"
         assert self.shares == anew.shares, "shares differ"
+        assert self.active == anew.active, "active elements of arrays differ"
+        assert {name: sorted(gangs) for name, gangs in self.dependents.items()} == {
+            name: sorted(gangs) for name, gangs in anew.dependents.items()
+        }, "who waits for whom differs"
         assert (self.nodes.free_gpus >= 0).all() and (self.nodes.free_cpu_milli >= 0).all(), "a node is over-allocated"
         assert (self.nodes.free_memory_bytes >= 0).all(), "memory of a node is over-allocated"
         for gang in self.gangs.values():
@@ -208,3 +256,10 @@ class State:
             assert (gang.start is None) == (gang.state in (GangState.PENDING, GangState.SUSPENDED)), (
                 f"{gang.id} is {gang.state} with {gang.start}"
             )
+            assert not gang.is_head or self.arrays[gang.id].rest, f"{gang.id} stands for nothing"
+        for array in self.arrays.values():
+            rest = len(array.rest)
+            assert (array.id in self.gangs) == bool(rest), f"{array.id} has {rest} untouched elements, and no head"
+            live = sum(gang.array == array.id for gang in self.gangs.values()) - bool(rest) + rest
+            waits = sum(amount for state, amount in array.counts.items() if state not in ENDED)
+            assert live == waits, f"{array.id} counts {array.counts} with {live} live elements"

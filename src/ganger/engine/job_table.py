@@ -28,6 +28,10 @@ CREATE INDEX job_state ON job (state, number);
 CREATE INDEX job_submitted ON job (submitted_ms, number);
 CREATE INDEX job_ended ON job (ended_ms, number);
 CREATE INDEX job_request ON job (request_id);
+CREATE TABLE element (
+    array TEXT, number INTEGER, state TEXT NOT NULL, ended_ms INTEGER, row BLOB NOT NULL, figures BLOB NOT NULL,
+    PRIMARY KEY (array, number)) WITHOUT ROWID;
+CREATE INDEX element_state ON element (array, state, number);
 CREATE TABLE label (key TEXT, value TEXT, number INTEGER, PRIMARY KEY (key, value, number)) WITHOUT ROWID;
 """
 
@@ -38,10 +42,14 @@ INSERT INTO job (id, number, name, user, queue, submitted_ms, request_id, labels
 
 
 def put(db: sqlite3.Connection, projection: Projection) -> None:
-    """A job as it is after an event; the first time with what never changes of it."""
+    """A job as it is after an event; the first time with what never changes of it. An element of an array has a short
+    row in a table of its own: listings of jobs do not walk past thousands of them."""
     row, job = projection.row, projection.job
     figures = {"ledger": asdict(projection.ledger), "checkpoint_step": projection.checkpoint_step}
     changing = (row.state, row.ended_ms, _json(asdict(row)), _json(figures))
+    if row.array is not None:
+        db.execute("INSERT OR REPLACE INTO element VALUES (?, ?, ?, ?, ?, ?)", (row.array, row.index, *changing))
+        return
     update = "UPDATE job SET state = ?, ended_ms = ?, row = ?, figures = ? WHERE id = ?"
     if db.execute(update, (*changing, row.id)).rowcount:
         return
@@ -69,6 +77,7 @@ def delete(db: sqlite3.Connection, id: str) -> None:
     for number, labels in db.execute("SELECT number, labels FROM job WHERE id = ?", (id,)).fetchall():
         _unlabel(db, number, json.loads(labels))
     db.execute("DELETE FROM job WHERE id = ?", (id,))
+    db.execute("DELETE FROM element WHERE array = ?", (id,))
 
 
 def _label(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:

@@ -9,10 +9,11 @@ the next start, and the log only ever holds whole rounds.
 import copy
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
+from ganger.core.arrays import ArrayJob
 from ganger.core.gang import LEAVING, Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
@@ -20,7 +21,7 @@ from ganger.core.state import State
 from ganger.engine import codec
 from ganger.engine.log import EventLog
 from ganger.engine.ports import Backend, Clock, Live
-from ganger.engine.projection import project
+from ganger.engine.projection import Projection, project, project_array
 from ganger.engine.refusal import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
@@ -47,21 +48,34 @@ Wish = tuple[Event, Future[int]]
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn has gathered: rows for the log, the gangs they changed, what was decided, and who is told what."""
+    """What one turn has gathered: rows for the log, the gangs and arrays they changed, what was decided, and who is told
+    what."""
 
     rows: list[Stamped] = field(default_factory=list)
     touched: dict[str, Gang] = field(default_factory=dict)
+    arrays: dict[str, ArrayJob] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     decisions: tuple[Decision, ...] = ()
     answers: list[tuple[Future[int], int | Refused]] = field(default_factory=list)
 
-    def take(self, row: Stamped, touched: Iterable[Gang]) -> None:
+    def take(self, row: Stamped, touched: Iterable[Gang | ArrayJob]) -> None:
         """A row and what it changed. A job that ended and was deleted in one turn leaves no row of its own behind."""
         self.rows.append(row)
-        self.touched |= {gang.id: gang for gang in touched}
+        for each in touched:
+            if isinstance(each, ArrayJob):
+                self.arrays[each.id] = each
+            else:
+                self.touched[each.id] = each
         if isinstance(row.event, Deleted):
             self.deleted.append(row.event.gang)
-            self.touched.pop(row.event.gang, None)
+            self.arrays.pop(row.event.gang, None)
+            gone = [gang.id for gang in self.touched.values() if row.event.gang in (gang.id, gang.array)]
+            self.touched = {name: gang for name, gang in self.touched.items() if name not in gone}
+
+    def projections(self, now_ms: int) -> Iterator[Projection]:
+        """What the log is to show of them; of an array one row, and one of each element that somebody touched."""
+        yield from (project_array(array, now_ms) for array in self.arrays.values())
+        yield from (project(gang, now_ms) for gang in self.touched.values() if not gang.is_head)
 
     def answer(self) -> None:
         """Everybody who waits has an answer."""
@@ -129,6 +143,7 @@ class Loop:
                 # With thousands of jobs waiting, to copy them all after every event would cost more than to plan.
                 self._published = {gang.id: self._published.get(gang.id) or _copy_of(gang) for gang in image.gangs}
                 image.gangs = list(self._published.values())
+                image.arrays = [_array_copy(array) for array in image.arrays]
                 self._view = State(image)
             return self._view
 
@@ -226,7 +241,7 @@ class Loop:
                 self._published.pop(name, None)
             try:
                 if turn.rows:
-                    self._log.append(turn.rows, (project(gang, now_ms) for gang in turn.touched.values()))
+                    self._log.append(turn.rows, turn.projections(now_ms))
                     self._trouble = None
             except Refused as refused:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
@@ -283,7 +298,7 @@ class Loop:
             elif isinstance(decision, Stop):
                 self._backend.stop(decision, gang.job)
         for gang in turn.touched.values():
-            if gang.ended:
+            if gang.ended and not gang.is_head:
                 self._backend.forget(gang.id)
         for name in turn.deleted:
             self._backend.delete(name)
@@ -305,7 +320,12 @@ def copy_of(state: State) -> State:
     """A state that can be read while the other goes on: nothing that changes is shared."""
     image = state.image()
     image.gangs = [_copy_of(gang) for gang in image.gangs]
+    image.arrays = [_array_copy(array) for array in image.arrays]
     return State(image)
+
+
+def _array_copy(array: ArrayJob) -> ArrayJob:
+    return replace(array, rest=list(array.rest), counts=dict(array.counts))
 
 
 def _copy_of(gang: Gang) -> Gang:

@@ -5,6 +5,7 @@ The sentence of a waiting job is not in the row: it changes with its class's ans
 
 from dataclasses import dataclass
 
+from ganger.core.arrays import ArrayJob
 from ganger.core.gang import Gang
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
@@ -42,22 +43,35 @@ def project(gang: Gang, at_ms: int) -> Projection:
         started_ms=gang.first_started_ms,
         ended_ms=at_ms if gang.ended else None,
         generation=gang.generation,
-        exit_code=_exit_code(gang),
+        exit_code=gang.exit_code,
         sentence=_sentence(gang),
         nodes=gang.nodes,
+        array=gang.job.array,
+        index=gang.job.index,
     )
     return Projection(gang.number, row, gang.account.ledger(at_ms), gang.checkpoint_step, gang.job)
 
 
-def _exit_code(gang: Gang) -> int | None:
-    """0, or what the first failing rank left behind, as a shell would say it; None for a job that was stopped."""
-    if gang.state is GangState.SUCCEEDED:
-        return 0
-    if gang.state is not GangState.FAILED or gang.failure is None:
-        return None
-    if gang.failure.signal is not None:
-        return 128 + gang.failure.signal
-    return 1 if gang.failure.exit_code is None else gang.failure.exit_code
+def project_array(array: ArrayJob, at_ms: int) -> Projection:
+    """An array's own row after an event at `at_ms`. Its time is that of its elements."""
+    spec = array.job.spec
+    counts = {state.value: array.counts[state] for state in GangState if state in array.counts}
+    row = JobRow(
+        id=array.id,
+        name=spec.name,
+        user=array.job.user,
+        queue=spec.queue,
+        priority=spec.priority,
+        state=array.state,
+        shape=str(spec.shape),
+        submitted_ms=array.submitted_ms,
+        started_ms=array.started_ms,
+        ended_ms=at_ms if array.ended else None,
+        exit_code=array.exit_code,
+        sentence=", ".join(f"{amount} {state}" for state, amount in counts.items()),
+        elements=counts,
+    )
+    return Projection(array.number, row, Ledger(), None, array.job)
 
 
 def _sentence(gang: Gang) -> str:
@@ -68,6 +82,8 @@ def _sentence(gang: Gang) -> str:
         case GangState.FAILED:
             return f"attempt {gang.generation}: {failed}"
         case GangState.STOPPED | GangState.STOPPING:
+            if gang.end_cause is Cause.DEPENDENCY:
+                return f"never started: it was to come after {gang.awaits[0].job} has {gang.awaits[0].when}"
             return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped")
         case GangState.REQUEUEING:
             return f"attempt {gang.generation}: {failed or 'gives way'}; the rest of it is being stopped"

@@ -3,12 +3,11 @@
 from collections import Counter
 from dataclasses import asdict
 
-from ganger.core.explain import reason_view
+from ganger.core.explain import own_reason, reason_view
 from ganger.core.gang import Gang, class_text
 from ganger.core.queues import RESOURCES, UNLIMITED
 from ganger.core.state import State
 from ganger.model.job import GangState
-from ganger.model.reason import Reason, Why
 from ganger.model.view import NodeRow, QueueRow, ReasonView
 
 
@@ -61,12 +60,7 @@ def node_rows(state: State) -> list[NodeRow]:
 
 def waiting_for(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
     """The standing answer for a pending gang; None before the first round that saw it."""
-    if not state.ready:
-        reason: Reason | None = Reason(why=Why.NOT_LISTED)
-    elif gang.not_before_ms > now_ms:
-        reason = Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
-    else:
-        reason = state.waits.get(class_text(gang.class_key))
+    reason = own_reason(state, gang, now_ms) or state.waits.get(class_text(gang.class_key))
     return reason_view(reason, gang.id, gang.queue) if reason else None
 
 

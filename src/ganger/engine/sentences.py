@@ -22,6 +22,7 @@ CAUSES: dict[Cause, str] = {
     Cause.SUSPENDED: "it is suspended",
     Cause.DRAINED: "its node is drained",
     Cause.DONE: "it is done without them",
+    Cause.DEPENDENCY: "a job that it comes after did not come to what it asks",
 }
 
 

@@ -24,6 +24,7 @@ class Cause(StrEnum):
     SUSPENDED = "suspended"
     DRAINED = "drained"
     DONE = "done"
+    DEPENDENCY = "dependency"
 
 
 @dataclass(frozen=True, slots=True)

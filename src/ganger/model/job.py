@@ -152,7 +152,13 @@ class After:
     """Another job that must have come to something before this one may start."""
 
     job: str = _spec("its name or id; a name: the newest job of that name at submission", form="job")
-    when: str = _spec("succeeded, failed or ended", form="when", default="succeeded")
+    when: str = _spec(
+        "succeeded, failed (ended in any other way, stopped ones too) or ended", form="when", default="succeeded"
+    )
+
+    def holds(self, state: GangState) -> bool:
+        """Whether a job that ended in that state has come to what is asked."""
+        return self.when == "ended" or (state is GangState.SUCCEEDED) == (self.when == "succeeded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +331,8 @@ class Origin:
     environment: dict[str, str] = field(default_factory=dict)
     git_commit: str | None = None
     git_dirty: bool = False
+    git_diff_hash: str | None = None
+    """Of what differs from the commit, as far as it is kept."""
     code_hash: str | None = None
 
 
@@ -339,3 +347,19 @@ class Job:
     request_id: str = ""
     request_digest: str = ""
     """Of the request with that id, so that another one under the same id is told from a repeat."""
+    awaits: tuple[After, ...] = ()
+    """Those of `spec.after` that had not come to anything when the job was submitted, by id."""
+    array: str | None = None
+    index: int | None = None
+    """Of an element: the id of its array, and which one it is."""
+
+    def element(self, index: int) -> "Job":
+        """One element of an array job."""
+        return replace(self, id=f"{self.id}[{index}]", array=self.id, index=index)
+
+
+def array_of(id: str) -> tuple[str, int] | None:
+    """The array and the index of an element, by its id; None for what is no element's."""
+    array, bracket, index = id.rstrip("]").partition("[")
+    is_one = bracket and id.endswith("]") and index.isascii() and index.isdecimal() and str(int(index)) == index
+    return (array, int(index)) if is_one else None

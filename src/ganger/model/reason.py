@@ -23,6 +23,8 @@ class Why(StrEnum):
     BACKOFF = "backoff"
     STOPPING_OTHERS = "stopping_others"
     NOT_LISTED = "not_listed"
+    DEPENDENCY = "dependency"
+    ARRAY_LIMIT = "array_limit"
 
 
 REMEDY: dict[Why, str] = {
@@ -38,6 +40,9 @@ REMEDY: dict[Why, str] = {
     Why.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
     Why.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     Why.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
+    Why.DEPENDENCY: "nothing to do: it waits for its turn from then on; `ganger explain {holder}` says what that waits "
+    "for",
+    Why.ARRAY_LIMIT: "nothing to do: the next starts when one ends; without % in `array:` all may run at once",
 }
 
 
@@ -79,6 +84,13 @@ def sentence(reason: Reason) -> str:
             return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} asked"
         case Why.USER_NODE_TIME:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
+        case _:
+            return _of_order(reason)
+
+
+def _of_order(reason: Reason) -> str:
+    """What has to come first, where no amount is short."""
+    match reason.why:
         case Why.HELD:
             return f"room is kept for {_listed(reason.holders)}, which goes first"
         case Why.BACKOFF:
@@ -86,7 +98,12 @@ def sentence(reason: Reason) -> str:
             return f"starts again after a pause: {failed} failed without progress"
         case Why.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop and give way"
-        case Why.NOT_LISTED:
+        case Why.DEPENDENCY:
+            return f"comes after {_listed(reason.holders)}, which {_have(reason.holders)} not {reason.scope} yet"
+        case Why.ARRAY_LIMIT:
+            at_a_time = "1 element" if reason.need == 1 else f"{reason.need} elements"
+            return f"{at_a_time} of the array at a time: as many have nodes now"
+        case _:
             return "the server has not yet heard from every node what runs there"
 
 
@@ -107,6 +124,10 @@ def _amount(resource: str, value: int) -> str:
             return format_duration(value)
         case _:
             return str(value)
+
+
+def _have(names: tuple[str, ...]) -> str:
+    return "has" if len(names) == 1 else "have"
 
 
 def _of(scope: str) -> str:

@@ -70,6 +70,11 @@ class JobRow:
     """Why it waits, or how it ended: one line."""
     nodes: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
+    elements: dict[str, int] | None = None
+    """Of an array: how many of its elements are in each state."""
+    array: str | None = None
+    index: int | None = None
+    """Of an element: the id of its array, and which one it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,10 @@ class JobView:
     git_dirty: bool
     attempts: tuple[AttemptView, ...]
     ledger: Ledger
+    git_diff_hash: str | None = None
+    """Tells the changes to the commit, kept as git.diff, from those of another job."""
+    code_hash: str | None = None
+    """Of the copy of the code, by content; None for a job that runs in its directory."""
     checkpoint_step: int | None = None
     progress: dict[str, Any] | None = None
     """Newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}."""

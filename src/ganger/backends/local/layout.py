@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.engine.ports import LaunchPlan
+from ganger.model.job import array_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PRIVATE_FILE: Final = 0o600
@@ -111,16 +112,24 @@ class Layout:
         return self.home / "jobs"
 
     def job(self, gang: str) -> Path:
-        """The directory of one job."""
-        return self.jobs / checked(gang)
+        """The directory of one job; that of an element is in its array's."""
+        element = array_of(gang)
+        if element is None:
+            return self.jobs / checked(gang)
+        return self.jobs / checked(element[0]) / "elements" / str(element[1])
 
     def code(self, gang: str) -> Path:
-        """This job's copy of its code, with `code:`."""
-        return self.job(gang) / "code"
+        """This job's copy of its code, with `code:`; an array has one."""
+        return self._whole(gang) / "code"
 
     def secrets(self, gang: str) -> Path:
         """The values of a job's secrets, by name."""
-        return self.job(gang) / "secrets.json"
+        return self._whole(gang) / "secrets.json"
+
+    def _whole(self, gang: str) -> Path:
+        """The directory of a job, or of the array that an element belongs to."""
+        element = array_of(gang)
+        return self.job(element[0] if element else gang)
 
     def task(self, gang: str, node: str) -> TaskDirectory:
         """The task directory of one launcher."""
@@ -139,6 +148,10 @@ class Layout:
                 path.is_relative_to(self.jobs) and _NAME.fullmatch(gang) and _NAME.fullmatch(node)
             ):
                 return gang, node
+            case (array, "elements", index, "nodes", node) if (
+                path.is_relative_to(self.jobs) and _NAME.fullmatch(array) and _NAME.fullmatch(node)
+            ):
+                return (gang, node) if array_of(gang := f"{array}[{index}]") else None
             case _:
                 return None
 
