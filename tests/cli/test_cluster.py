@@ -77,6 +77,13 @@ def test_cordon(shell: Shell, world: World) -> None:
     assert shell("node", "uncordon", "n2").out == "n2 is ready\n"
 
 
+def test_drain(shell: Shell, world: World) -> None:
+    assert shell("node", "drain", "n2", "--reason", "fan").out == "n2 is cordoned and still runs cv-11\n"
+    assert world.asked[-1][2] == {"why": "fan"}
+    assert shell("node", "drain", "n2", "--wait").out == "n2 is cordoned and empty\n"
+    assert json.loads(shell("node", "drain", "n1", "-o", "json").out)[0]["gangs"] == []
+
+
 def test_explain(shell: Shell, world: World) -> None:
     world.add(job("bert-7f3", spec=WIDE, state="pending", nodes=(), started_ms=None, reason=REASON))
     out = shell("explain", "bert").out

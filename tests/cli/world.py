@@ -358,6 +358,13 @@ def _cordon(world: World, match: re.Match[str], query: dict[str, str], body: Any
     return asdict(world.nodes[match["id"]])
 
 
+def _drain(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    """What runs there is gone when somebody looks again."""
+    node = replace(world.nodes[match["id"]], state="cordoned")
+    world.nodes[match["id"]] = replace(node, gangs=())
+    return asdict(node)
+
+
 def _server(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
     return asdict(
         ServerView(
@@ -394,6 +401,7 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("DELETE", f"/queues/{ID}", lambda world, match, *_: world.queues.pop(match["id"]) and None),
     ("GET", "/nodes", lambda world, *_: {"items": [asdict(row) for row in world.nodes.values()], "next": None}),
     ("PATCH", f"/nodes/{ID}", _cordon),
+    ("POST", f"/nodes/{ID}/drain", _drain),
 )
 
 

@@ -1,13 +1,15 @@
 """`ganger node`: the nodes, what is free on them, and which take new gangs."""
 
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 import click
 
 from ganger.faces.cli.options import output_option
-from ganger.faces.cli.render import Column, quoted, show, show_json_array, show_table
+from ganger.faces.cli.render import Column, quoted, say, show, show_json_array, show_table
 from ganger.faces.cli.run import connected
+from ganger.faces.client import Client
 from ganger.model.units import format_bytes, format_cpu
 
 Record = dict[str, Any]
@@ -23,14 +25,17 @@ _COLUMNS: Final = (
     Column("JOBS"),
 )
 
+_LOOK_EVERY_S: Final = 0.25
+
 nodes_argument = click.argument("names", metavar="NODE...", nargs=-1, required=True)
+why_option = click.option("--reason", "--why", "why", default="", help="The reason, for the event log.")
 
 
 @click.group("node", invoke_without_command=True)
 @output_option
 @click.pass_context
 def node_command(ctx: click.Context, output: str) -> None:
-    """List nodes, and take them out of service or back.
+    """List nodes, take them out of service or back, and empty them.
 
     Without a command: lists them, in topology order.
     """
@@ -40,7 +45,7 @@ def node_command(ctx: click.Context, output: str) -> None:
 
 @node_command.command("cordon")
 @nodes_argument
-@click.option("--why", default="", help="The reason, for the event log.")
+@why_option
 @output_option
 def cordon_command(names: tuple[str, ...], why: str, output: str) -> None:
     """Take nodes out of service: what runs there goes on, nothing new starts."""
@@ -55,6 +60,47 @@ def uncordon_command(names: tuple[str, ...], output: str) -> None:
     """Put nodes back into service."""
     client = connected()
     _show_changed([client.cordon(name, cordoned=False) for name in names], output)
+
+
+@node_command.command("drain")
+@nodes_argument
+@why_option
+@click.option("--wait", is_flag=True, help="Return only when nothing is left there, and say what is meanwhile.")
+@output_option
+def drain_command(names: tuple[str, ...], why: str, wait: bool, output: str) -> None:
+    """Take nodes out of service and let what runs there start elsewhere.
+
+    Jobs there are stopped whole, each with the time it asks for to save its work; it costs them no attempt. They wait
+    for their turn again and keep their place. `ganger node uncordon` puts the nodes back.
+    """
+    client = connected()
+    rows = [client.drain(name, why=why) for name in names]
+    if wait:
+        rows = _drained(client, names)
+    if output == "json":
+        show_json_array(rows)
+        return
+    for row in rows:
+        show(f"{quoted(row['name'])} is {row['state']} and {_left(row) or 'empty'}")
+
+
+def _drained(client: Client, names: tuple[str, ...]) -> list[Record]:
+    """The nodes, once nothing is left on them."""
+    said = None
+    while True:
+        rows = [row for row in client.nodes() if row["name"] in names]
+        left = "; ".join(f"{row['name']} {_left(row)}" for row in rows if row["gangs"])
+        if not left:
+            return rows
+        if left != said:
+            say(left)
+        said = left
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _left(row: Record) -> str:
+    """What has not left the node yet: nothing to say of one that is empty."""
+    return f"still runs {', '.join(dict.fromkeys(row['gangs']))}" if row["gangs"] else ""
 
 
 def _show(rows: list[Record], output: str) -> None:
