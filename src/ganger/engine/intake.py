@@ -77,9 +77,11 @@ class Intake:
                 jobs[job.id] = job
             return [self._taken(job, submission) for job in jobs.values()]
 
-    def again(self, job: Job, overrides: dict[str, Any], request_id: str) -> tuple[str, bool]:
-        """The same for a new job from one that was accepted: its spec with `overrides` over it, its secrets, and the
-        very snapshot of its code. Refused (code_gone, 409) when that was removed."""
+    def again(
+        self, job: Job, overrides: dict[str, Any], secrets: Mapping[str, str], request_id: str
+    ) -> tuple[str, bool]:
+        """The same for a new job from one that was accepted: its spec with `overrides` over it, its secrets and what is in
+        `secrets`, and the very snapshot of its code. Refused (code_gone, 409) when that was removed."""
         if "params" in overrides:
             why = f"the parameters of {job.id} were put in when it was submitted, so they cannot be replaced"
             raise Refused("bad_spec", why, "override what they stand in, or submit the file again")
@@ -89,7 +91,7 @@ class Intake:
             filename=job.id,
             overrides=overrides,
             environment=job.origin.environment,
-            secrets=self._secrets(job),
+            secrets=self._secrets(job) | dict(secrets),
             request_id=request_id,
         )
         check_text(submission)

@@ -155,6 +155,8 @@ class Service:
             directory=job.origin.directory,
             git_commit=job.origin.git_commit,
             git_dirty=job.origin.git_dirty,
+            git_diff_hash=job.origin.git_diff_hash,
+            code_hash=job.origin.code_hash,
             attempts=self._histories.attempts(name, resumes=resumes, ended_ms=row.ended_ms),
             ledger=ledger,
             checkpoint_step=step,
@@ -164,12 +166,14 @@ class Service:
 
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
         """Run an ended job again, as a new job. Refused (still_live, 409)."""
-        again, is_new = self._intake.again(self._known(self._ended_job(text))[3], {}, request_id)
+        again, is_new = self._intake.again(self._known(self._ended_job(text))[3], {}, {}, request_id)
         return self.job(again), is_new
 
-    def clone(self, text: str, overrides: dict[str, Any], *, request_id: str = "") -> tuple[JobView, bool]:
-        """A new job from one that lives or has ended, with `overrides` over its spec."""
-        again, is_new = self._intake.again(self._known(self.find(text))[3], overrides, request_id)
+    def clone(
+        self, text: str, overrides: dict[str, Any], secrets: Mapping[str, str], *, request_id: str = ""
+    ) -> tuple[JobView, bool]:
+        """A new job from one that lives or has ended, with `overrides` over its spec and `secrets` beside its own."""
+        again, is_new = self._intake.again(self._known(self.find(text))[3], overrides, secrets, request_id)
         return self.job(again), is_new
 
     def stop(self, text: str) -> JobView:

@@ -3,6 +3,7 @@
 Everything that can be found wrong is found here, before the job has an id that anybody waits for.
 """
 
+import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -174,7 +175,8 @@ def _kept_code(job: Job, directory: Path, home: Home) -> Origin:
         found = git_state(place)
         if found.diff:
             (directory / "git.diff").write_bytes(found.diff)
-        return replace(origin, git_commit=found.commit, git_dirty=found.dirty)
+        diff_hash = hashlib.sha256(found.diff).hexdigest() if found.diff else None
+        return replace(origin, git_commit=found.commit, git_dirty=found.dirty, git_diff_hash=diff_hash)
     digest = origin.code_hash or snapshot(place, home.code)
     checkout(home.code, digest, directory / "code")
     return replace(origin, code_hash=digest)

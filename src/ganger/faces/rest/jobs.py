@@ -52,11 +52,13 @@ class JobChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Clone:
-    """What is to be otherwise in a job that is made from another: keys of a spec, laid over it."""
+    """What is to be otherwise in a job that is made from another: keys of a spec, laid over it, and the values of
+    secrets that only these name."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     overrides: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
     request_id: str = ""
 
 
@@ -187,7 +189,7 @@ async def retry_job(request: Request, service: Served, id: str, idempotency_key:
 async def clone_job(request: Request, service: Served, id: str, body: Clone, idempotency_key: Key = None) -> Response:
     """Make a new job from one that lives or has ended: its spec but for overrides, the same snapshot of its code."""
     key = idempotency_key or body.request_id
-    job, is_new = await changed(request, lambda: service.clone(id, body.overrides, request_id=key))
+    job, is_new = await changed(request, lambda: service.clone(id, body.overrides, body.secrets, request_id=key))
     return answer(job, 201 if is_new else 200)
 
 
