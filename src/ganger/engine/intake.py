@@ -80,7 +80,7 @@ class Intake:
     def again(
         self, job: Job, overrides: dict[str, Any], secrets: Mapping[str, str], request_id: str
     ) -> tuple[str, bool]:
-        """The same for a new job from one that was accepted: its spec with `overrides` over it, its secrets and what is in
+        """The same for a new job from one that was accepted: its spec with `overrides` over it, its secrets and
         `secrets`, and the very snapshot of its code. Refused (code_gone, 409) when that was removed."""
         if "params" in overrides:
             why = f"the parameters of {job.id} were put in when it was submitted, so they cannot be replaced"
