@@ -28,10 +28,13 @@ class Answer:
 
 def call(app: FastAPI, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
     """One request to /api/v1 and its whole answer. `body` is sent as JSON, bytes as they are, in two pieces."""
-    return asyncio.run(_call(app, method, target, body, headers or {}))
+    return asyncio.run(request(app, method, target, body, headers))
 
 
-async def _call(app: FastAPI, method: str, target: str, body: Any, headers: dict[str, str]) -> Answer:
+async def request(
+    app: FastAPI, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None
+) -> Answer:
+    """The same, beside others."""
     content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     pieces = [content[: len(content) // 2], content[len(content) // 2 :]]
     path, _, query = f"/api/v1{target}".partition("?")
@@ -58,7 +61,7 @@ async def _call(app: FastAPI, method: str, target: str, body: Any, headers: dict
         "root_path": "",
         "headers": [
             (b"content-type", b"application/json"),
-            *((k.lower().encode(), v.encode()) for k, v in headers.items()),
+            *((k.lower().encode(), v.encode()) for k, v in (headers or {}).items()),
         ],
         "client": None,
         "server": None,

@@ -1,15 +1,18 @@
 """Requests and their answers: what a program sees that speaks to the server without the client."""
 
+import asyncio
 import json
 import sys
+import threading
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
 from ganger.engine.ports import LogQuery
+from ganger.engine.service import Submission
 from ganger.faces.rest.problems import MAX_BODY_BYTES
-from tests.rest.asgi import Answer, call
+from tests.rest.asgi import DEADLINE_S, Answer, call, request
 from tests.service.world import Embedded, python
 
 PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
@@ -190,3 +193,26 @@ def test_the_server_is_told_to_end_or_to_run_anew(app: FastAPI, left: list[str |
     assert call(app, "POST", "/server/restart", {"python": sys.executable}).status == 202
     assert left == [None, sys.executable]
     assert json.loads(call(app, "GET", "/server").body)["health"] == "ok"
+
+
+def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"spec": {"run": "true"}, "directory": str(world.work), "environment": {"PATH": "/bin"}}
+    reached, go = threading.Event(), threading.Event()
+    submit = world.service.submit
+
+    def slow(submission: Submission) -> Any:
+        reached.set()
+        assert go.wait(DEADLINE_S)
+        return submit(submission)
+
+    async def together() -> list[int]:
+        writes = [asyncio.create_task(request(app, "POST", "/jobs", asked)) for _ in range(100)]
+        await asyncio.to_thread(reached.wait, DEADLINE_S)
+        for target in ("/server", "/jobs", "/queues", "/nodes", "/events", "/secrets"):
+            assert (await request(app, "GET", target)).status == 200, target
+        assert not any(write.done() for write in writes)
+        go.set()
+        return [(await write).status for write in writes]
+
+    monkeypatch.setattr(world.service, "submit", slow)
+    assert asyncio.run(together()) == [201] * 100
