@@ -342,6 +342,7 @@ def test_variables_of_the_framework_are_its_own(framework: str, name: str, *, le
 MAPPINGS: dict[str, tuple[Any, str]] = {
     "a wrong value": ({"run": "x", "nodes": "two"}, "flags: nodes: 'two' is not a number of nodes"),
     "nothing": ({}, "flags: run is missing"),
+    "an order of no roles": ({"roles": {}, "start_order": ["ps"]}, "there is no role ps: the roles are none"),
     "a key that is no text": ({"run": "x", 5: 1}, "flags: a key of it is not text"),
     "a value that is nothing known": ({"run": "x", "name": b"x"}, "flags: name: b'x' is not a name"),
     "null": ({"run": "x", "name": None}, "flags: name: nothing is not a name"),

@@ -62,8 +62,8 @@ def choice(what: str, legal: tuple[str, ...]) -> Callable[[Any], str]:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Words as a sentence has them: `a, b or c`."""
-    *most, last = words
+    """Words as a sentence has them: `a, b or c`; `none` if there are none."""
+    *most, last = tuple(words) or ("none",)
     return f"{', '.join(most)} or {last}" if most else last
 
 
