@@ -102,12 +102,14 @@ async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record |
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     seq = (await ask(link, Request("GET", "/server")))["seq"]
     job = await job_of(link, id)
-    concerned = (None, job["row"]["id"])
+    found = job["row"]["id"]
     try:
         async with aclosing(events(link, seq, deadline=deadline)) as news:
             while job["row"]["state"] not in ENDED:
-                if (await anext(news))["job"] in concerned:
-                    job = await job_of(link, concerned[1])
+                about = (await anext(news))["job"]
+                # What happens to an element of an array, ID[7], happens to the array.
+                if about in (None, found) or about.partition("[")[0] == found:
+                    job = await job_of(link, found)
     except TimedOut:
         return None
     return job
