@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from ganger.faces.cli import COMMANDS, ganger
+from ganger.faces.cli.exit_codes import EXIT_CODES
 
 PAGE: Final = Path(__file__).with_name("cli.md")
 WIDTH: Final = 96
@@ -35,28 +36,25 @@ go to stderr too. `ganger submit` writes the id to stdout, alone. With several p
 `ganger.train.report` gives them, and an ETA once a total is reported as `total_steps` or `steps`. None of it where
 output is piped, or with `NO_COLOR`.
 
-**For programs**: `-o json` on everything that reads. Lists are one array; with `-f`, one object a line. Times are Unix
-ms, durations ms, sizes bytes.
-
-**Exit codes**
-
-| | |
-|---|---|
-| 0 | ok |
-| 1 | the job failed or was stopped (`--exit-code`: its own code); `doctor` found a fault, `replay` a difference |
-| 2 | usage, or a bad spec |
-| 3 | not found |
-| 4 | refused |
-| 5 | no server, and none could be started |
-| 124 | `wait` ran out of time |
-| 130 | interrupted; a job that was followed runs on |
-| 141 | whoever read the output went away (`ganger logs JOB \\| head`) |
+**For programs**: `-o json` on everything that answers. Lists are one array; with `-f`, one object a line. Times are
+Unix ms, durations ms, sizes bytes.
 """
+
+SEVERAL: Final = """\
+Given several jobs, a command does what it can, says of each other why not, and exits with the code of the first that
+failed.
+"""
+
+
+def exit_codes() -> str:
+    """The table of exit codes."""
+    rows = (f"| {code} | {meaning.replace('|', chr(92) + '|')} |" for code, (_, meaning) in EXIT_CODES.items())
+    return "\n".join(["## Exit codes\n", "| | |", "|---|---|", *rows, "", SEVERAL])
 
 
 def page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, exit_codes()]
     root = click.Context(ganger, info_name="ganger", help_option_names=["-h", "--help"])
     for section, commands in COMMANDS.items():
         parts.append(f"## {section}\n")

@@ -338,6 +338,7 @@ def _events(world: World, match: re.Match[str], query: dict[str, str], body: Any
 
 def _stream(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Iterator[bytes]:
     rows = world.tail(lambda: world.events, lambda: False, int(query["after"]))
+    rows = (row for row in rows if query.get("gang") in (None, row.job))
     return (b"id: %d\ndata: %s\n\n" % (row.seq, json.dumps(asdict(row)).encode()) for row in rows)
 
 

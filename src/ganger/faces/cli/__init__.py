@@ -8,16 +8,15 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from ganger import __version__
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-OK: Final = 0
-INTERRUPTED: Final = 130
-PIPE_CLOSED: Final = 141
-"""What a shell reports for a program whose reader went away (128 + SIGPIPE), as in `ganger logs ID | head`."""
+from ganger import __version__
+from ganger.faces.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, in_short
 
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Start here": {
@@ -32,6 +31,12 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "get": ("jobs", "Show everything about a job."),
         "wait": ("run", "Wait until a job has ended."),
         "events": ("explain", "Show what happened, to one job or to all, oldest first."),
+        "suspend": ("change", "Suspend jobs: each may save its work, gives its nodes back, and waits for `resume`."),
+        "resume": ("change", "Resume suspended jobs: each waits for its turn, and goes on from its newest checkpoint."),
+        "priority": ("change", "Set the priority of jobs: low, normal, high, or an integer from -1000 to 1000."),
+        "retry": ("again", "Run ended jobs again: the same spec, the same copy of the code."),
+        "clone": ("again", "Make a new job from one that lives or has ended: exactly it, or with something changed."),
+        "diff": ("diff", "Show what differs between two jobs: spec, code, outcome."),
         "delete": ("jobs", "Take ended jobs, with their logs, out of the listings."),
         "init": ("init", "Write a job.yaml to start from."),
         "explain-spec": ("explain_spec", "Say what a key of a job file means and how it is written."),
@@ -39,11 +44,16 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Cluster": {
         "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),
         "secret": ("secret", "List, set and remove secrets: variables whose values are never shown."),
-        "node": ("node", "List nodes, and take them out of service or back."),
+        "node": ("node", "List nodes, take them out of service or back, and empty them."),
     },
     "Server": {
         "server": ("server", "Start, stop and look at the server; it also starts by itself."),
         "token": ("token", "List, create and revoke tokens for requests over TCP."),
+        "whoami": ("whoami", "Show who you are to the server, how you reach it, and which queues you may use."),
+        "completion": (
+            "completion",
+            "Print the script that makes Tab complete: commands, options, jobs, queues, nodes, states.",
+        ),
         "doctor": ("doctor", "Check this machine and the server; each fault comes with its repair."),
         "replay": ("doctor", "Decide a stretch of the log again, and compare."),
     },
@@ -80,9 +90,17 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0].startswith("-") or self.get_command(ctx, args[0]) is not None:
+        if args[0].startswith("-") or ctx.resilient_parsing or self.get_command(ctx, args[0]) is not None:
             return super().resolve_command(ctx, args)
         raise click.exceptions.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        """Commands, from the table: a shell that completes waits for no import of them all."""
+        from click.shell_completion import CompletionItem
+
+        found = {name: sentence for commands in COMMANDS.values() for name, (_, sentence) in commands.items()}
+        items = [CompletionItem(name, help=found[name]) for name in found if name.startswith(incomplete)]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -103,8 +121,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Every command has --help, and -o json where it reads. Exit codes: 0 ok, 1 the job failed, 2 usage or bad "
-    "spec, 3 not found, 4 refused, 5 no server, 124 time-out, 130 interrupted.",
+    epilog=f"Every command has --help, and -o json where it answers. Exit codes: {in_short()}.",
 )
 @click.version_option(__version__, message="ganger %(version)s", help="Print the version and leave.")
 @click.pass_context

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import click
 
+from ganger.faces.cli import candidates
+from ganger.faces.cli.jobs import every_job
 from ganger.faces.cli.options import job_argument, output_option
 from ganger.faces.cli.render import (
     Column,
@@ -44,21 +46,29 @@ def explain_command(job: str, output: str) -> None:
 
 
 @click.command("events")
-@click.argument("job", metavar="[JOB]", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=candidates.jobs)
+@click.option("-f", "--follow", "--watch", "follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--queue", shell_complete=candidates.queues, help="Only what happened to this queue, or to jobs in it.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only what came after this one.")
 @output_option
-def events_command(job: str | None, follow: bool, after: int, output: str) -> None:
+def events_command(job: str | None, follow: bool, queue: str | None, after: int, output: str) -> None:
     """Show what happened, to one job or to all, oldest first.
 
-    With -o json every event is an object: an array, or with -f one object a line.
+    With -o json every event is an object: an array, or with -f one object a line. Whoever watches sees each event
+    once, over a restart of the server too; `--after SEQ` goes on where an earlier look ended.
     """
     client = connected()
     gang = client.job(job)["row"]["id"] if job else None
+    of_queue = _OfQueue(client, queue) if queue is not None else None
+    events = client.stream(after, gang=gang) if follow else _events(client, gang, after)
+    wanted = (event for event in events if of_queue is None or of_queue.has(event))
     if follow:
-        _follow(client, gang, after, output)
+        _follow(wanted, output)
         return
-    events = _events(client, gang, after)
+    _list(wanted, output)
+
+
+def _list(events: Iterator[Record], output: str) -> None:
     if output == "json":
         show_json_array(events)
         return
@@ -99,14 +109,42 @@ def _events(client: Client, gang: str | None, after: int) -> Iterator[Record]:
         next_after = page["next"]
 
 
-def _follow(client: Client, gang: str | None, after: int, output: str) -> None:
+def _follow(events: Iterator[Record], output: str) -> None:
     """What happened, then what comes, in one numbering."""
-    for event in client.stream(after):
-        if gang in (None, event["job"]):
-            if output == "json":
-                show_json_line(event)
-            else:
-                show("  ".join((f"{event['seq']:>6}", clock(event["at_ms"], now_ms()), event["sentence"])))
+    for event in events:
+        if output == "json":
+            show_json_line(event)
+        else:
+            show("  ".join((f"{event['seq']:>6}", clock(event["at_ms"], now_ms()), event["sentence"])))
+
+
+class _OfQueue:
+    """Tells which events are about one queue, or a job in it. A job stays in the queue it was submitted to."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        """Client.queue raises for a queue that is not there."""
+        self._name: str = client.queue(name)["name"]
+        self._jobs = {row["id"] for row in every_job(client, {"queue": self._name})}
+
+    def has(self, event: Record) -> bool:
+        """Whether it is about the queue. One about several jobs is, if it is about one of the queue's."""
+        data = event["data"]
+        if event["kind"] == "submitted" and data["job"]["spec"]["queue"] == self._name:
+            self._jobs.add(event["job"])
+        if event["kind"] in ("queue_set", "queue_deleted"):
+            about = data["queue"]
+            return bool((about if isinstance(about, str) else about["name"]) == self._name)
+        decisions = data["plan"]["decisions"] if event["kind"] == "decided" else ()
+        gangs = {event["job"], *(decision.get("gang") for decision in decisions)} - {None}
+        if any(_queue_of(decision) == self._name for decision in decisions):
+            return True
+        return any(gang.partition("[")[0] in self._jobs for gang in gangs)  # an element of an array is ID[7]
+
+
+def _queue_of(decision: Record) -> str | None:
+    """The queue of the jobs that are told to wait; None for another decision."""
+    queue: str | None = decision["gang_class"].partition("/")[0] if "gang_class" in decision else None
+    return queue
 
 
 def _cells(event: Record, now: int) -> tuple[str, ...]:

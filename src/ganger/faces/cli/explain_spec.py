@@ -9,8 +9,9 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import click
 
+from ganger.faces.cli.options import output_option
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import Column, show, show_table
+from ganger.faces.cli.render import Column, show, show_json, show_json_array, show_table
 from ganger.model.job import PRIORITIES, JobSpec
 from ganger.model.units import MINUTE_MS, SECOND_MS
 
@@ -81,13 +82,17 @@ class Key:
 
 
 @click.command("explain-spec")
-@click.argument("field", required=False)
-def explain_spec_command(field: str | None) -> None:
+@click.argument("field", required=False, shell_complete=lambda *given: _beginning(given[-1]))
+@output_option
+def explain_spec_command(field: str | None, output: str) -> None:
     """Say what a key of a job file means and how it is written.
 
     Without FIELD: all keys. A part is enough: `gpu` for resources.gpu.
     """
     known = keys()
+    if field is None and output == "json":
+        show_json_array(record(key) for key in known.values())
+        return
     if field is None:
         show_table((Column("KEY"), Column("WHAT IT IS")), [(key.path, key.doc) for key in known.values()], "")
         return
@@ -96,6 +101,9 @@ def explain_spec_command(field: str | None) -> None:
         words = [*known, *(path.rpartition(".")[2] for path in known)]
         close = get_close_matches(field, words, n=1)
         raise Problem(f"{field} is no key of a job file", f"ganger explain-spec {close[0] if close else ''}".strip())
+    if output == "json":
+        show_json(record(found))
+        return
     for line in described(found, known):
         show(line)
 
@@ -107,18 +115,36 @@ def keys() -> dict[str, Key]:
 
 def described(key: Key, known: dict[str, Key]) -> list[str]:
     """What is said of one key."""
-    lines = [f"{key.path}  {key.doc}"]
-    if key.form:
-        written, example = FORMS[key.form]
-        lines += [f"  written   {written}", f"  example   {key.path.rpartition('.')[2]}: {example}"]
-    elif key.many == "dict":
-        lines.append("  written   a mapping of names to mappings with the keys below")
-    else:
-        lines.append(f"  written   {'a list of mappings' if key.many else 'a mapping'} with the keys below")
-    lines.append(f"  default   {_default(key)}")
+    told = record(key)
+    lines = [f"{key.path}  {key.doc}", f"  written   {told['written']}"]
+    if told["example"] is not None:
+        lines.append(f"  example   {told['example']}")
+    lines.append(f"  default   {told['default']}")
     inside = [each for each in known.values() if each.path.rpartition(".")[0] == key.path]
     width = max((len(each.path) for each in inside), default=0)
     return [*lines, *(f"  {each.path:{width}}  {each.doc}" for each in inside)]
+
+
+def record(key: Key) -> dict[str, str | None]:
+    """The same, for programs."""
+    if key.form:
+        written, example = FORMS[key.form]
+    elif key.many == "dict":
+        written, example = "a mapping of names to mappings with the keys below", ""
+    else:
+        written, example = f"{'a list of mappings' if key.many else 'a mapping'} with the keys below", ""
+    return {
+        "key": key.path,
+        "doc": key.doc,
+        "written": written,
+        "example": f"{key.path.rpartition('.')[2]}: {example}" if example else None,
+        "default": _default(key),
+    }
+
+
+def _beginning(incomplete: str) -> list[str]:
+    """Keys that a shell may offer."""
+    return [path for path in keys() if path.startswith(incomplete)]
 
 
 def _keys(noun: type, prefix: str) -> list[Key]:

@@ -6,11 +6,12 @@ from typing import Final
 
 import click
 
+from ganger.faces.cli.exit_codes import REFUSED
+from ganger.faces.cli.options import output_option
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import show
+from ganger.faces.cli.render import show, show_json
 from ganger.faces.cli.starters import SCRIPTS
 
-REFUSED: Final = 4
 FILE: Final = Path("job.yaml")
 SCRIPT: Final = Path("train.py")
 
@@ -103,16 +104,22 @@ run: echo "process $GANGER_RANK of $WORLD_SIZE"
 
 @click.command("init")
 @click.argument("template", type=click.Choice(list(TEMPLATES)), default="torch", metavar=f"[{'|'.join(TEMPLATES)}]")
-def init_command(template: str) -> None:
+@output_option
+def init_command(template: str, output: str) -> None:
     """Write a job.yaml to start from.
 
     Beside it a train.py, where the template has one. What exists is never overwritten.
     """
     _write(FILE, f"# yaml-language-server: $schema={_schema()}\n{TEMPLATES[template]}")
-    show(f"wrote {FILE}")
+    written = [FILE]
     if template in SCRIPTS and not SCRIPT.exists():
         _write(SCRIPT, SCRIPTS[template])
-        show(f"wrote {SCRIPT}")
+        written.append(SCRIPT)
+    if output == "json":
+        show_json({"written": [str(path) for path in written]})
+        return
+    for path in written:
+        show(f"wrote {path}")
     show(f"next: ganger run -f {FILE} --dry-run")
 
 

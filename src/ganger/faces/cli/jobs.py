@@ -1,13 +1,13 @@
 """`ganger ls`, `get`, `stop` and `delete`: jobs in a list, one in full, and their end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.faces.cli.detail import job_lines
-from ganger.faces.cli.options import job_argument, jobs_argument, output_option
-from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.options import ended_jobs_argument, job_argument, live_jobs_argument, output_option
 from ganger.faces.cli.render import (
     Column,
     ago,
@@ -19,8 +19,9 @@ from ganger.faces.cli.render import (
     show_table,
 )
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.several import each
 from ganger.faces.cli.times import STATES, span_options
-from ganger.faces.client import Client, ClientError
+from ganger.faces.client import Client
 from ganger.model.job import GangState
 from ganger.model.units import format_duration
 
@@ -44,7 +45,7 @@ _COLUMNS: Final = (
 @click.option("--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended.")
 @click.option("--state", "states", type=STATES, multiple=True, help="Only in these states: running,failed or R,F.")
 @click.option("--user", help="Only jobs of this user.")
-@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--queue", shell_complete=candidates.queues, help="Only jobs of this queue.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: without it.")
 @span_options("jobs that were there")
 @output_option
@@ -62,7 +63,7 @@ def ls_command(
         "labels": ",".join(labels) or None,
     }
     filtered = any(value is not None for value in wanted.values())
-    rows = _pages(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
+    rows = every_job(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
     if output == "json":
         show_json_array(rows)
         return
@@ -91,18 +92,18 @@ def get_command(job: str, output: str) -> None:
 
 
 @click.command("stop")
-@jobs_argument
+@live_jobs_argument
 @output_option
 def stop_command(jobs: tuple[str, ...], output: str) -> int:
     """Stop jobs: each may save its work first.
 
     Returns as soon as the stop is decided; `ganger wait JOB` waits until it is over.
     """
-    return _each(jobs, connected().stop, "stopping", output)
+    return each(jobs, connected().stop, lambda row: show(f"stopping {quoted(row['id'])}"), output)
 
 
 @click.command("delete")
-@jobs_argument
+@ended_jobs_argument
 @output_option
 def delete_command(jobs: tuple[str, ...], output: str) -> int:
     """Take ended jobs, with their logs, out of the listings.
@@ -116,28 +117,10 @@ def delete_command(jobs: tuple[str, ...], output: str) -> int:
         client.delete(row["id"])
         return {"row": row}
 
-    return _each(jobs, delete, "deleted", output)
+    return each(jobs, delete, lambda row: show(f"deleted {quoted(row['id'])}"), output)
 
 
-def _each(jobs: tuple[str, ...], act: Callable[[str], Record], done: str, output: str) -> int:
-    """Do it to every job, and say of each that failed why; the exit code is that of the first that failed."""
-    rows, code = [], 0
-    for job in jobs:
-        try:
-            row = act(job)["row"]
-        except ClientError as error:
-            Problem(error.detail, error.next).show()
-            code = code or error.exit_code
-        else:
-            rows.append(row)
-            if output != "json":
-                show(f"{done} {quoted(row['id'])}")
-    if output == "json":
-        show_json_array(rows)
-    return code
-
-
-def _pages(client: Client, wanted: Record) -> Iterator[Record]:
+def every_job(client: Client, wanted: Record) -> Iterator[Record]:
     """Every job that is wanted, a page at a time."""
     cursor = None
     while True:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.faces.cli.lines import Writing, collapsed, processes_of
 from ganger.faces.cli.options import PATTERN, RANKS, job_argument, output_option
 from ganger.faces.cli.problem import Problem
@@ -22,7 +23,7 @@ from ganger.faces.client import Client
 )
 @click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all.")
 @click.option("--role", help="Only the ranks of this role.")
-@click.option("--node", help="Only the ranks on this node.")
+@click.option("--node", shell_complete=candidates.nodes, help="Only the ranks on this node.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
 @click.option("--grep", type=PATTERN, help="Only lines in which this regular expression is found.")
 @span_options("lines written")

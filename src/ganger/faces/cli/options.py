@@ -4,11 +4,12 @@ A flag is checked here only so that the error names the flag; the server checks 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.model.job import PRIORITIES
 from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
 
@@ -89,8 +90,14 @@ class Grid(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2])
 
 
-job_argument = click.argument("job", metavar="JOB")
-jobs_argument = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+def _jobs_argument(complete: candidates.Completer) -> Callable[[Decorated], Decorated]:
+    return click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=complete)
+
+
+job_argument = click.argument("job", metavar="JOB", shell_complete=candidates.jobs)
+jobs_argument = _jobs_argument(candidates.jobs)
+live_jobs_argument = _jobs_argument(candidates.live_jobs)
+ended_jobs_argument = _jobs_argument(candidates.ended_jobs)
 
 output_option = click.option(
     "-o",
@@ -104,11 +111,10 @@ exit_code_option = click.option(
     "--exit-code", "own_exit_code", is_flag=True, help="Exit with the job's own exit code instead of 1."
 )
 
-_SPEC_OPTIONS: Final = (
-    click.argument("command", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED),
-    click.option("-f", "--file", "path", metavar="FILE", help="A job file; flags override what it says."),
+_COMMAND: Final = click.argument("command", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED)
+_OVERRIDES: Final = (
     click.option("--name", help="A label; the id is the name and a suffix. Without it: from the command."),
-    click.option("--queue", help="The queue to wait in."),
+    click.option("--queue", shell_complete=candidates.queues, help="The queue to wait in."),
     click.option("--priority", type=PRIORITY, help="low, normal, high, or an integer from -1000 to 1000."),
     click.option("--framework", help="Which variables each process gets: plain, torch, mpi, jax ..."),
     click.option("-j", "grid", type=Grid(), metavar="NxM", help="Nodes and processes on each: 2x8."),
@@ -118,8 +124,13 @@ _SPEC_OPTIONS: Final = (
     click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
     click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
     click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),
-    click.option("--secret", multiple=True, metavar="NAME", help="A variable that is never shown: `ganger secret`."),
-    click.option("--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."),
+    click.option(
+        "--secret",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=candidates.secrets,
+        help="A variable that is never shown: `ganger secret`.",
+    ),
     click.option("--code", metavar="DIR", help="Copy this directory and run there; without it: run in place."),
     click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),
@@ -127,6 +138,15 @@ _SPEC_OPTIONS: Final = (
     click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Attempts without progress to forgive."),
     click.option("--time", type=DURATION, help="Time the job may hold its nodes: 24h."),
     click.option("--queue-time", type=DURATION, help="Time it may wait; then it ends."),
+)
+"""What goes over the spec of a file, or of a job that is there."""
+_SPEC_OPTIONS: Final = (
+    _COMMAND,
+    click.option(
+        "-f", "--file", "path", type=click.Path(), metavar="FILE", help="A job file; flags override what it says."
+    ),
+    *_OVERRIDES,
+    click.option("--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."),
     click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing."),
     output_option,
 )
@@ -134,6 +154,15 @@ _SPEC_OPTIONS: Final = (
 
 def spec_options(command: Decorated) -> Decorated:
     """Everything that describes a job, for `run` and `submit`."""
-    for option in reversed(_SPEC_OPTIONS):
+    return _with(_SPEC_OPTIONS, command)
+
+
+def override_options(command: Decorated) -> Decorated:
+    """What may be otherwise in a job that is made from another, for `clone`."""
+    return _with((_COMMAND, *_OVERRIDES), command)
+
+
+def _with(options: Sequence[Callable[[Decorated], Decorated]], command: Decorated) -> Decorated:
+    for option in reversed(options):
         command = option(command)
     return command

@@ -4,11 +4,10 @@
 """
 
 import sys
-from typing import Final
 
 import click
 
-USAGE: Final = 2
+from ganger.faces.cli.exit_codes import USAGE
 
 
 class Problem(Exception):

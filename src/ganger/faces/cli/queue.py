@@ -5,9 +5,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.faces.cli.options import Checked, output_option
 from ganger.faces.cli.render import Column, quoted, show, show_json, show_json_array, show_table
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.several import each_name
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import (
     HOUR_MS,
@@ -22,7 +24,7 @@ from ganger.model.units import (
 Record = dict[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     Column("QUEUE"),
     Column("PARENT"),
     Column("GPUS"),
@@ -89,12 +91,12 @@ def queue_command(ctx: click.Context, output: str) -> None:
         if output == "json":
             show_json_array(rows)
         else:
-            show_table(_COLUMNS, [_cells(row) for row in rows], "no queues")
+            show_table(COLUMNS, [queue_cells(row) for row in rows], "no queues")
 
 
 @queue_command.command("set")
-@click.argument("name")
-@click.option("--parent", metavar="QUEUE", help="The queue above it; root without.")
+@click.argument("name", shell_complete=candidates.queues)
+@click.option("--parent", metavar="QUEUE", shell_complete=candidates.queues, help="The queue above it; root without.")
 @_figure("--gpus", "N", "Its own quota of GPUs.")
 @_figure("--cpu", "N", "Its own quota of CPUs.")
 @_figure("--memory", "SIZE", "Its own quota of memory.")
@@ -118,17 +120,15 @@ def set_command(name: str, parent: str | None, output: str, **figures: str | Non
         show_json(row)
     else:
         show(f"set {quoted(name)}")
-        show_table(_COLUMNS, [_cells(row)], "")
+        show_table(COLUMNS, [queue_cells(row)], "")
 
 
 @queue_command.command("delete")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-def delete_command(names: tuple[str, ...]) -> None:
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=candidates.queues)
+@output_option
+def delete_command(names: tuple[str, ...], output: str) -> int:
     """Delete empty queues."""
-    client = connected()
-    for name in names:
-        client.delete_queue(name)
-        show(f"deleted {quoted(name)}")
+    return each_name(names, connected().delete_queue, "deleted {}", output)
 
 
 def changed(queue: Record, parent: str | None, figures: Mapping[str, str | None]) -> Record:
@@ -152,7 +152,8 @@ def _present(client: Client, name: str) -> Record:
         return {}
 
 
-def _cells(row: Record) -> tuple[str, ...]:
+def queue_cells(row: Record) -> tuple[str, ...]:
+    """A row of COLUMNS."""
     used, nominal = row["used"], row["nominal"]
     return (
         row["name"],

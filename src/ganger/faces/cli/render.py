@@ -26,6 +26,9 @@ STATE_COLOURS: Final = {
     "requeueing": "magenta",
     "failing": "red",
     "failed": "red",
+    "suspending": "magenta",
+    "suspended": "yellow",
+    "finishing": "green",
     "stopping": "magenta",
     "succeeded": "green",
     "ready": "green",
@@ -42,11 +45,13 @@ Row = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. Numbers stand to the right; a column of states is coloured."""
+    """A column of a table. Numbers stand to the right; a column of states is coloured; one that folds, and the last, is
+    never cut short."""
 
     title: str
     right: bool = False
     state: bool = False
+    folds: bool = False
 
 
 def fancy(stream: TextIO) -> bool:
@@ -117,13 +122,13 @@ def _show_rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
-        last = i == len(columns) - 1
+        folds = column.folds or i == len(columns) - 1
         whole = i == 0 or column.state  # a name is there to be copied
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=not last,
-            overflow="fold" if last else "ellipsis",
+            no_wrap=not folds,
+            overflow="fold" if folds else "ellipsis",
             min_width=max(len(row[i]) for row in rows) if whole else None,
         )
     for row in rows:

@@ -6,18 +6,17 @@ carries its own id, so that sending it twice makes one job.
 
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from ganger import settings
 from ganger.faces.cli.problem import Problem
+from ganger.faces.client.naming import name_of_command
 from ganger.faces.client.secrets import secret_values, secret_values_of_text
 
 _EXAMPLE: Final = "ganger run -- python train.py"
-_NAME_LENGTH: Final = 40
 
 
 def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "code": flags["code"],
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
-        "params": dict(_parameter(text) for text in flags["param"]),
+        "params": dict(_parameter(text) for text in flags.get("param", ())),
         "checkpoint": _given({"dir": flags["checkpoint"], "every": flags["checkpoint_every"]}),
         "retry": _given({"max": flags["retry"]}),
         "limits": _given({"time": flags["time"], "queue_time": flags["queue_time"]}),
@@ -79,14 +78,6 @@ def command_of_words(words: Sequence[str]) -> str | list[str]:
     return list(words)
 
 
-def name_of_command(command: str | Sequence[str]) -> str:
-    """A name for a job that was given none: its script, else its program."""
-    words = _split(command) if isinstance(command, str) else command
-    script = next((word for word in words if word.endswith((".py", ".sh"))), None)
-    name = PurePath(script).stem if script else PurePath(words[0]).name if words else ""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:_NAME_LENGTH].strip("-") or "job"
-
-
 def _here() -> str:
     """The directory the job is submitted from, and runs in."""
     try:
@@ -97,14 +88,6 @@ def _here() -> str:
 
 def _python() -> str:
     return "python" if shutil.which("python") else "python3"
-
-
-def _split(line: str) -> list[str]:
-    """The words of a shell line, as near as can be said without a shell."""
-    try:
-        return shlex.split(line)
-    except ValueError:
-        return line.split()
 
 
 def _grid(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -1,11 +1,12 @@
 """`ganger run`, `submit` and `wait`: a job from its first word to its exit code."""
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ganger import settings
+from ganger.faces.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT
 from ganger.faces.cli.options import DURATION, exit_code_option, job_argument, output_option, spec_options
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import now_ms, quoted, say, show, show_json
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from ganger.faces.cli.follow import Follower
 
 Record = dict[str, Any]
-
-FAILED: Final = 1
-TIMED_OUT: Final = 124
-INTERRUPTED: Final = 130
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -45,21 +42,8 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     after = client.server()["seq"]
-    job = submit(client, request)
-    follower = _follower(client, job, after)
-    try:
-        _say_plan(job)
-        ended = follower.follow()
-    except KeyboardInterrupt:
-        _say_detached(follower.job)
-        return INTERRUPTED
-    except ClientError as error:
-        if error.code == "unreachable":
-            say(f"{job['row']['id']} runs on without the server: ganger logs {quoted(job['row']['id'])} -f")
-        raise
-    for line in summary(ended):
-        say(line)
-    return exit_code_of(ended["row"], own_exit_code)
+    ended = follow_job(client, submit(client, request), after)
+    return INTERRUPTED if ended is None else exit_code_of(ended["row"], own_exit_code)
 
 
 @click.command("submit", context_settings={"allow_interspersed_args": False})
@@ -79,7 +63,7 @@ def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags
         show_json(jobs if len(jobs) > 1 else jobs[0])
         return 0
     for job in jobs:
-        _say_plan(job)
+        say_plan(job)
         show(job["row"]["id"])
     return 0
 
@@ -126,6 +110,25 @@ def submit(client: Client, request: Record) -> Record:
         raise
 
 
+def follow_job(client: Client, job: Record, after: int) -> Record | None:
+    """Follow a job that was just submitted, from the event `after`, and say how it ended; None when Ctrl-C left it
+    running."""
+    follower = _follower(client, job, after)
+    try:
+        say_plan(job)
+        ended = follower.follow()
+    except KeyboardInterrupt:
+        _say_detached(follower.job)
+        return None
+    except ClientError as error:
+        if error.code == "unreachable":
+            say(f"{job['row']['id']} runs on without the server: ganger logs {quoted(job['row']['id'])} -f")
+        raise
+    for line in summary(ended):
+        say(line)
+    return ended
+
+
 def exit_code_of(row: Record, own_exit_code: bool) -> int:
     """The exit code that tells how a job ended."""
     if row["state"] == "succeeded":
@@ -152,7 +155,8 @@ def show_dry_run(plan: Record, output: str) -> int:
     return 0
 
 
-def _say_plan(job: Record) -> None:
+def say_plan(job: Record) -> None:
+    """What was submitted, where it stands, and what to type next."""
     name = quoted(job["row"]["id"])
     for line in plan_lines(job["row"]["id"], job["spec"], start_of_job(job)):
         say(line, dim=True)

@@ -5,10 +5,12 @@ from typing import Final
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import Column, now_ms, show, show_json_array, show_table, when
+from ganger.faces.cli.render import Column, now_ms, show, show_json, show_json_array, show_table, when
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.several import each_name
 
 _COLUMNS: Final = (Column("SECRET"), Column("SET"))
 
@@ -33,10 +35,10 @@ def ls_command(output: str) -> None:
 
 
 @secret_command.command("set")
-@click.argument("name")
-def set_command(name: str) -> None:
+@click.argument("name", shell_complete=candidates.secrets)
+@output_option
+def set_command(name: str, output: str) -> None:
     """Keep a secret. The value is asked for, or read from stdin.
-
 
     \b
       ganger secret set HF_TOKEN
@@ -48,18 +50,19 @@ def set_command(name: str) -> None:
         value = sys.stdin.read().removesuffix("\n")
     if not value:
         raise Problem(f"the value of {name} is empty", next=f"printf %s VALUE | ganger secret set {name}")
-    connected().set_secret(name, value)
-    show(f"{name} is set")
+    row = connected().set_secret(name, value)
+    if output == "json":
+        show_json(row)
+    else:
+        show(f"{name} is set")
 
 
 @secret_command.command("rm")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-def rm_command(names: tuple[str, ...]) -> None:
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=candidates.secrets)
+@output_option
+def rm_command(names: tuple[str, ...], output: str) -> int:
     """Forget secrets. Jobs that have them already keep them until they are deleted."""
-    client = connected()
-    for name in names:
-        client.delete_secret(name)
-        show(f"{name} is forgotten")
+    return each_name(names, connected().delete_secret, "{} is forgotten", output)
 
 
 def _show(output: str) -> None:

@@ -3,21 +3,19 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from ganger import settings
+from ganger.faces.cli.exit_codes import NOT_FOUND, REFUSED, UNREACHABLE
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import now_ms, quoted, say, show, show_json, when
+from ganger.faces.cli.render import now_ms, quoted, say, show, show_json, show_json_array, when
 from ganger.faces.client import Client, ClientError
 from ganger.settings import BadHome, Home
 
 Record = dict[str, Any]
-
-REFUSED: Final = 4
-UNREACHABLE: Final = 5
 
 
 @click.group("server")
@@ -52,20 +50,14 @@ def start_command(topology: Path | None, listen: str | None, output: str) -> Non
 
 
 @server_command.command("stop")
-def stop_command() -> None:
+@output_option
+def stop_command(output: str) -> None:
     """Stop the server; jobs run on, and the next command finds them again."""
-    client = Client(settings.home(os.environ))
-    try:
-        client.connect(start=False)
-    except ClientError as error:
-        if not client.lives():
-            show(f"no server runs for {client.home.path}")
-            return
-        say(error.detail)
-        show(f"the server was ended by a signal to pid {client.end()}; jobs run on")
+    said = _stopped(Client(settings.home(os.environ)))
+    if output == "json":
+        show_json({"stopped": said})
     else:
-        client.shutdown()
-        show("the server is stopped; jobs run on")
+        show(said)
 
 
 @server_command.command("restart")
@@ -88,17 +80,34 @@ def status_command(output: str) -> None:
 
 @server_command.command("logs")
 @click.option("--tail", type=click.IntRange(min=1), default=100, metavar="N", help="Only the last N lines (100).")
-def logs_command(tail: int) -> None:
+@output_option
+def logs_command(tail: int, output: str) -> None:
     """Show what the server wrote."""
     path = settings.home(os.environ).server_log
     try:
         lines = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
-        raise Problem(f"no server wrote to {path} yet", next="ganger server start", exit_code=3) from None
+        raise Problem(f"no server wrote to {path} yet", next="ganger server start", exit_code=NOT_FOUND) from None
     except OSError as error:
         raise Problem(f"cannot read {path}: {error.strerror}", next="ganger doctor") from None
+    if output == "json":
+        show_json_array(lines[-tail:])
+        return
     for line in lines[-tail:]:
         show(line)
+
+
+def _stopped(client: Client) -> str:
+    """Stop the server, by a signal if it does not answer; a sentence about it."""
+    try:
+        client.connect(start=False)
+    except ClientError as error:
+        if not client.lives():
+            return f"no server runs for {client.home.path}"
+        say(error.detail)
+        return f"the server was ended by a signal to pid {client.end()}; jobs run on"
+    client.shutdown()
+    return "the server is stopped; jobs run on"
 
 
 def _runs(home: Home) -> bool:

@@ -15,6 +15,7 @@ Record = dict[str, Any]
 LEDGER: Final = ("queued", "starting", "productive", "lost", "recovery")
 ENDED: Final = ("succeeded", "failed", "stopped")
 WAITING: Final = ("pending",)
+SUSPENDED: Final = ("suspending", "suspended")
 RATE_OVER_MS: Final = 30_000
 """The time over which steps per second are measured: long enough to be steady, short enough to follow a change."""
 

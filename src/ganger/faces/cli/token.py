@@ -6,10 +6,12 @@ from typing import Final
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.faces.cli.options import DURATION, output_option
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import Column, now_ms, show, show_json_array, show_table, when
+from ganger.faces.cli.render import Column, now_ms, show, show_json, show_json_array, show_table, when
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.several import each_name
 from ganger.model.units import parse_duration_ms
 
 NEVER: Final = "never"
@@ -39,7 +41,8 @@ def ls_command(output: str) -> None:
 @click.argument("name")
 @click.option("--expires", type=DURATION, default="90d", show_default=True, help="How long it is good for: 12h.")
 @click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, for you alone to read.")
-def create_command(name: str, expires: str, file: Path | None) -> None:
+@output_option
+def create_command(name: str, expires: str, file: Path | None, output: str) -> None:
     """Create a token, and print it this once.
 
     \b
@@ -53,22 +56,21 @@ def create_command(name: str, expires: str, file: Path | None) -> None:
         if file is not None:
             file.unlink()
         raise
-    if place is None:
-        show(token)
-        return
-    with os.fdopen(place, "w") as written:
-        written.write(f"{token}\n")
-    show(f"the token {name} is in {file}")
+    if place is not None:
+        with os.fdopen(place, "w") as written:
+            written.write(f"{token}\n")
+    if output == "json":
+        show_json({"name": name, **({"token": token} if file is None else {"file": str(file)})})
+    else:
+        show(token if file is None else f"the token {name} is in {file}")
 
 
 @token_command.command("revoke")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-def revoke_command(names: tuple[str, ...]) -> None:
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=candidates.tokens)
+@output_option
+def revoke_command(names: tuple[str, ...], output: str) -> int:
     """Make tokens good for nothing, at once."""
-    client = connected()
-    for name in names:
-        client.revoke_token(name)
-        show(f"{name} is revoked")
+    return each_name(names, connected().revoke_token, "{} is revoked", output)
 
 
 def _made(file: Path) -> int:

@@ -1,0 +1,57 @@
+"""`ganger whoami`: who one is to the server, how one reaches it, and what one may use."""
+
+import os
+import pwd
+from typing import Any
+
+import click
+
+from ganger.faces.cli.options import output_option
+from ganger.faces.cli.queue import COLUMNS, queue_cells
+from ganger.faces.cli.render import show, show_json, show_table
+from ganger.faces.cli.run import connected
+from ganger.model.queue import ROOT
+
+Record = dict[str, Any]
+
+
+@click.command("whoami")
+@output_option
+def whoami_command(output: str) -> None:
+    """Show who you are to the server, how you reach it, and which queues you may use.
+
+    A server belongs to one user, who needs no password: its socket lets in nobody else. Others, and other machines,
+    come over TCP with a token: `ganger token`.
+    """
+    client = connected()
+    address, server = client.address(), client.server()
+    queues = [row for row in client.queues() if row["name"] != ROOT]
+    told = {
+        "user": _user_name(),
+        "home": server["home"],
+        "socket": address["socket"],
+        "url": address["url"],
+        "authentication": "socket_owner",
+        "queues": queues,
+    }
+    if output == "json":
+        show_json(told)
+        return
+    fields = {
+        "user": told["user"],
+        "server": f"{address['socket']}, ganger {server['version']}",
+        "also at": f"{address['url']} (with a token)" if address["url"] else "no TCP: ganger server start --listen",
+        "known by": "owning the socket: its mode lets in nobody else",
+        "home": server["home"],
+    }
+    for name, value in fields.items():
+        show(f"{name:8}  {value}")
+    show("\nYou may submit to:")
+    show_table(COLUMNS, [queue_cells(row) for row in queues], "no queue")
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
