@@ -20,6 +20,10 @@ NOW_MS = int(NOW.timestamp() * 1000)
         ("3h ago", NOW - timedelta(hours=3)),
         ("1h30m ago", NOW - timedelta(minutes=90)),
         ("2 weeks ago", NOW - timedelta(weeks=2)),
+        ("2d", NOW - timedelta(days=2)),
+        ("1w", NOW - timedelta(weeks=1)),
+        ("1h30m", NOW - timedelta(minutes=90)),
+        ("11.20", datetime(2026, 11, 20).astimezone()),
         ("2026-11-21", datetime(2026, 11, 21).astimezone()),
         ("2026-11-21T12:00", datetime(2026, 11, 21, 12).astimezone()),
         ("2026-11-21 12:00:05", datetime(2026, 11, 21, 12, 0, 5).astimezone()),
@@ -41,7 +45,9 @@ def test_time(text: str, then: datetime) -> None:
     assert parse_time(text, NOW_MS) == int(then.timestamp() * 1000)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "now-2fortnights", "13/45", "ago", "3 ago ago"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:00", "2026-13-01", "now-2fortnights", "13/45", "ago", "3 ago ago", "2x", "d"]
+)
 def test_no_time(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - what the standard library says of 25:00 is as good
         parse_time(text, NOW_MS)
@@ -54,6 +60,7 @@ def test_no_time(text: str) -> None:
         ("R,PD", ["running", "pending"]),
         ("CANCELLED,TIMEOUT", ["stopped"]),
         ("s", ["suspended", "suspending"]),
+        ("cd,f,ca,to", ["succeeded", "failed", "stopped"]),
         ("completed, failed", ["succeeded", "failed"]),
     ],
 )

@@ -57,16 +57,21 @@ def diff_command(job: str, other: str, output: str) -> None:
 
 def differences(first: Record, second: Record) -> Iterator[Difference]:
     """Everything that is not equal in two jobs as the server gives them; times and places of their runs aside."""
-    before, after = dict(_facts(first)), dict(_facts(second))
-    for what in dict.fromkeys([*before, *after]):
-        if before.get(what) != after.get(what):
-            yield Difference(what, before.get(what), after.get(what))
+    for facts in (_asked, _ran):
+        before, after = dict(facts(first)), dict(facts(second))
+        for what in dict.fromkeys([*before, *after]):
+            if before.get(what) != after.get(what):
+                yield Difference(what, before.get(what), after.get(what))
 
 
-def _facts(job: Record) -> Iterator[tuple[str, Any]]:
-    """(name, value) of everything that makes a job what it is, and of how it ended."""
+def _asked(job: Record) -> Iterator[tuple[str, Any]]:
+    """(name, value) of everything that was asked for."""
+    yield from _flat("", job["spec"] | {"priority": job["row"]["priority"]})
+
+
+def _ran(job: Record) -> Iterator[tuple[str, Any]]:
+    """(name, value) of who ran what, and how it ended."""
     row = job["row"]
-    yield from _flat("", job["spec"] | {"priority": row["priority"]})
     yield "user", row["user"]
     yield "directory", job["directory"]
     yield "git.commit", job["git_commit"]

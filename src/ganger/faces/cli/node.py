@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from ganger.faces.cli import candidates
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.render import Column, quoted, say, show, show_json_array, show_table
 from ganger.faces.cli.run import connected
@@ -27,7 +28,7 @@ _COLUMNS: Final = (
 
 _LOOK_EVERY_S: Final = 0.25
 
-nodes_argument = click.argument("names", metavar="NODE...", nargs=-1, required=True)
+nodes_argument = click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=candidates.nodes)
 why_option = click.option("--reason", "--why", "why", default="", help="The reason, for the event log.")
 
 

@@ -13,6 +13,7 @@ from ganger.faces.cli import candidates
 from ganger.model.job import PRIORITIES
 from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
 
+LARGEST_PRIORITY: Final = 1000
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -37,7 +38,8 @@ def _gpu(text: str) -> None:
 
 
 def _priority(text: str) -> None:
-    if text not in PRIORITIES and not re.fullmatch(r"-?\d+", text):
+    is_number = re.fullmatch(r"-?\d{1,4}", text) and abs(int(text)) <= LARGEST_PRIORITY
+    if text not in PRIORITIES and not is_number:
         raise ValueError(f"{text!r} is not a priority: write low, normal, high, or an integer from -1000 to 1000")
 
 

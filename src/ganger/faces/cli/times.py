@@ -1,18 +1,21 @@
 """Points in time and states as users of `sacct` write them. Called by the options of `ls` and `logs`.
 
-Forms of sacct(1): `2026-11-21`, `2026-11-21T12:00`, `11/21`, `12:00`, `today`, `now-2days`; and `3h ago`. Pure but for
-the local time zone.
+Forms of sacct(1): `2026-11-21`, `2026-11-21T12:00`, `11/21`, `12:00`, `today`, `now-2days`; and `2d`, `3h ago`. Pure
+but for the local time zone.
 """
 
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from ganger.model.job import GangState
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, parse_duration_ms
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _UNITS_MS: Final = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), SECOND_MS),
@@ -22,9 +25,10 @@ _UNITS_MS: Final = {
     **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_MS),
 }
 _FROM_NOW: Final = re.compile(r"now([+-])(\d{1,9})\s*([a-z]*)")
-_AGO: Final = re.compile(r"(\d{1,9})\s*([a-z]+)\s+ago")
+_AGO: Final = re.compile(r"(\d{1,9})\s*([a-z]+)(?:\s+ago)?")
+_SPAN: Final = re.compile(r"(\d+(\.\d+)?[smhd])+")
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(am|pm)?")
-_SHORT_DATE: Final = re.compile(r"(\d{1,2})/(\d{1,2})(?:/(\d{2}|\d{4}))?(?:-(.+))?")
+_SHORT_DATE: Final = re.compile(r"(\d{1,2})[/.](\d{1,2})(?:[/.](\d{2}|\d{4}))?(?:-(.+))?")
 _NAMED_HOURS: Final = {"midnight": 0, "noon": 12, "fika": 15, "teatime": 16}
 _NAMED_DAYS: Final = {"today": 0, "yesterday": -1, "tomorrow": 1}
 
@@ -52,7 +56,7 @@ def parse_time(text: str, now_ms: int) -> int:
         found = read(word, now)
         if found is not None:
             return int(found.timestamp() * 1000)
-    raise ValueError(f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:00, 12:00, now-2days or '3h ago'")
+    raise ValueError(f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:00, 12:00, 2d, now-2days or '3h ago'")
 
 
 def parse_states(text: str) -> tuple[GangState, ...]:
@@ -63,8 +67,8 @@ def parse_states(text: str) -> tuple[GangState, ...]:
             from difflib import get_close_matches
 
             near = get_close_matches(word.strip(), _STATES, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"there is no state {word.strip()!r}{meant}. States: {', '.join(GangState)}")
+            meant = f"; did you mean {near[0]!r}?" if near else "."
+            raise ValueError(f"there is no state {word.strip()!r}{meant} States: {', '.join(GangState)}")
         found |= dict.fromkeys(_STATES[word.strip()])
     return tuple(found)
 
@@ -94,9 +98,16 @@ class States(click.ParamType[tuple[GangState, ...]]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+        """Our states, after the last comma."""
+        from click.shell_completion import CompletionItem
+
+        before, comma, begun = incomplete.rpartition(",")
+        return [CompletionItem(before + comma + state) for state in GangState if state.startswith(begun.lower())]
+
 
 def _relative(word: str, now: datetime) -> datetime | None:
-    """`now`, `now-2days`, `3h ago`, `1h30m ago`."""
+    """`now`, `now-2days`, `3h ago`, `1h30m ago`, and `2d`, which is that long ago."""
     if word == "now":
         return now
     if (found := _FROM_NOW.fullmatch(word)) and found[3] in _UNITS_MS:
@@ -106,6 +117,8 @@ def _relative(word: str, now: datetime) -> datetime | None:
         return now - timedelta(milliseconds=int(found[1]) * _UNITS_MS[found[2]])
     if word.endswith(" ago"):
         return now - timedelta(milliseconds=parse_duration_ms(word.removesuffix(" ago").strip()))
+    if _SPAN.fullmatch(word):
+        return now - timedelta(milliseconds=parse_duration_ms(word))
     return None
 
 
@@ -149,7 +162,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 def span_options(what: str) -> Callable[[Decorated], Decorated]:
     """`--since` and `--until`, for a command whose help says `what` lies between them."""
     since = click.option(
-        "--since", type=TIME, help=f"Only {what} then or later: 2026-11-21, 12:00, now-2days, '3h ago'."
+        "--since", type=TIME, help=f"Only {what} then or later: 2026-11-21, 12:00, 2d (ago), now-2days."
     )
     until = click.option("--until", type=TIME, help=f"Only {what} then or before.")
     return lambda command: since(until(command))

@@ -10,7 +10,6 @@ from ganger.faces.cli.options import output_option
 from ganger.faces.cli.queue import COLUMNS, queue_cells
 from ganger.faces.cli.render import show, show_json, show_table
 from ganger.faces.cli.run import connected
-from ganger.model.queue import ROOT
 
 Record = dict[str, Any]
 
@@ -25,7 +24,7 @@ def whoami_command(output: str) -> None:
     """
     client = connected()
     address, server = client.address(), client.server()
-    queues = [row for row in client.queues() if row["name"] != ROOT]
+    queues = client.queues()
     told = {
         "user": _user_name(),
         "home": server["home"],
@@ -37,10 +36,11 @@ def whoami_command(output: str) -> None:
     if output == "json":
         show_json(told)
         return
+    no_url = "no TCP: ganger server start --listen HOST:PORT"
     fields = {
         "user": told["user"],
         "server": f"{address['socket']}, ganger {server['version']}",
-        "also at": f"{address['url']} (with a token)" if address["url"] else "no TCP: ganger server start --listen",
+        "also at": f"{address['url']} (with a token)" if address["url"] else no_url,
         "known by": "owning the socket: its mode lets in nobody else",
         "home": server["home"],
     }
