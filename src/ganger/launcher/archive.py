@@ -15,8 +15,6 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from ganger import __version__
-
 SOURCES = Path(__file__).parents[1]
 PACKAGES = ("launcher", "train")
 
@@ -28,17 +26,15 @@ from ganger.launcher.main import main
 sys.exit(main(sys.argv))
 """
 
-# An installed ganger stays importable beside this one. As pkgutil.extend_path, which takes 8 ms to import.
-PACKAGE = '''\
-"""The part of ganger that is in every task: the launcher and ganger.train; the rest is where ganger is installed."""
-
+# This is the part of ganger that is in every task; the rest is found where ganger is installed. As
+# pkgutil.extend_path, which takes 8 ms to import.
+ELSEWHERE = """
 import os
 import sys
 
 _elsewhere = [os.path.join(entry, __name__) for entry in sys.path]
 __path__ += [path for path in _elsewhere if os.path.isfile(os.path.join(path, "__init__.py"))]
-__version__ = "{version}"
-'''
+"""
 
 
 def build(directory: Path) -> Path:
@@ -56,7 +52,8 @@ def build(directory: Path) -> Path:
 
 
 def _members() -> dict[str, str]:
-    members = {"__main__.py": MAIN, "ganger/__init__.py": PACKAGE.format(version=__version__)}
+    package = (SOURCES / "__init__.py").read_text(encoding="utf-8") + ELSEWHERE
+    members = {"__main__.py": MAIN, "ganger/__init__.py": package}
     for package in PACKAGES:
         for path in (SOURCES / package).rglob("*.py"):
             members[f"ganger/{path.relative_to(SOURCES).as_posix()}"] = path.read_text(encoding="utf-8")

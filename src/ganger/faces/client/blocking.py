@@ -14,6 +14,9 @@ class Finder(Protocol):
     def socket(self) -> Path:
         """Where it did when it was looked for last."""
 
+    def connect(self) -> object:
+        """Find the server; start one if there is none."""
+
     def came_back(self) -> bool:
         """Wait for a server that restarts; False when there is none any more."""
 
@@ -23,6 +26,9 @@ class BlockingLink:
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
+
+    async def connect(self) -> None:
+        self._finder.connect()
 
     async def came_back(self) -> bool:
         return self._finder.came_back()

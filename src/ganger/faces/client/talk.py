@@ -106,13 +106,24 @@ async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record |
     try:
         async with aclosing(events(link, seq, deadline=deadline)) as news:
             while job["row"]["state"] not in ENDED:
-                about = (await anext(news))["job"]
-                # What happens to an element of an array, ID[7], happens to the array.
-                if about in (None, found) or about.partition("[")[0] == found:
+                if _may_end(await anext(news), found):
                     job = await job_of(link, found)
     except TimedOut:
         return None
     return job
+
+
+def _may_end(event: Record, id: str) -> bool:
+    """Whether a job may have come to its end by an event: one of its own, or of its elements; or one of a node. Each
+    round of the scheduler names the gangs that it decided on."""
+    if event["kind"] == "decided":
+        decisions = event["data"].get("plan", {}).get("decisions", ())
+        return any(_belongs(decision.get("gang"), id) for decision in decisions)
+    return event["job"] is None or _belongs(event["job"], id)
+
+
+def _belongs(gang: str | None, id: str) -> bool:
+    return gang is not None and gang.partition("[")[0] == id
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:

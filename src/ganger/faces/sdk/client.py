@@ -1,0 +1,112 @@
+"""The two clients: Client blocks, AsyncClient is awaited; they have the same methods, which `verbs` has.
+
+Made without a word, a client is for the server of this user's state directory, and starts one where there is none, as
+a command does.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, Unpack
+
+from ganger import settings
+from ganger.faces import client as faces
+from ganger.faces.client.blocking import BlockingLink
+from ganger.faces.client.talk import at_once, each_at_once
+from ganger.faces.sdk.fields import Command, JobFields
+from ganger.faces.sdk.job import AsyncJob, Job
+from ganger.faces.sdk.tasks import Task
+from ganger.faces.sdk.verbs import ListFields, Submittable, Verbs
+from ganger.model.view import DryRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Client:
+    """Runs jobs, and finds those there are. Every request is a connection of its own: safe from any thread.
+
+    home: the state directory; else GANGER_HOME, else ~/.local/state/ganger.
+    """
+
+    def __init__(self, home: str | Path | None = None) -> None:
+        """Reach for nothing yet."""
+        finder = faces.Client(_home(home))
+        self._verbs = Verbs(BlockingLink(finder), finder.home)
+
+    def run(self, command: Command, /, **fields: Unpack[JobFields]) -> Job[None]:
+        """Submit a command as a job: a shell line, or words that run as they are; it runs in this directory."""
+        return Job(self._verbs, at_once(self._verbs.run(command, **fields)).row)
+
+    def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> Job[None]:
+        """Submit a file that `Job.load` read, or a mapping with the keys of a job file; `fields` go over it."""
+        return Job(self._verbs, at_once(self._verbs.submit(job, **fields)).row)
+
+    def call(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Submit a call of a function that `@task` made a task, with these arguments for every rank."""
+        return Job(self._verbs, at_once(self._verbs.call(task, args, kwargs)).row)
+
+    def dry_run(self, job: Submittable, /, **fields: Unpack[JobFields]) -> DryRun:
+        """What would happen if the job were submitted now; nothing changes."""
+        return at_once(self._verbs.dry_run(job, **fields))
+
+    def job(self, id: str) -> Job[Any]:
+        """A job by its id, or the newest job of that name. NotFound when there is none."""
+        return Job(self._verbs, at_once(self._verbs.job(id)).row)
+
+    def list(self, **wanted: Unpack[ListFields]) -> Iterator[Job[Any]]:
+        """Every job for which all holds that is wanted, newest first."""
+        return (Job(self._verbs, row) for row in each_at_once(self._verbs.list(**wanted)))
+
+
+class AsyncClient:
+    """As Client, on an event loop of asyncio. Any number of its coroutines may run at once."""
+
+    def __init__(self, home: str | Path | None = None) -> None:
+        """Reach for nothing yet."""
+        from ganger.faces.sdk.asynchronous import AsynchronousLink
+
+        finder = faces.Client(_home(home))
+        self._verbs = Verbs(AsynchronousLink(finder), finder.home)
+
+    async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> AsyncJob[None]:
+        """As Client.run."""
+        return AsyncJob(self._verbs, (await self._verbs.run(command, **fields)).row)
+
+    async def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> AsyncJob[None]:
+        """As Client.submit."""
+        return AsyncJob(self._verbs, (await self._verbs.submit(job, **fields)).row)
+
+    async def call(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]:
+        """As Client.call."""
+        return AsyncJob(self._verbs, (await self._verbs.call(task, args, kwargs)).row)
+
+    async def dry_run(self, job: Submittable, /, **fields: Unpack[JobFields]) -> DryRun:
+        """As Client.dry_run."""
+        return await self._verbs.dry_run(job, **fields)
+
+    async def job(self, id: str) -> AsyncJob[Any]:
+        """As Client.job."""
+        return AsyncJob(self._verbs, (await self._verbs.job(id)).row)
+
+    async def list(self, **wanted: Unpack[ListFields]) -> AsyncGenerator[AsyncJob[Any], None]:
+        """As Client.list."""
+        async with aclosing(self._verbs.list(**wanted)) as rows:
+            async for row in rows:
+                yield AsyncJob(self._verbs, row)
+
+
+def here() -> Client:
+    """The client of this environment's state directory."""
+    return _client(_home(None).path)
+
+
+@cache
+def _client(home: Path) -> Client:
+    return Client(home)
+
+
+def _home(home: str | Path | None) -> settings.Home:
+    return settings.home(os.environ) if home is None else settings.Home(Path(home).expanduser().absolute())

@@ -1,0 +1,143 @@
+"""The keys of a job as Python types: what `run`, `submit`, `clone` and `@task` take by name.
+
+`model.job.JobSpec` says what they mean (`ganger explain-spec KEY`) and the server reads the values; a test holds the
+keys here against the ones there. Times are seconds or text ("30m"), sizes bytes or text ("64Gi").
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict
+
+Command = str | Sequence[str]
+"""A shell line, or the words of a command that runs as it is."""
+Duration = int | float | str
+Size = int | str
+Cpus = int | float | str
+Gpus = int | str
+"""8, or "H100:8" to name the type."""
+
+_NEEDS: Final = ("gpu", "cpu", "memory")
+"""Keys that may stand beside the others, and mean those of `resources`."""
+
+
+class ResourceFields(TypedDict, total=False):
+    """`resources`."""
+
+    gpu: Gpus
+    cpu: Cpus
+    memory: Size
+
+
+class ParallelFields(TypedDict, total=False):
+    """`parallel`."""
+
+    tp: int | str
+    pp: int | str
+    dp: int | str
+
+
+class RoleFields(TypedDict, total=False):
+    """One of `roles`."""
+
+    count: int
+    resources: ResourceFields
+    run: Command
+    env: Mapping[str, str | int | float | bool | None]
+    on_failure: Literal["restart", "fail", "ignore"]
+
+
+class GitCodeFields(TypedDict, total=False):
+    """`code` out of a repository."""
+
+    git: str
+    ref: str
+
+
+class VolumeFields(TypedDict):
+    """One of `volumes`."""
+
+    name: str
+    path: str
+
+
+class CheckpointFields(TypedDict, total=False):
+    """`checkpoint`."""
+
+    dir: str
+    every: Duration
+    signal: str
+    grace: Duration
+    resume: Literal["auto", "never"]
+
+
+class RuleFields(TypedDict, total=False):
+    """One of `retry.rules`."""
+
+    log: str
+    cause: str
+    do: Literal["retry", "fail", "exclude_node"]
+
+
+class RetryFields(TypedDict, total=False):
+    """`retry`."""
+
+    max: int
+    backoff: Duration
+    rules: Sequence[RuleFields]
+
+
+class LimitFields(TypedDict, total=False):
+    """`limits`."""
+
+    time: Duration
+    queue_time: Duration
+
+
+class AfterFields(TypedDict, total=False):
+    """One of `after`."""
+
+    job: str
+    when: Literal["succeeded", "failed", "ended"]
+
+
+class JobFields(TypedDict, total=False):
+    """Every key of a job but its command; `gpu`, `cpu` and `memory` may stand here or in `resources`."""
+
+    name: str
+    queue: str
+    priority: int | Literal["low", "normal", "high"]
+    framework: str
+    nodes: int
+    nproc_per_node: int | Literal["auto"]
+    gpu: Gpus
+    cpu: Cpus
+    memory: Size
+    resources: ResourceFields
+    parallel: ParallelFields
+    roles: Mapping[str, RoleFields]
+    stop_when: Literal["all", "chief"]
+    start_order: Sequence[str]
+    code: str | os.PathLike[str] | GitCodeFields
+    volumes: Sequence[VolumeFields]
+    setup: str
+    env: Mapping[str, str | int | float | bool | None]
+    secrets: Sequence[str]
+    params: Mapping[str, str | int | float | bool]
+    checkpoint: CheckpointFields
+    retry: RetryFields
+    limits: LimitFields
+    after: Sequence[AfterFields]
+    array: str
+    labels: Mapping[str, str]
+    notes: str
+
+
+def spec_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields as a job file has them; what is None is not said."""
+    spec = {key: value for key, value in fields.items() if value is not None}
+    needs = {key: spec.pop(key) for key in _NEEDS if key in spec}
+    if needs:
+        spec["resources"] = {**spec.get("resources", {}), **needs}
+    if isinstance(spec.get("code"), os.PathLike):
+        spec["code"] = os.fspath(spec["code"])
+    return spec

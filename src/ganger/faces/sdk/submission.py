@@ -1,0 +1,59 @@
+"""The body of a submission: what is asked for, and where it comes from. Called by `verbs`.
+
+Nothing of a job is read here: the server has the one reader of specs, so that all that is wrong is said in one place.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ganger import settings
+from ganger.faces.client.errors import USAGE, BadRequest
+from ganger.faces.client.naming import name_of_command
+from ganger.faces.client.secrets import secret_values, secret_values_of_text
+from ganger.faces.sdk.fields import spec_of
+from ganger.faces.sdk.values import JobFile
+
+
+def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The request for a file or a mapping, with `fields` of the caller's over it. It carries its own id, so that
+    sending it twice makes one job."""
+    request: dict[str, Any] = {
+        "directory": _here(),
+        "environment": settings.travelling(os.environ),
+        "request_id": os.urandom(16).hex(),
+    }
+    if isinstance(job, JobFile):
+        overrides = plain({**job.overrides, **fields})
+        values = secret_values_of_text(job.text, os.environ) | secret_values(overrides, os.environ)
+        return request | {
+            "spec_text": job.text,
+            "filename": job.filename,
+            "overrides": overrides,
+            "secrets": values,
+        }
+    spec = plain({**spec_of(job), **fields})
+    if "name" not in spec and isinstance(spec.get("run"), str | list) and spec["run"]:
+        spec["name"] = name_of_command(spec["run"])
+    return request | {"spec": spec, "secrets": secret_values(spec, os.environ)}
+
+
+def plain(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a job as JSON has them, lists for tuples. BadRequest names a value that JSON does not have."""
+    try:
+        value: dict[str, Any] = json.loads(json.dumps(dict(spec), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        why = f"a job is made of text, numbers, lists and mappings: {error}"
+        raise BadRequest("bad_spec", why, "ganger explain-spec", USAGE) from None
+    return value
+
+
+def _here() -> str:
+    """The directory the job is submitted from, and runs in."""
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        why = f"this process stands in a directory that is not there: {error.strerror}"
+        raise BadRequest("no_directory", why, "os.chdir to one that is", USAGE) from None

@@ -1,0 +1,247 @@
+"""What the SDK can do, each verb once: coroutines over a link, which `Client` runs blocking and `AsyncClient` awaits.
+
+Requests that may be sent twice start a server that has gone meanwhile, as a command would; who follows lines, events
+or an end waits for one that restarts, and is told when it does not come back.
+"""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, cast
+
+from ganger.faces.client import talk
+from ganger.faces.client.errors import Unreachable, timed_out
+from ganger.faces.client.naming import name_of_command
+from ganger.faces.client.secrets import secret_values
+from ganger.faces.client.seen import Query
+from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
+from ganger.faces.sdk.decode import view
+from ganger.faces.sdk.fields import Command, JobFields, spec_of
+from ganger.faces.sdk.outcomes import Outcome, failure_of, read_outcomes
+from ganger.faces.sdk.submission import plain, submission
+from ganger.faces.sdk.tasks import Task, command_of
+from ganger.faces.sdk.values import JobFile, LogLine, Report
+from ganger.model.job import ENDED, PRIORITIES, GangState
+from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
+from ganger.settings import Home
+
+SUBMIT_S: Final = 600.0
+"""How long a submission may take: the code directory is copied first."""
+PAGE: Final = 200
+"""Jobs that are asked for at a time."""
+
+Submittable = JobFile | Mapping[str, Any]
+"""What may be submitted: a file that `Job.load` read, or a job as a mapping with the keys of a job file."""
+
+
+class Link(talk.Link, Protocol):
+    """A way to a server that is found, or started, when it is needed."""
+
+    async def connect(self) -> None:
+        """Find the server; start one if there is none."""
+
+
+class LogFields(TypedDict, total=False):
+    """Which lines: `rank` is 0, "0,2-3", "last" or "all"; unset: those of `role` or `node`, else rank 0 and every
+    rank's stderr. `attempt` is a generation, `grep` a regular expression, `tail` how many of the last lines; `since`
+    and `until` are Unix ms."""
+
+    rank: int | str
+    role: str
+    node: str
+    attempt: int
+    grep: str
+    since: int
+    until: int
+    tail: int
+
+
+class ListFields(TypedDict, total=False):
+    """Which jobs: `state`, one or several with commas; `labels`, a selector such as team=nlp,stage!=prod; `since` (not
+    ended before) and `until` (submitted by then) are Unix ms."""
+
+    state: str
+    user: str
+    queue: str
+    name: str
+    labels: str
+    since: int
+    until: int
+
+
+class Verbs:
+    """Everything that may be asked of the server of one state directory. A job is named by its id, or by its name: the
+    newest job of that name."""
+
+    def __init__(self, link: Link, home: Home) -> None:
+        """Reach for nothing yet."""
+        self._link = link
+        self._found = False
+        self.home = home
+
+    async def run(self, command: Command, /, **fields: Unpack[JobFields]) -> JobView:
+        """Submit a command as a job: a shell line, or words that run as they are. Runs in this directory."""
+        return await self.submit({**spec_of(fields), "run": command if isinstance(command, str) else list(command)})
+
+    async def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> JobView:
+        """Submit a job; `fields` go over it. The job, once it is accepted; BadRequest says everything that is wrong.
+        However often the request has to be sent, it makes one job."""
+        body = submission(job, spec_of(fields))
+        return view(JobView, await self._ask("POST", "/jobs", body, key=body["request_id"], timeout_s=SUBMIT_S))
+
+    async def call(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
+        """Submit a call of a function, with these arguments for every rank."""
+        command = command_of(self.home, task, args, kwargs)
+        name = name_of_command([task.__ganger_task__.__name__])
+        return await self.submit({"name": name, **task.fields, "run": command})
+
+    async def dry_run(self, job: Submittable, /, **fields: Unpack[JobFields]) -> DryRun:
+        """What would happen if the job were submitted now: where it would start, or what it would wait for."""
+        body = submission(job, spec_of(fields))
+        told = await self._ask("POST", "/jobs?dryRun=plan", body, key=body["request_id"], timeout_s=SUBMIT_S)
+        return view(DryRun, told)
+
+    async def job(self, id: str) -> JobView:
+        """A job in full, as it is now."""
+        return view(JobView, await self._ask("GET", f"/jobs/{quoted(id)}"))
+
+    async def list(self, **wanted: Unpack[ListFields]) -> AsyncGenerator[JobRow, None]:
+        """Every job for which all holds that is wanted, newest first; those that ended long ago too."""
+        page: dict[str, Any] = {"next": ""}
+        while page["next"] is not None:
+            query = query_of({**wanted, "all": True, "limit": PAGE, "cursor": page["next"] or None})
+            page = await self._ask("GET", f"/jobs{query}")
+            for row in page["items"]:
+                yield view(JobRow, row)
+
+    async def logs(
+        self, id: str, *, follow: bool = False, **wanted: Unpack[LogFields]
+    ) -> AsyncGenerator[LogLine, None]:
+        """Lines that ranks wrote, in order of time; with `follow` until the job has ended, through restarts of the
+        server and attempts of the job. Who stops reading leaves the job as it is."""
+        await self._ready()
+        lines = talk.log_lines(self._link, id, cast("Query", wanted), follow=follow)
+        async with aclosing(lines):
+            async for line in lines:
+                yield LogLine(line["t"], line["rank"], line["generation"], line["stream"], line["text"])
+
+    async def wait(self, id: str, timeout_s: float | None = None) -> JobView:
+        """The job as soon as it has ended, however it did. TimedOut when that takes longer than `timeout_s`: it goes
+        on; Unreachable when the server ends meanwhile and none takes its place: the job runs on without it."""
+        await self._ready()
+        ended = await talk.ended(self._link, id, timeout_s)
+        if ended is None:
+            raise timed_out(f"{id} has not ended within {timeout_s:g} s, and goes on", f"ganger get {id}")
+        return view(JobView, ended)
+
+    async def explain(self, id: str) -> Explanation:
+        """Why a job waits, for whom, until when at the latest, and what would start it now."""
+        return view(Explanation, await self._ask("GET", f"/jobs/{quoted(id)}/explain"))
+
+    async def events(self, id: str, *, follow: bool = False) -> AsyncGenerator[EventRow, None]:
+        """What happened to a job, oldest first; with `follow` until it has ended."""
+        found = (await self.job(id)).row.id
+        seq = 0
+        async for event in self._events_after(found, seq):
+            yield event
+            seq = event.seq
+        if not follow:
+            return
+        async with aclosing(talk.events(self._link, seq, found)) as news:
+            while (await self.job(found)).row.state not in ENDED:
+                event = view(EventRow, await anext(news))
+                yield event
+                seq = event.seq
+        async for event in self._events_after(found, seq):  # what came between the last look at it and its end
+            yield event
+
+    async def metrics(self, id: str) -> AsyncGenerator[Report, None]:
+        """Every report of rank 0, oldest first."""
+        await self._ready()
+        async with aclosing(self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))) as lines:
+            async for line in lines:
+                each = json.loads(line)
+                yield Report(each["t"], each["generation"], each["rank"], each["step"], each["metrics"])
+
+    async def stop(self, id: str) -> JobView:
+        """Ask for a job to end; it may save its work first. The job as it is then."""
+        return view(JobView, await self._ask("POST", f"/jobs/{quoted(id)}/stop"))
+
+    async def suspend(self, id: str) -> JobView:
+        """Take a job off its nodes, or out of the queue, until it is resumed; it may save its work first."""
+        return await self._change(id, suspended=True)
+
+    async def resume(self, id: str) -> JobView:
+        """Put a suspended job back into its queue."""
+        return await self._change(id, suspended=False)
+
+    async def priority(self, id: str, priority: int | Literal["low", "normal", "high"]) -> JobView:
+        """Give a live job another priority, from -1000 to 1000."""
+        return await self._change(id, priority=PRIORITIES.get(str(priority), priority))
+
+    async def retry(self, id: str) -> JobView:
+        """Run an ended job again, with the same code: the new job."""
+        return await self._again(id, "retry", None)
+
+    async def clone(self, id: str, **fields: Unpack[JobFields]) -> JobView:
+        """Make a new job from one that lives or has ended: its spec with `fields` over it, the same code."""
+        overrides = plain(spec_of(fields))
+        return await self._again(id, "clone", {"overrides": overrides, "secrets": secret_values(overrides, os.environ)})
+
+    async def delete(self, id: str) -> None:
+        """Take an ended job out of the listings, and its files off the disk."""
+        await self._ask("DELETE", f"/jobs/{quoted(id)}")
+
+    async def result(self, id: str, timeout_s: float | None = None) -> Any:
+        """Wait for a job, and give what rank 0 of a task returned; None for a job that is a command. The exception that
+        ended a task is raised, JobFailed when there is none; TimedOut when it takes longer than `timeout_s`."""
+        outcomes = await self._outcomes(id, timeout_s)
+        return outcomes[0].value if outcomes else None
+
+    async def results(self, id: str, timeout_s: float | None = None) -> Sequence[Any]:
+        """The same for all ranks, in their order."""
+        return [outcome.value for outcome in await self._outcomes(id, timeout_s)]
+
+    # -- how --------------------------------------------------------------------------------------------------------
+
+    async def _outcomes(self, id: str, timeout_s: float | None) -> Sequence[Outcome]:
+        job = await self.wait(id, timeout_s)
+        outcomes = read_outcomes(self.home, job.row.id, job.row.generation)
+        if job.row.state != GangState.SUCCEEDED:
+            raise failure_of(job, outcomes)
+        return outcomes
+
+    async def _events_after(self, id: str, seq: int) -> AsyncGenerator[EventRow, None]:
+        after: int | None = seq
+        while after is not None:
+            page = await self._ask("GET", f"/jobs/{quoted(id)}/events{query_of({'after': after})}")
+            for item in page["items"]:
+                yield view(EventRow, item)
+            after = page["next"]
+
+    async def _change(self, id: str, **change: Any) -> JobView:
+        return view(JobView, await self._ask("PATCH", f"/jobs/{quoted(id)}", change))
+
+    async def _again(self, id: str, verb: str, body: Any) -> JobView:
+        target, key = f"/jobs/{quoted(id)}/{verb}", os.urandom(16).hex()
+        return view(JobView, await self._ask("POST", target, body, key=key, timeout_s=SUBMIT_S))
+
+    async def _ask(
+        self, method: str, target: str, body: Any = None, *, key: str | None = None, timeout_s: float = ANSWER_S
+    ) -> Any:
+        request = Request(method, target, body, timeout_s, key)
+        await self._ready(certainly=not request.repeatable)
+        try:
+            return await talk.ask(self._link, request)
+        except Unreachable:
+            if not request.repeatable:
+                raise
+            await self._ready(certainly=True)
+            return await talk.ask(self._link, request)
+
+    async def _ready(self, *, certainly: bool = False) -> None:
+        """See that there is a server, the first time; each time if `certainly`."""
+        if certainly or not self._found:
+            await self._link.connect()
+            self._found = True
