@@ -13,10 +13,10 @@ from contextlib import suppress
 
 from ganger.launcher import strays
 from ganger.launcher.agent import Agent
+from ganger.launcher.environment import environment_of, placed
 from ganger.launcher.logs import note
-from ganger.launcher.plan import TASK_DIRECTORY
 from ganger.launcher.process import NOT_EXECUTABLE, Process, StartError, ending
-from ganger.launcher.records import ARCHIVE, Records
+from ganger.launcher.records import Records
 from ganger.launcher.redaction import Redaction, load_secrets
 from ganger.launcher.reports import Reports
 from ganger.launcher.stopping import Stop
@@ -166,20 +166,9 @@ class Generation:
         self._redaction = Redaction(list(self._secrets.values()))
 
     def _start(self, argv: list[str], own: dict[str, str], *, has_input: bool = False) -> Process:
-        given = {**self._plan.environment, **own}
-        environment = {
-            **{name: self._placed(value) for name, value in given.items()},
-            **self._secrets,
-            strays.MARK: self._directory,
-            "GANGER_TASK": f"{self._plan.gang}.{self.number}",
-        }
-        path = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{path}:{ARCHIVE}" if path else ARCHIVE
-        words = [self._placed(word) for word in argv]
+        environment = environment_of(self._plan, own, self._secrets, self._directory)
+        words = [placed(word, self._directory) for word in argv]
         return Process(words, self._plan.directory, environment, has_input=has_input)
-
-    def _placed(self, text: str) -> str:
-        return text.replace(TASK_DIRECTORY, self._directory)
 
     def _log(self, process: Process, name: str) -> None:
         process.log_to(self._records.path(f"{name}.log"), self._selector, self._redaction)

@@ -1,6 +1,7 @@
 """Entry of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SOCKET GENERATION`. Started by a backend.
 
-`launcher-HASH.pyz agent NODE WORD...` is the other thing it can be: what mpirun runs in place of ssh.
+`launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of ssh; `launcher-HASH.pyz exec ...` runs a command
+beside a rank.
 Takes the lock of the task directory before anything else, says in launcher.json who it is, and only then runs.
 """
 
@@ -33,6 +34,10 @@ def main(arguments: list[str]) -> int:
         from ganger.launcher import agent_client
 
         return agent_client.main(arguments[2:])
+    if arguments[1:2] == ["exec"]:
+        from ganger.launcher import exec_command
+
+        return exec_command.main(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():
         sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET GENERATION\n")
         return USAGE

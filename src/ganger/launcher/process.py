@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ NOT_FOUND = 127  # what shells exit with
 NOT_EXECUTABLE = 126
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
+TIOCSCTTY = 0x540E  # asm-generic/ioctls.h
 FIRST_UMASK = os.umask(0o077)  # the launcher's files are its user's alone; what ranks write is their own matter
 
 _prctl = ctypes.CDLL(None).prctl
@@ -53,7 +55,7 @@ class Process:
         self._log: LogFile | None = None
         self._was_told = False
         try:
-            self._popen = _start(argv, directory, environment, theirs)
+            self._popen = start(argv, directory, environment, theirs)
         except BaseException:
             _close(ours)
             raise
@@ -162,9 +164,11 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _start(
-    argv: list[str], directory: str, environment: dict[str, str], pipes: list[int | None]
+def start(
+    argv: list[str], directory: str, environment: dict[str, str], streams: list[int | None], *, terminal: bool = False
 ) -> subprocess.Popen[bytes]:
+    """In a session of its own, with exactly that environment; it dies with this process. `streams` are its input (None:
+    none), output and error output; with `terminal` the input is one, and becomes the session's. Raises StartError."""
     if not os.path.isdir(directory):
         what = "is not a directory" if os.path.exists(directory) else "does not exist"
         raise StartError(f"the directory {directory} {what}", NOT_FOUND)
@@ -175,18 +179,20 @@ def _start(
             argv,
             cwd=directory,
             env=environment,
-            stdin=subprocess.DEVNULL if pipes[0] is None else pipes[0],
-            stdout=pipes[1],
-            stderr=pipes[2],
+            stdin=subprocess.DEVNULL if streams[0] is None else streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             start_new_session=True,
-            preexec_fn=_prepare_child(os.getpid()),  # noqa: PLW1509 (the launcher has one thread)
+            preexec_fn=_prepare_child(os.getpid(), terminal=terminal),  # noqa: PLW1509 (the launcher has one thread)
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise _why_not(argv[0], directory, environment, error) from error
 
 
-def _prepare_child(launcher: int) -> Any:
+def _prepare_child(launcher: int, *, terminal: bool) -> Any:
     def prepare() -> None:
+        if terminal:
+            fcntl.ioctl(0, TIOCSCTTY, 0)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -9,8 +9,8 @@ import os
 import sys
 from contextlib import suppress
 
+from ganger.launcher.environment import ARCHIVE, placed
 from ganger.launcher.logs import note
-from ganger.launcher.plan import TASK_DIRECTORY
 from ganger.launcher.process import write_exit_record
 from ganger.launcher.task import now_ms, write_json
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ganger.launcher.plan import Plan
-
-ARCHIVE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""The zipapp this runs from: on a rank's PYTHONPATH it holds ganger.train."""
 
 AGENT_SCRIPT = """\
 #!/bin/sh
@@ -44,7 +41,7 @@ class Records:
         """Make the directory, and there what the ranks need: the plan's files, and what reaches the agents. OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         for name, text in plan.files.items():
-            self._write_text(name, text.replace(TASK_DIRECTORY, self._directory), 0o600)
+            self._write_text(name, placed(text, self._directory), 0o600)
         if plan.agent:
             self._write_text("agent-token", plan.agent_token, 0o600)
             script = AGENT_SCRIPT.format(python=_quoted(sys.executable), archive=_quoted(ARCHIVE))

@@ -1,0 +1,33 @@
+"""The variables of what runs in a generation: those of its plan, the secrets, the mark. Used by `generation` and
+`exec_command`."""
+
+from __future__ import annotations
+
+import os
+
+from ganger.launcher import strays
+from ganger.launcher.plan import TASK_DIRECTORY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ganger.launcher.plan import Plan
+
+ARCHIVE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The zipapp this runs from: on a rank's PYTHONPATH it holds ganger.train."""
+
+
+def placed(text: str, directory: str) -> str:
+    """The text with the generation's directory where the plan has only a name for it."""
+    return text.replace(TASK_DIRECTORY, directory)
+
+
+def environment_of(plan: Plan, own: dict[str, str], secrets: dict[str, str], directory: str) -> dict[str, str]:
+    """All variables of a process; `own` are a rank's, over those that all ranks of the node have."""
+    environment = {
+        **{name: placed(value, directory) for name, value in {**plan.environment, **own}.items()},
+        **secrets,
+        strays.MARK: directory,
+        "GANGER_TASK": f"{plan.gang}.{plan.generation}",
+    }
+    path = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": f"{path}:{ARCHIVE}" if path else ARCHIVE}
