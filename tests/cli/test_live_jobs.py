@@ -1,0 +1,203 @@
+"""Jobs suspended, resumed, run again, cloned and compared, at a real server."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.live import Live, live, place
+
+__all__ = ["live", "place"]
+
+FOREVER = ("sh", "-c", "echo up; exec sleep 600")
+
+
+def test_suspend_and_resume(live: Live) -> None:
+    job = live.submit("--name", "bert", "--", *FOREVER)
+    live.until_written(job, "up")
+    said = live("suspend", "bert")
+    assert said.code == 0
+    assert said.out.startswith(f"suspending {job}; ganger resume {job}")
+    live.until(job, "suspended")
+    again = live("suspend", job)
+    assert (again.code, again.out) == (4, "")
+    assert again.err == f"error: {job} is suspended already\n  next: ganger resume {job}\n"
+    assert f"ganger resume {job}" in live("explain", job).out
+    assert live("ls", "--state", "S").out.splitlines()[1].split()[:2] == [job, "suspended"]
+
+    said = live("resume", job)
+    assert (said.code, said.out.split(":")[0]) == (0, f"resumed {job}")
+    live.until(job, "running")
+    assert f"{job} is running: wait for its end, or stop it" in live("retry", job).err
+    again = live("resume", job)
+    assert again.code == 4
+    assert f"{job} is not suspended: it is running\n  next: ganger logs {job} -f" in again.err
+    assert live.told("get", job)["row"]["generation"] == 2
+
+    assert live("stop", job).out == f"stopping {job}\n"
+    live.until(job, "stopped")
+    for verb in ("suspend", "resume", "stop"):
+        said = live(verb, job)
+        assert (said.code, said.err) == (4, f"error: {job} has been stopped already\n  next: ganger get {job}\n")
+    assert live("priority", job, "high").code == 4
+
+
+def test_what_cannot_be_done_to_one_job_is_done_to_the_others(live: Live) -> None:
+    first, second = (live.submit("--name", name, "--", *FOREVER) for name in ("first", "second"))
+    said = live("suspend", first, "frist", second)
+    assert said.code == 3
+    assert [line.split()[1].rstrip(";") for line in said.out.splitlines()] == [first, second]
+    assert "error: there is no job frist\n  next: did you mean first?" in said.err
+    for job in (first, second):
+        live.until(job, "suspended")
+    said = live("resume", "-o", "json", first, "frist", second)
+    assert said.code == 3
+    assert [row["id"] for row in live.told("stop", first, second)] == [first, second]
+
+
+def test_priority(live: Live) -> None:
+    job = live.submit("--name", "low", "--", *FOREVER)
+    assert live("priority", job, "high").out == f"{job} has priority high; it had normal\n"
+    assert live("priority", job, "-50").out == f"{job} has priority -50; it had high\n"
+    assert live("priority", job, "-50").out == f"{job} has priority -50\n"
+    assert [row["priority"] for row in live.told("priority", job, "7")] == [7]
+    assert live.told("get", job)["row"]["priority"] == 7
+    live("stop", job)
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "remedy"),
+    [
+        (["x", "y"], "'y' is not a priority", "ganger priority x high"),
+        (["high", "x"], "the value comes last", "ganger priority x high"),
+        (["x", "1001"], "from -1000 to 1000", "ganger priority x high"),
+        (["x"], "x is to have which priority?", "ganger priority x high"),
+        ([], "which job, and which priority?", "ganger priority JOB high"),
+        (["x", "--hihg", "5"], "No such option '--hihg'", "ganger priority --help"),
+    ],
+)
+def test_no_priority(live: Live, words: list[str], why: str, remedy: str) -> None:
+    said = live("priority", *words)
+    assert said.code == 2
+    assert why in said.err
+    assert said.err.endswith(f"next: {remedy}\n")
+
+
+def test_retry_and_clone_run_the_very_code(live: Live) -> None:
+    Path("say.sh").write_text("echo old $1\n")
+    job = live.submit("--name", "say", "--code", ".", "--", "sh", "say.sh", "one")
+    live.until(job, "succeeded")
+    Path("say.sh").write_text("echo new $1\n")
+
+    again = live("retry", "say")
+    assert again.code == 0
+    assert again.out.strip() in again.err
+    assert live("wait", again.out.strip()).code == 0
+    assert live("logs", again.out.strip()).out == "old one\n"
+
+    followed = live("clone", job, "--follow")
+    assert (followed.code, followed.out) == (0, "old one\n")
+    changed = live("clone", job, "--code", ".", "--name", "told", "--follow", "--", "sh", "say.sh", "two")
+    assert (changed.code, changed.out) == (0, "new two\n")
+    assert live("clone", job, "--follow", "--", "sh", "-c", "exit 3").code == 1
+
+    made = live.told("clone", job, "--nodes", "2", "--env", "LR=1")
+    assert (made["spec"]["nodes"], made["spec"]["env"], made["row"]["name"]) == (2, {"LR": "1"}, "say")
+    for words, code in (
+        ([job, "--follow", "-o", "json"], 2),
+        ([job, "--gpu", "99"], 2),
+        ([job, "--param", "lr=1"], 2),
+        ([job, "--queue", "nlp"], 2),
+        (["sya"], 3),
+    ):
+        assert live("clone", *words).code == code, words
+
+
+def test_a_clone_has_the_secrets_of_both(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRST", "first-value")
+    job = live.submit("--secret", "FIRST", "--", "true")
+    live.until(job, "succeeded")
+    monkeypatch.delenv("FIRST")
+    monkeypatch.setenv("SECOND", "second-value")
+    words = ("--name", "more", "--secret", "SECOND", "--follow", "--", "sh", "-c", "echo ${#FIRST} ${#SECOND}")
+    said = live("clone", job, *words)
+    assert (said.code, said.out) == (0, "11 12\n")
+    compared = live("diff", job, "more").out
+    assert next(line for line in compared.splitlines() if line.startswith("secrets")).split()[1:] == [
+        "FIRST", "FIRST", "SECOND",
+    ]  # fmt: skip
+    assert "-value" not in compared
+
+
+def test_diff(live: Live) -> None:
+    Path("a.sh").write_text("exit $1\n")
+    first = live.submit("--name", "a", "--code", ".", "--env", "LR=1", "--", "sh", "a.sh", "0")
+    live.until(first, "succeeded")
+    second = live("retry", first).out.strip()
+    live.until(second, "succeeded")
+    said = live("diff", first, second)
+    assert (said.code, said.out) == (0, "same\n")
+    assert live.told("diff", first, second) == {"jobs": [first, second], "same": True, "differences": []}
+
+    Path("b.sh").write_text("")
+    third = live("clone", first, "--code", ".", "--env", "LR=2", "--time", "90m", "--", "sh", "a.sh", "3").out.strip()
+    live.until(third, "failed")
+    said = live("diff", first, third)
+    assert said.code == 0
+    rows = {line.split("  ")[0]: line for line in said.out.splitlines()}
+    for what, ends in (
+        ("env.LR", "2"),
+        ("run", "sh a.sh 3"),
+        ("limits.time_ms", "1h 30m"),
+        ("state", "failed"),
+        ("exit_code", "3"),
+    ):
+        assert rows[what].endswith(ends), rows
+    assert "code.hash" in rows
+    assert f"diff -r {live.place.home.path}/jobs/{first}/code" in said.out
+    told = live.told("diff", first, third)
+    assert not told["same"]
+    assert {"what": "exit_code", "first": 0, "second": 3} in told["differences"]
+    assert live("diff", first, "nope").code == 3
+
+
+def test_history_by_what_sacct_users_type(live: Live) -> None:
+    live("queue", "set", "hist")
+    jobs = {
+        "CD": live.submit("--queue", "hist", "--", "true"),
+        "F": live.submit("--queue", "hist", "--", "false"),
+        "TO": live.submit("--queue", "hist", "--time", "200ms", "--", "sleep", "600"),
+        "R": live.submit("--queue", "hist", "--", "sleep", "600"),
+        "PD": live.submit("--queue", "hist", "--cpu", "8", "--nodes", "2", "--", "true"),
+    }
+    for code, state in (("CD", "succeeded"), ("F", "failed"), ("TO", "stopped"), ("R", "running"), ("PD", "pending")):
+        live.until(jobs[code], state)
+
+    def listed(*words: str) -> list[str]:
+        return [row["id"] for row in live.told("ls", "--queue", "hist", *words)]
+
+    for code, job in jobs.items():
+        assert listed("--state", code) == [job]
+    assert listed("--state", "r,pd") == [jobs["PD"], jobs["R"]]
+    assert listed("--state", "COMPLETED,NODE_FAIL", "--state", "ca") == [jobs["TO"], jobs["F"], jobs["CD"]]
+    assert listed("--since", "1h") == [*reversed(jobs.values())]
+    assert listed("--until", "now-1hour") == listed("--since", "now+1day", "--state", "CD,F,CA") == []
+    assert listed("--user", "nobody-of-that-name") == []
+    assert live("ls", "--queue", "hist", "--user", "nobody").out == "no job fits\n"
+    for words, why in (
+        (["--state", "runing"], "there is no state 'runing'; did you mean 'running'?"),
+        (["--since", "2 moons"], "is no time: write 2026-11-21"),
+    ):
+        said = live("ls", *words)
+        assert said.code == 2
+        assert why in said.err
+    live("stop", jobs["R"], jobs["PD"])
+
+
+def test_whoami(live: Live) -> None:
+    told = live.told("whoami")
+    assert told["user"] == live.told("ls", "--all")[0]["user"]
+    assert (told["socket"], told["url"]) == (str(live.place.home.socket("server")), None)
+    assert "default" in [queue["name"] for queue in told["queues"]]
+    out = live("whoami").out
+    assert told["socket"] in out
+    assert "default" in out

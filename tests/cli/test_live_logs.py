@@ -1,0 +1,143 @@
+"""What of a job's output is shown: by rank, role, node, attempt, text and time, of real processes."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.cli.live import Live, live, place
+from tests.rest.serving import Place
+
+__all__ = ["live", "place"]
+
+SCRIPT = """
+echo "attempt $GANGER_ATTEMPT rank $GANGER_RANK role $GANGER_ROLE node $GANGER_NODE_RANK"
+echo "loss 0.$GANGER_RANK"
+echo "note $GANGER_RANK" >&2
+echo same
+[ "$GANGER_ATTEMPT" = 2 ] || exit 7
+sleep 0.2
+echo "late $GANGER_RANK"
+"""
+SPEC = """\
+name: parts
+nodes: 2
+nproc_per_node: 2
+resources: {cpu: 1}
+run: sh say.sh
+retry: {max: 1, backoff: 10ms..10ms}
+roles: {ps: {count: 1, run: sh say.sh, resources: {cpu: 1}}}
+"""
+LINES = 5
+
+
+@pytest.fixture(scope="module")
+def parts(place: Place, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of an ended job of five ranks on two nodes, which failed once."""
+    directory = tmp_path_factory.mktemp("parts")
+    (directory / "say.sh").write_text(SCRIPT)
+    sent = {"directory": str(directory), "spec_text": SPEC, "filename": "job.yaml"}
+    name: str = place.client.submit(sent | {"environment": {"PATH": "/usr/bin:/bin"}})["row"]["id"]
+    ended = place.until(name, "succeeded", "failed")["row"]
+    assert (ended["state"], ended["generation"]) == ("succeeded", 2)
+    return name
+
+
+def wrote(live: Live, *words: str) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = live.told("logs", "parts", *words)
+    return lines
+
+
+def ranks(lines: list[dict[str, Any]]) -> set[int]:
+    return {line["rank"] for line in lines}
+
+
+def iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def test_rank_0_and_what_others_wrote_to_stderr(live: Live, parts: str) -> None:
+    shown = wrote(live)
+    assert {(line["rank"], line["text"]) for line in shown if line["rank"]} == {(r, f"note {r}") for r in (1, 2, 3, 4)}
+    assert len(shown) == LINES + 4
+    assert {line["generation"] for line in shown} == {2}
+
+
+def test_ranks(live: Live, parts: str) -> None:
+    everything = wrote(live, "--all")
+    assert len(everything) == 5 * LINES
+    assert wrote(live, "--rank", "all") == everything
+    for text, expected in (("0,last", {0, 4}), ("1-2", {1, 2}), ("3", {3})):
+        assert wrote(live, "--rank", text) == [line for line in everything if line["rank"] in expected]
+    out = live("logs", parts, "--rank", "0,last").out.splitlines()
+    assert {line.split(" | ")[0] for line in out} == {"r0", "r4"}
+    assert "r0 | same  (x5)" in live("logs", parts, "--all").out.splitlines()
+
+
+def test_roles_and_nodes(live: Live, parts: str) -> None:
+    everything = wrote(live, "--all")
+    first = [line for line in everything if line["text"].startswith("attempt")]
+    for role in ("worker", "ps"):
+        expected = {line["rank"] for line in first if f"role {role} " in line["text"]}
+        assert ranks(wrote(live, "--role", role)) == expected
+    for index, node in enumerate(live.told("get", parts)["row"]["nodes"]):
+        on_node = {line["rank"] for line in first if line["text"].endswith(f"node {index}")}
+        assert wrote(live, "--node", node) == [line for line in everything if line["rank"] in on_node]
+        assert ranks(wrote(live, "--node", node, "--role", "worker")) == on_node - {4}
+
+
+def test_attempts(live: Live, parts: str) -> None:
+    first = wrote(live, "--all", "--attempt", "1")
+    assert {line["generation"] for line in first} == {1}
+    assert not any(line["text"].startswith("late") for line in first)
+    assert wrote(live, "--all", "--attempt", "2") == wrote(live, "--all")
+
+
+def test_text_and_time(live: Live, parts: str) -> None:
+    everything = wrote(live, "--all")
+    for pattern in ("lo[sx]s", "^late [0-2]$", "nothing of the kind"):
+        found = wrote(live, "--all", "--grep", pattern)
+        assert found == [line for line in everything if re.search(pattern, line["text"])]
+    middle = min(line["t"] for line in everything if line["text"].startswith("late"))
+    since, until = wrote(live, "--all", "--since", iso(middle)), wrote(live, "--all", "--until", iso(middle - 1))
+    assert since == [line for line in everything if line["t"] >= middle]
+    assert until == [line for line in everything if line["t"] < middle]
+    assert len(since) + len(until) == len(everything)
+    assert wrote(live, "--all", "--since", "now+1hour") == []
+    assert (
+        wrote(live, "--all", "--grep", "late", "--tail", "2")
+        == [line for line in everything if "late" in line["text"]][-2:]
+    )
+
+
+def test_following_sifts_the_same(live: Live, parts: str) -> None:
+    said = live("logs", parts, "-f", "--all", "--grep", "loss", "--role", "worker")
+    assert said.code == 0
+    assert sorted(said.out.splitlines()) == [f"r{rank} | loss 0.{rank}" for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["--rank", "9"], 3, "ranks 0 to 4, and no rank 9"),
+        (["--rank", "one"], 2, "are not ranks: write 0, 0,3-5, last or all"),
+        (["--role", "chief"], 3, "has the roles worker and ps, and no role chief"),
+        (["--node", "n9"], 3, "there is no node n9"),
+        (["--attempt", "3"], 3, "attempts 1 to 2, and no attempt 3"),
+        (["--attempt", "0"], 2, "'--attempt'"),
+        (["--grep", "("], 2, "is not a regular expression"),
+        (["--since", "soon"], 2, "is no time"),
+        (["--tial", "3"], 2, "'--tail'"),
+    ],
+)
+def test_what_there_is_not(live: Live, parts: str, words: list[str], code: int, why: str) -> None:
+    said = live("logs", parts, *words)
+    assert (said.code, said.out) == (code, "")
+    assert why in said.err
+    assert "next: " in said.err
+
+
+def test_an_unknown_job_names_the_nearest(live: Live, parts: str) -> None:
+    said = live("logs", "prats")
+    assert (said.code, said.err) == (3, "error: there is no job prats\n  next: did you mean parts?\n")
