@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ganger.engine.service import Service
-from ganger.faces.rest.answers import encoded
+from ganger.faces.rest.answers import LINES_A_CHUNK, encoded
 
 WATCH_S: Final = 30.0
 """How long the watching thread sleeps when nothing happens, before it looks whether it is still wanted."""
-AHEAD: Final = 5_000
-"""Lines that a follower's thread reads ahead of a slow client."""
+AHEAD: Final = 10
+"""Batches of lines that a follower's thread reads ahead of a slow client."""
 
 
 class Feed:
@@ -45,8 +45,8 @@ class Feed:
         return True
 
     async def follow(self, source: Callable[[], Iterator[Any | None]]) -> AsyncIterator[bytes]:
-        """NDJSON of what `source()` gives, as it comes: a thread of its own reads it. A None of the source is a chance
-        to see that nobody listens any more."""
+        """NDJSON of what `source()` gives, as it comes: a thread of its own reads it. A None of the source says that
+        nothing more comes at once; it is also a chance to see that nobody listens any more."""
         pump = _Pump(source, asyncio.get_running_loop())
         self._pumps.append(pump)
         try:
@@ -80,14 +80,14 @@ class Feed:
 
 
 class _Pump:
-    """Carries lines from a thread that blocks to a coroutine that sleeps."""
+    """Carries lines from a thread that blocks to a coroutine that sleeps, many at a time."""
 
     def __init__(self, source: Callable[[], Iterator[Any | None]], loop: asyncio.AbstractEventLoop) -> None:
         self._source = source
         self._loop = loop
         self._ready = asyncio.Event()
         self._room = threading.Condition()
-        self._lines: list[bytes] = []
+        self._batches: list[list[bytes]] = []
         self._done = False
         self._closed = False
         self._error: Exception | None = None
@@ -99,11 +99,11 @@ class _Pump:
             await self._ready.wait()
             self._ready.clear()
             with self._room:
-                lines, self._lines = self._lines, []
+                batches, self._batches = self._batches, []
                 self._room.notify()
-            if lines:
+            if batches:
                 self._ready.set()
-                return b"".join(lines)
+                return b"".join(line for batch in batches for line in batch)
             if self._error:
                 raise self._error
             if self._done or self._closed:
@@ -118,24 +118,27 @@ class _Pump:
 
     def _run(self) -> None:
         try:
+            batch: list[bytes] = []
             for value in self._source():
                 if self._closed:
                     return
                 if value is not None:
-                    self._put(encoded(value) + b"\n")
+                    batch.append(encoded(value) + b"\n")
+                if batch and (value is None or len(batch) == LINES_A_CHUNK):
+                    self._put(batch)
+                    batch = []
+            self._put(batch)
         except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
             self._error = error
         finally:
             self._done = True
             self._wake()
 
-    def _put(self, line: bytes) -> None:
+    def _put(self, batch: list[bytes]) -> None:
         with self._room:
-            self._room.wait_for(lambda: self._closed or len(self._lines) < AHEAD)
-            self._lines.append(line)
-            first = len(self._lines) == 1
-        if first:
-            self._wake()
+            self._room.wait_for(lambda: self._closed or len(self._batches) < AHEAD)
+            self._batches.append(batch)
+        self._wake()
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the event loop has ended before this thread
