@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ganger.core.gang import Gang
-from ganger.core.heal import Verdict, verdict
+from ganger.core.heal import Verdict, matching, verdict
 from ganger.core.usage import Account
 from ganger.model.decision import Cause, NodeShare, Start
-from ganger.model.event import Failed
-from ganger.model.job import Job, JobSpec, Origin, Retry, Role
+from ganger.model.event import Failed, RuleMatch
+from ganger.model.job import Job, JobSpec, Origin, Retry, Role, Rule
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
 
@@ -72,3 +72,39 @@ def test_a_role_may_take_the_job_with_it() -> None:
         )
     ]
     assert again == [True, False, True, True]
+
+
+RULES = (
+    Rule(log="ECC", cause="rank_failed", do="exclude_node"),
+    Rule(cause="start_failed", do="fail"),
+    Rule(log="timed out", do="retry"),
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "found", "wanted"),
+    [
+        (Cause.RANK_FAILED, RuleMatch(rule=0, do="exclude_node", node="n2", rank=3, line="ECC"), (0, "n2")),
+        (Cause.RANK_FAILED, RuleMatch(rule=2, do="retry", node="n2", rank=3, line="timed out"), (2, "n2")),
+        (Cause.RANK_FAILED, None, None),
+        (Cause.START_FAILED, None, (1, "n1")),
+        (Cause.START_FAILED, RuleMatch(rule=2, do="retry", node="n2", rank=3, line="timed out"), (1, "n1")),
+        (Cause.NODE_LOST, RuleMatch(rule=0, do="exclude_node", node="n2", rank=3, line="ECC"), None),
+    ],
+)
+def test_the_first_rule_that_fits_decides(
+    cause: Cause, found: RuleMatch | None, wanted: tuple[int, str] | None
+) -> None:
+    at = gang(None)
+    at.job = replace(at.job, spec=replace(at.job.spec, retry=Retry(rules=RULES)))
+    match = matching(at, Failed(gang="j", generation=1, node="n1", cause=cause, match=found))
+    assert (match and (match.rule, match.node)) == wanted
+
+
+def test_a_rule_goes_before_the_role() -> None:
+    shares = (NodeShare("n1", (0,)),)
+    at = gang(9, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
+    at.job = replace(at.job, spec=replace(at.job.spec, run=(), roles={"ps": Role(run="x", on_failure="fail")}))
+    failed = Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1)
+    assert not verdict(at, failed).again
+    assert verdict(at, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1"))).again

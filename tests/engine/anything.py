@@ -27,6 +27,8 @@ def anything(of: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*map(anything, arguments))
     if origin is Literal:
         return st.sampled_from(arguments)
+    if origin is tuple and arguments[1:] != (...,):
+        return st.tuples(*map(anything, arguments))
     if origin is tuple:
         return st.lists(anything(arguments[0]), max_size=3).map(tuple)
     if origin is list:

@@ -54,12 +54,25 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
     """The binding constraint binds, by the raw facts; the numbers are theirs; holders hold."""
     raw, job = world.raw, gang.job
     wanted = parts(job.spec)
-    sums = [(part.count, _sum(raw.room(part)), _sum(raw.room(part, empty=True))) for part in wanted]
+    out = raw.excluded.get(gang.id, {})
+    sums = [
+        (part.count, _sum(raw.room(part, without=out)), _sum(raw.room(part, empty=True, without=out)))
+        for part in wanted
+    ]
     kept = [other for other in waiting(world) if keeps(world, other)]
     match reason.why:
         case Why.NO_NODE:
             assert any((reason.need, reason.have) == (count, able) and able < count for count, _, able in sums)
+        case Why.EXCLUDED:
+            whole = [_sum(raw.room(part, empty=True)) for part in wanted]
+            assert reason.excluded
+            assert {*reason.excluded} <= {*out}
+            assert any(
+                (reason.need, reason.have) == (count, able) and able < count <= most
+                for (count, _, able), most in zip(sums, whole, strict=True)
+            )
         case Why.NO_CAPACITY:
+            assert {*reason.excluded} <= {*out}
             # Parts may be in each other's way, while there is room for each.
             assert reason.need > reason.have or len(wanted) > 1
             assert any((reason.need, reason.limit) == (count, able) for count, _, able in sums)

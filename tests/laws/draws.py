@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
-from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role
+from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role, Rule
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -107,6 +107,7 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         Retry,
         max=st.sampled_from((None, 0, 1)),
         backoff_first_ms=st.sampled_from((SECOND_MS, 5 * MINUTE_MS)),
+        rules=st.just(()) | st.lists(rules(), min_size=1, max_size=2).map(tuple),
     )
     return st.builds(
         JobSpec,
@@ -121,6 +122,15 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         retry=retry,
         limits=limits,
     )
+
+
+def rules() -> st.SearchStrategy[Rule]:
+    """A rule of `retry.rules`. By cause alone only where a backend tells the cause: what follows from the loss of a
+    node is the State's own word."""
+    told = st.sampled_from((Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY))
+    do = st.sampled_from(("retry", "fail", "exclude_node", "exclude_node"))
+    by_log = st.builds(Rule, log=st.just("ECC"), cause=st.none() | told, do=do)
+    return by_log | st.builds(Rule, cause=told, do=do)
 
 
 def roles() -> st.SearchStrategy[dict[str, Role]]:

@@ -4,6 +4,7 @@ Deliberately naive: dictionaries and sums, no arrays, no increments, nothing of 
 when an event said so; usage of a queue is summed over jobs each time it is asked for.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -63,7 +64,8 @@ def all_nodes(spec: JobSpec) -> int:
 class Raw:
     """nodes: those listed; cordoned, lost: of these; jobs: live ones; starts: generations that are not over; left:
     (gang, node) on which something of a gang may run; suspended: gangs that somebody suspended, and nobody resumed;
-    killed: gangs that the newest event took a node from; drained: those on a drained node, until they are stopped."""
+    killed: gangs that the newest event took a node from; drained: those on a drained node, until they are stopped;
+    excluded: by gang, the nodes that its rules keep it from."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     cordoned: dict[str, None] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Raw:
     generations: dict[str, int] = field(default_factory=dict)
     killed: dict[str, None] = field(default_factory=dict)
     drained: dict[str, None] = field(default_factory=dict)
+    excluded: dict[str, dict[str, None]] = field(default_factory=dict)
 
     # -- the fold ------------------------------------------------------------------------------------------------------
 
@@ -129,11 +132,25 @@ class Raw:
                 assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT)
                 del self.jobs[gang]
 
+    def judge(self, failed: e.Failed) -> str | None:
+        """Take in the failure that decides what becomes of a gang; gives what the first rule that fits says to do."""
+        for at, rule in enumerate(self.jobs[failed.gang].spec.retry.rules):
+            if rule.cause is not None and rule.cause != failed.cause:
+                continue
+            if rule.log is not None and (failed.match is None or failed.match.rule != at):
+                continue
+            node = failed.node if rule.log is None or failed.match is None else failed.match.node
+            if rule.do == "exclude_node":
+                self.excluded.setdefault(failed.gang, {})[node] = None
+            return rule.do
+        return None
+
     def ended(self, gang: str) -> None:
         """The State says that the gang has ended; it must hold nothing."""
         assert gang not in self.starts, f"{gang} ended while nodes were left to it"
         self.jobs.pop(gang, None)
         self.suspended.pop(gang, None)
+        self.excluded.pop(gang, None)
 
     def _list(self, nodes: dict[str, Node]) -> None:
         for name, before in self.nodes.items():
@@ -186,9 +203,10 @@ class Raw:
                 found.append(f"{name}: devices {devices} of {node.gpus}")
         return found + [f"{gang} on {name}, which is gone" for gang, name in self.left if name not in self.nodes]
 
-    def room(self, part: Part, *, empty: bool = False) -> dict[str, int]:
-        """How many of a part's nodes each node in service can take now (`empty`: if nothing else ran)."""
-        return {name: self._room(part, name, empty) for name in self.nodes}
+    def room(self, part: Part, *, empty: bool = False, without: Collection[str] = ()) -> dict[str, int]:
+        """How many of a part's nodes each node in service can take now (`empty`: if nothing else ran); of those that it
+        must do `without`, none."""
+        return {name: 0 if name in without else self._room(part, name, empty) for name in self.nodes}
 
     def _room(self, part: Part, name: str, empty: bool) -> int:
         node = self.nodes[name]
@@ -276,7 +294,7 @@ class Raw:
         """Whether nothing but the order of the queue is in its way."""
         only, *more = parts(job.spec)
         # Several parts may be in each other's way; that a place is found wherever there is one is promised for one.
-        has_room = not more and sum(self.room(only).values()) >= only.count
+        has_room = not more and sum(self.room(only, without=self.excluded.get(job.id, ())).values()) >= only.count
         return has_room and self.user_allows(job) and self.quota_allows(job)
 
     def _children(self, name: str) -> list[str]:

@@ -21,6 +21,7 @@ def state_is_sound(state: State, raw: Raw) -> None:
         assert rests == (name not in raw.starts), f"{name} is {gang.state}"
         assert gang.state is not GangState.SUSPENDED or name in raw.suspended
         assert {(name, node) for node in gang.left} == {key for key in raw.left if key[0] == name}
+        assert {*gang.avoids} == {*raw.excluded.get(name, ())}
     for text in state.waits:
         assert text in [class_text(key) for key in state.classes], f"an answer for {text}, which nobody waits in"
 
@@ -64,6 +65,15 @@ def copy_of(state: State) -> State:
     return again
 
 
+def rule_is_obeyed(said: str | None, gang: Gang, spent: int) -> None:
+    """A gang that failed, `spent` of its attempts gone before, does what the rule that fits says."""
+    most = 3 if gang.job.spec.retry.max is None else gang.job.spec.retry.max
+    if said == "fail":
+        assert gang.state is GangState.FAILING, f"{gang.id} goes on though a rule says fail"
+    elif said is not None and spent < most:
+        assert gang.state is GangState.REQUEUEING, f"{gang.id} gives up though a rule says {said}"
+
+
 def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
     """Each decision against the raw facts, in the order in which they are carried out."""
     assert planned.as_of == state.seq
@@ -88,6 +98,7 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
         starts=dict(raw.starts),
         left=dict(raw.left),
         generations=dict(raw.generations),
+        excluded=raw.excluded,
     )
     for start in starts:
         assert start.gang not in stopped, f"{start.gang} is stopped and started at once"
@@ -120,7 +131,7 @@ def _start_is_legal(start: Start, raw: Raw) -> None:
         assert len(mine) == part.count, "whole"
         assert part.stacked or len({share.node for share in mine}) == part.count, "on nodes of its own"
         assert all(len(share.ranks) == part.ranks and len(share.devices) == part.need["gpus"] for share in mine)
-        room = raw.room(part)
+        room = raw.room(part, without=raw.excluded.get(start.gang, ()))
         assert all(room[share.node] for share in mine), f"{start.gang} does not fit on {shares}"
     every = range(sum(part.count * part.ranks for part in wanted))
     assert [rank for share in shares for rank in share.ranks] == list(every), "ranks in order, each once"

@@ -5,9 +5,11 @@ is adversarial, but not absurd: a fact speaks of a generation that exists or exi
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
@@ -52,6 +54,8 @@ class World:
         if self.state.refusal(event) is not None:
             return False
         stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
+        failing = self._judged(event)
+        spent = failing.spent if failing else 0
         touched = self.state.apply(stamped)
         self.log.append(stamped)
         self.raw.apply(event)
@@ -60,10 +64,18 @@ class World:
             if gang.ended:
                 self.raw.ended(gang.id)
                 self.ended[gang.id] = gang.state
+        if failing and isinstance(event, e.Failed):
+            safety.rule_is_obeyed(self.raw.judge(event), failing, spent)
         safety.state_is_sound(self.state, self.raw)
         if isinstance(event, e.NodeLost):
             assert {gang.id for gang in touched} == {*self.raw.killed}, "a lost node takes its gangs, and no others"
         return True
+
+    def _judged(self, event: e.Event) -> Gang | None:
+        """The gang whose fate the event decides, if it is the first failure of one that is up."""
+        gang = self.state.gangs.get(event.gang) if isinstance(event, e.Failed) else None
+        up = gang is not None and gang.state in (GangState.STARTING, GangState.RUNNING) and gang.failure is None
+        return gang if up else None
 
     def round(self) -> Plan:
         """Plan, check, record; what the loop does after every batch."""
@@ -169,7 +181,17 @@ def _fails(world: World, data: st.DataObject) -> None:
         node = data.draw(st.sampled_from(world.left(gang)))
         generation = world.generation(gang)
         failed = e.Failed(gang=gang, generation=generation, node=node, cause=cause, exit_code=code, signal=signal)
-        world.happens(failed)
+        world.happens(replace(failed, match=_found(world, gang, data)))
+
+
+def _found(world: World, gang: str, data: st.DataObject) -> e.RuleMatch | None:
+    """What a backend may have found in the logs: the pattern of one of the gang's rules, on one of its nodes."""
+    rules = world.raw.jobs[gang].spec.retry.rules
+    at = data.draw(st.sampled_from([None, *(at for at, rule in enumerate(rules) if rule.log)]), label="rule")
+    if at is None:
+        return None
+    node = data.draw(st.sampled_from(world.left(gang)))
+    return e.RuleMatch(rule=at, do=rules[at].do, node=node, rank=0, line="uncorrectable ECC")
 
 
 def _clears(world: World, data: st.DataObject) -> None:

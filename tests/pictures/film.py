@@ -104,12 +104,24 @@ class Film:
         self.steps += 1
         self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
 
-    def _fails(self, gang: str, how: str = "exit") -> None:
+    def _fails(self, gang: str, how: str = "exit", log: str = "", node: str = "") -> None:
+        """`how`: exit, signal, or a cause; `log`: what a rule looks for and finds, on the first node unless named."""
         at = self.state.gangs[gang]
+        found = [
+            e.RuleMatch(rule=index, do=rule.do, node=node or at.left[0], rank=0, line=log)
+            for index, rule in enumerate(at.job.spec.retry.rules)
+            if log and rule.log == log
+        ]
         code, signal = 1 if how == "exit" else None, 9 if how == "signal" else None
         cause = CAUSES.get(how, Cause.RANK_FAILED)
         fact = e.Failed(
-            gang=gang, generation=at.generation, node=at.left[0], cause=cause, exit_code=code, signal=signal
+            gang=gang,
+            generation=at.generation,
+            node=at.left[0],
+            cause=cause,
+            exit_code=code,
+            signal=signal,
+            match=found[0] if found else None,
         )
         self.apply(fact)
 

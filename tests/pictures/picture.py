@@ -3,7 +3,8 @@
 A cluster is nodes, `rack/name:GPUS,words`: `.` a free GPU, a capital the gang that holds it, a small letter a gang
 that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`, `mem=8`. `A,time=1h` says more of a gang in it.
 A queue is `name=GPUS,words`: borrow, lend, cpu, in (its parent), user_gpus, user_time, user_nodes (node-hours).
-A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause.
+A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
+rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do.
 """
 
 import re
@@ -11,7 +12,8 @@ from dataclasses import replace
 
 from ganger.core.state import State
 from ganger.model.cluster import Node, NodeState
-from ganger.model.job import PRIORITIES, Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry
+from ganger.model.decision import Cause
+from ganger.model.job import PRIORITIES, Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Rule
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
 
@@ -74,10 +76,15 @@ def job(token: str) -> Job:
             memory_bytes=_number(said, "mem", GIB_BYTES) or 0,
         ),
         checkpoint=Checkpoint() if "save" in said else None,
-        retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000),
+        retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000, rules=_rules(said)),
         limits=Limits(time_ms=_ms(said, "time"), queue_time_ms=_ms(said, "wait")),
     )
     return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"))
+
+
+def _rules(said: Words) -> tuple[Rule, ...]:
+    pairs = [token.split(":") for token in said.get("rules", "").split("+") if token]
+    return tuple(Rule(cause=on, do=do) if on in [*Cause] else Rule(log=on, do=do) for on, do in pairs)
 
 
 def drawn(state: State) -> str:

@@ -230,3 +230,23 @@ def test_quota_line() -> None:
     assert explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q").quota == "queue q: 2 GPUs used, limit 3"
     told = explained("n1:AAA.", "", "C:1x2")
     assert told.quota == "queue default: 3 GPUs used, no limit of its own; not what it waits for"
+
+
+def test_nodes_that_rules_exclude() -> None:
+    happens = "C:2x2,rules=ecc:exclude_node; fails C signal ecc n2; gone C; +1s"
+    alone = explained("n1:.. n2:..", "", happens)
+    assert alone.sentence == (
+        "needs 2 nodes with 2 free GPUs, 2 free CPUs: only 1 node in the cluster could hold it; "
+        "its retry.rules exclude n2"
+    )
+    assert alone.reason
+    assert "ganger clone C" in alone.reason.remedy
+    assert alone.where == ("cluster: 1 of 2 nodes have 2 free GPUs, 2 free CPUs; n2 is excluded by retry.rules[0]",)
+    held = explained("n1:.. n2:.. n3:BB", "", happens)
+    assert held.sentence == (
+        "waiting for 2 nodes with 2 free GPUs: 1 node free now; held by B; its retry.rules exclude n2"
+    )
+    again = explained("n1:.. n2:.. n3:..", "", happens)
+    assert again.sentence == (
+        "C is not waiting: it is starting (attempt 2) on n1, n3; n2 is excluded by retry.rules[0]"
+    )

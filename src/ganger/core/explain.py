@@ -20,7 +20,7 @@ from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import format_duration
 from ganger.model.view import Change, Explanation, ReasonView
 
-NOT_FORESEEN = (Why.NO_NODE, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
+NOT_FORESEEN = (Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
 """Reasons that time does not cure; room kept for others, whose run time nobody knows yet; others that come first; and
 nothing known at all."""
 NOT_CHANGEABLE = (Why.BACKOFF, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
@@ -104,7 +104,13 @@ def _not_waiting(gang: Gang) -> str:
         return f"{gang.id} is suspended: it waits for `ganger resume {gang.id}`"
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
-    return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}"
+    return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}{_excluded(gang)}"
+
+
+def _excluded(gang: Gang) -> str:
+    """The end of a sentence: on which nodes it will not start again, and which of its rules say so."""
+    rules = [f"{node} is excluded by retry.rules[{rule}]" for node, rule in gang.excluded]
+    return f"; {', '.join(rules)}" if rules else ""
 
 
 def _quota(state: State, gang: Gang) -> str:
@@ -118,9 +124,12 @@ def _quota(state: State, gang: Gang) -> str:
 
 
 def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
-    """One line a rack: what fits there now, and who holds the rest, with the end of each by its limit."""
-    part = hardest(state.nodes, gang.shape)
-    nodes, fitting, able = state.nodes, state.nodes.fitting(part), state.nodes.able(part)
+    """One line a rack: what fits there now, who holds the rest, with the end of each by its limit, and what is no use
+    to it."""
+    nodes, rules = state.nodes, dict(gang.excluded)
+    with nodes.without(gang.avoids):
+        part = hardest(nodes, gang.shape)
+        fitting, able = nodes.fitting(part), nodes.large_enough(part)
     for at, rack in enumerate(nodes.racks):
         here = [n for n in range(len(nodes.nodes)) if nodes.rack[n] == at and able[n]]
         if not here:
@@ -131,7 +140,9 @@ def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
                 ends_ms = other.ends_ms(now_ms)
                 until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
                 held.append(f"{other.id} ({until})")
-        away = [f"{nodes.nodes[n].name} is {nodes.states[n]}" for n in here if not nodes.ready[n]]
+        named = [(nodes.nodes[n].name, n) for n in here]
+        away = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
+        away += [f"{name} is {nodes.states[n]}" for name, n in named if not nodes.ready[n]]
         parts = [f"{int(fitting[here].sum())} of {len(here)} nodes have {node_need(part)}", *held[:4], *away[:4]]
         yield f"{rack or 'cluster'}: " + "; ".join(parts)
 

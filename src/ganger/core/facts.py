@@ -6,6 +6,7 @@ what is known already, are stale: the log never holds them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ganger.core import heal
@@ -77,13 +78,16 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     """The first failure of a generation decides what becomes of the gang; later ones are its wake."""
     if gang.failure is not None:
         return
-    gang.failure = failed
+    gang.failure = failed = replace(failed, match=heal.matching(gang, failed))
     if gang.state not in ALIVE:
         return
     judged = heal.verdict(gang, failed)
     gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
     gang.spent += judged.spends and judged.again
     gang.not_before_ms = at_ms + judged.pause_ms
+    match = failed.match
+    if match is not None and match.do == heal.EXCLUDE and match.node not in gang.avoids:
+        gang.excluded = (*gang.excluded, (match.node, match.rule))
     gang.step(GangStep.RETRY if judged.again else GangStep.GIVE_UP, at_ms)
 
 

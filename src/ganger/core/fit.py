@@ -29,12 +29,14 @@ MAX_HOLDERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A gang as the checks see it: whose, where, how large, for how long. Also a gang that does not exist (what-if)."""
+    """A gang as the checks see it: whose, where, how large, for how long, on which nodes not. Also a gang that does not
+    exist (what-if)."""
 
     queue: str
     user: str
     shape: Shape
     time_ms: int | None
+    avoids: tuple[str, ...] = ()
 
     @property
     def node_ms(self) -> int:
@@ -50,6 +52,7 @@ def ask(gang: Gang) -> Ask:
         user=gang.job.user,
         shape=gang.shape,
         time_ms=spec.limits.time_ms,
+        avoids=gang.avoids,
     )
 
 
@@ -58,14 +61,16 @@ def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     barred = over_user_limits(state, wanted) or over_quota(state, wanted)
     if barred:
         return barred
-    return place(state.nodes, wanted.shape) or no_room(state, wanted.shape, now_ms)
+    with state.nodes.without(wanted.avoids):
+        return place(state.nodes, wanted.shape) or no_room(state, wanted.shape, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
     """Where it may start now, without a word of why not: for those who try many times."""
     if _user_bar(state.tree, wanted) or state.tree.short_of(wanted.queue, need(wanted.shape)) is not None:
         return None
-    return place(state.nodes, wanted.shape)
+    with state.nodes.without(wanted.avoids):
+        return place(state.nodes, wanted.shape)
 
 
 def over_user_limits(state: State, wanted: Ask) -> Reason | None:
@@ -142,14 +147,18 @@ def over_quota(state: State, wanted: Ask) -> Reason | None:
 def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
     """Why the nodes have no place for it: too few could ever hold it, or others hold them."""
     nodes, part = state.nodes, hardest(state.nodes, shape)
-    able = nodes.able(part) & nodes.ready
+    able, large_enough = nodes.able(part) & nodes.ready, nodes.large_enough(part) & nodes.ready
     capacity = nodes.capacity(part, able)
+    excluded = tuple(nodes.nodes[at].name for at in np.flatnonzero(large_enough & nodes.barred))
+    if capacity < part.nodes <= nodes.capacity(part, large_enough):
+        why, what = Why.EXCLUDED, node_need(part)
+        return Reason(why=why, resource="nodes", need=part.nodes, have=capacity, scope=what, excluded=excluded)
     if capacity < part.nodes:
         all_of_it = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
         what = _scarce(part, nodes.ready, nodes.of_type(part.gpu_type), all_of_it)
         return Reason(why=Why.NO_NODE, resource="nodes", need=part.nodes, have=capacity, scope=what)
     free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    what = _scarce(part, nodes.ready & ~nodes.held, nodes.of_type(part.gpu_type), free)
+    what = _scarce(part, nodes.ready & ~nodes.held & ~nodes.barred, nodes.of_type(part.gpu_type), free)
     holders = [
         gang.id for gang, shares in by_end(state.holding(), now_ms) if any(able[nodes.index[s.node]] for s in shares)
     ]
@@ -161,6 +170,7 @@ def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
         limit=capacity,
         scope=what,
         holders=tuple(holders[:MAX_HOLDERS]),
+        excluded=excluded,
     )
 
 

@@ -13,9 +13,9 @@ from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
 from ganger.model.job import ENDED, After, GangState, Job, Shape
 
-ClassKey = tuple[str, str, int, Shape, int, str]
-"""(queue, user, priority, shape, time limit or -1, the array if it has a limit): gangs of one class are equal to the
-scheduler but for their age."""
+ClassKey = tuple[str, str, int, Shape, int, str, tuple[str, ...]]
+"""(queue, user, priority, shape, time limit or -1, the array if it has a limit, nodes that it must not have): gangs of
+one class are equal to the scheduler but for their age."""
 
 STRIDE: Final = 1 << 24
 """Numbers that one submission has: more than there are indices of an array."""
@@ -45,7 +45,8 @@ class Gang:
     spent: attempts that counted against the retry limit; fruitless: attempts in a row without progress;
     not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
     generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; drains: a node
-    of this generation is to be left; account: where its time went.
+    of this generation is to be left; excluded: nodes it must not have any more, each with the index of the rule that
+    said so; account: where its time went.
     """
 
     job: Job
@@ -74,6 +75,7 @@ class Gang:
     stop_sent: Cause | None = None
     suspends: bool = False
     drains: bool = False
+    excluded: tuple[tuple[str, int], ...] = ()
     awaits: list[After] = field(default_factory=list)
     counted: GangState = GangState.PENDING
 
@@ -140,9 +142,14 @@ class Gang:
     def class_key(self) -> ClassKey:
         """What it is equal in to other gangs."""
         limit = self.job.spec.limits.time_ms
-        array = self.array if self.array_limit else None
-        spec = self.job.spec
-        return (self.queue, self.job.user, spec.priority, self.shape, -1 if limit is None else limit, array or "")
+        limit_ms = -1 if limit is None else limit
+        array = (self.array if self.array_limit else None) or ""
+        return (self.queue, self.job.user, self.job.spec.priority, self.shape, limit_ms, array, self.avoids)
+
+    @property
+    def avoids(self) -> tuple[str, ...]:
+        """The nodes that it must not have any more, by name."""
+        return tuple(sorted(node for node, _ in self.excluded))
 
     @property
     def node_ms(self) -> int:
@@ -185,11 +192,13 @@ class Gang:
 
 
 def class_text(key: ClassKey) -> str:
-    """The class as one word of the log: queue/user/priority/shape/limit, and the array if there is one."""
-    queue, user, priority, shape, limit, array = key
+    """The class as one word of the log: queue/user/priority/shape/limit, the array if there is one, and after a `!` the
+    nodes that it must not have, if there are any."""
+    queue, user, priority, shape, limit, array, avoids = key
     size = "+".join(
         f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
         + "s" * part.stacked
         for part in shape.parts
     )
-    return f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}" + (f"/{array}" if array else "")
+    most = f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}"
+    return most + (f"/{array}" if array else "") + (f"/!{','.join(avoids)}" if avoids else "")

@@ -4,8 +4,8 @@ Owned by `core.state`; read by `core.place`, `core.backfill` and `core.explain`.
 this one: a node's index in every array is its place in the network, so a rack is a slice.
 """
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ class NodeTable:
     rack, gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
     first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
     owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
-    that cannot start yet (never outside one). `nodes`, `states` and `racks` are lists in the same order.
+    that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
+    outside `without`). `nodes`, `states` and `racks` are lists in the same order.
     """
 
     def __init__(self, nodes: Iterable[Node], states: Mapping[str, NodeState], undo: Undo) -> None:
@@ -49,6 +50,7 @@ class NodeTable:
         self.owner = np.full(int(self.first_device[-1]), FREE, dtype=np.int64)
         self.ready = np.array([state is NodeState.READY for state in self.states], dtype=bool)
         self.held = np.zeros(len(self.nodes), dtype=bool)
+        self.barred = np.zeros(len(self.nodes), dtype=bool)
         self._of_type: dict[str, NDArray[np.bool_]] = {}
 
     def set_state(self, name: str, state: NodeState) -> None:
@@ -66,6 +68,10 @@ class NodeTable:
 
     def able(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
+        return ~self.barred & self.large_enough(part)
+
+    def large_enough(self, part: Shape) -> NDArray[np.bool_]:
+        """(N,) the same, with those that the gang must not have."""
         return (
             self.of_type(part.gpu_type)
             & (self.gpus >= part.gpus)
@@ -78,6 +84,7 @@ class NodeTable:
         return (
             self.ready
             & ~self.held
+            & ~self.barred
             & self.of_type(part.gpu_type)
             & (self.free_gpus >= part.gpus)
             & (self.free_cpu_milli >= part.cpu_milli)
@@ -142,6 +149,18 @@ class NodeTable:
         """Whether nodes are kept from gangs that could start on them."""
         for name in nodes:
             self._undo.put(self.held, self.index[name], held)
+
+    @contextmanager
+    def without(self, nodes: Iterable[str]) -> Iterator[None]:
+        """Inside it nothing fits on these nodes, as far as they are there. Whatever is put inside is undone."""
+        there = [self.index[name] for name in nodes if name in self.index]
+        if not there:
+            yield
+            return
+        with self._undo.trial():
+            for at in there:
+                self._undo.put(self.barred, at, value=True)
+            yield
 
     def trial(self) -> AbstractContextManager[None]:
         """Inside it shares may be taken; all of it is undone at the end."""

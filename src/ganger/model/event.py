@@ -219,11 +219,26 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleMatch:
+    """The rule of `retry.rules` that fits a failure: its index, and what it says to do.
+
+    node: where the line stands that its pattern is found in, or, of a rule by cause alone, where the failure was; rank:
+    whose line it is, None without a pattern; line: its text, cut to what a tail shows.
+    """
+
+    rule: int
+    do: str
+    node: str
+    rank: int | None = None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The first thing that went wrong on a node. `rank` None: before any rank, or the launcher itself.
 
     exit_code and signal as the operating system gave them (exactly one set for a rank that died); `detail` is one
-    sentence; `tail` the last lines the rank wrote.
+    sentence; `tail` the last lines the rank wrote; `match` the rule that decides what it leads to, None without one.
     """
 
     gang: str
@@ -235,6 +250,7 @@ class Failed:
     signal: int | None = None
     detail: str = ""
     tail: tuple[str, ...] = ()
+    match: RuleMatch | None = None
     kind: Literal["failed"] = field(default="failed")
 
 

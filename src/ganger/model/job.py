@@ -6,6 +6,7 @@ the CRD schema are derived from these classes, so a field is described once.
 Terms follow Slurm, torch and Kubernetes: nodes, nproc_per_node, queue, priority.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -89,9 +90,14 @@ class Checkpoint:
 class Rule:
     """One kind of failure, and what it leads to. With both `log` and `cause`, both must fit."""
 
-    log: str | None = _spec("a regular expression that a last line of the rank fits", form="pattern", default=None)
+    log: str | None = _spec(
+        "a regular expression (RE2) found in a line that a process of the attempt wrote", form="pattern", default=None
+    )
     cause: str | None = _spec("the cause of the failure, as `ganger get` names it", form="cause", default=None)
-    do: str = _spec("retry, fail, or exclude_node: again, but not on that node", form="remedy")
+    do: str = _spec(
+        "retry: again, within max; fail: no more; exclude_node: again, within max, and never on that node",
+        form="remedy",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +117,11 @@ class Retry:
     )
     backoff_max_ms: int = _spec("the longest such pause", form="backoff", key="backoff", default=300_000)
     rules: tuple[Rule, ...] = _spec("what certain failures lead to instead; the first that fits decides", default=())
+
+    def rule_for(self, cause: str, found: Collection[int]) -> int | None:
+        """Index of the first rule that fits a failure, `found` being those whose pattern is in the log."""
+        fits = (index for index, rule in enumerate(self.rules) if rule.cause in (None, cause))
+        return next((index for index in fits if self.rules[index].log is None or index in found), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

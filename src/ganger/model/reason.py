@@ -15,6 +15,7 @@ class Why(StrEnum):
 
     NO_CAPACITY = "no_capacity"
     NO_NODE = "no_node"
+    EXCLUDED = "excluded"
     OVER_QUOTA = "over_quota"
     USER_GPUS = "user_gpus"
     USER_TIME = "user_time"
@@ -31,6 +32,8 @@ REMEDY: dict[Why, str] = {
     Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start "
     "now",
     Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
+    Why.EXCLUDED: "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
+    "`ganger clone {gang}`",
     Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: "
     "`ganger queue set {queue} --{resource} N`",
     Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
@@ -52,7 +55,7 @@ class Reason:
 
     have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
     in; holders: gangs that hold what is missing, the first to end first; until_ms: when it is expected to be there,
-    None when nothing tells.
+    None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`.
     """
 
     why: Why
@@ -63,6 +66,7 @@ class Reason:
     scope: str = ""
     holders: tuple[str, ...] = ()
     until_ms: int | None = None
+    excluded: tuple[str, ...] = ()
 
 
 def sentence(reason: Reason) -> str:
@@ -73,9 +77,11 @@ def sentence(reason: Reason) -> str:
     could = f"only {have}" if reason.have else "no node"
     match reason.why:
         case Why.NO_CAPACITY:
-            return f"waiting for {need}{_of(reason.scope)}: {have} free now{held}"
+            return f"waiting for {need}{_of(reason.scope)}: {have} free now{held}{_not_on(reason.excluded)}"
         case Why.NO_NODE:
             return f"needs {need}{_of(reason.scope)}: {could} in the cluster could hold it, whoever else stopped"
+        case Why.EXCLUDED:
+            return f"needs {need}{_of(reason.scope)}: {could} in the cluster could hold it{_not_on(reason.excluded)}"
         case Why.OVER_QUOTA:
             return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
         case Why.USER_GPUS:
@@ -128,6 +134,10 @@ def _amount(resource: str, value: int) -> str:
 
 def _have(names: tuple[str, ...]) -> str:
     return "has" if len(names) == 1 else "have"
+
+
+def _not_on(excluded: tuple[str, ...]) -> str:
+    return f"; its retry.rules exclude {_listed(excluded)}" if excluded else ""
 
 
 def _of(scope: str) -> str:
