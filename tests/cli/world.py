@@ -21,6 +21,7 @@ from ganger.model.queue import Amount, UserLimits
 from ganger.model.view import (
     Change,
     DryRun,
+    Entrance,
     EventRow,
     Explanation,
     JobRow,
@@ -29,6 +30,7 @@ from ganger.model.view import (
     NodeRow,
     QueueRow,
     ReasonView,
+    Samples,
     ServerView,
 )
 from ganger.settings import Home
@@ -108,6 +110,8 @@ class World:
         self.hang_ups: dict[str, int] = {}
         """`METHOD /path` -> how many times the connection is closed without an answer."""
         self.submitted: JobView = job()
+        self.samples = Samples(at_ms=T0, ranks=(), gpus=())
+        self.entrance = Entrance(job="bert-7f3", generation=1, rank=0, node="n1", argv=("false",))
         self.streams_end_early = 0
         """How many log streams end as they do when the server ends: in good order, the job still running."""
         self.closing = False
@@ -302,7 +306,7 @@ def _submit(world: World, match: re.Match[str], query: dict[str, str], body: Any
 
 def _jobs(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
     rows = [asdict(view.row) for view in reversed(world.jobs.values())]
-    rows = [row for row in rows if query.get("state", row["state"]) == row["state"]]
+    rows = [row for row in rows if row["state"] in query.get("state", row["state"]).split(",")]
     start, limit = int(query.get("cursor", 0)), min(int(query["limit"]), 3)
     more = start + limit < len(rows)
     return {"items": rows[start : start + limit], "next": str(start + limit) if more else None}
@@ -403,6 +407,8 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("GET", "/nodes", lambda world, *_: {"items": [asdict(row) for row in world.nodes.values()], "next": None}),
     ("PATCH", f"/nodes/{ID}", _cordon),
     ("POST", f"/nodes/{ID}/drain", _drain),
+    ("GET", "/samples", lambda world, *_: asdict(world.samples)),
+    ("GET", f"/jobs/{ID}/entrance", lambda world, *_: asdict(world.entrance)),
 )
 
 

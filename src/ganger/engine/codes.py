@@ -47,6 +47,7 @@ CODES: Final[dict[str, Code]] = {
     # it stands against the present state
     "already_ended": Code(409, "the job has ended"),
     "conflict": Code(409, "the state changed meanwhile, or does not allow it"),
+    "not_running": Code(409, "the job does not run"),
     "queue_in_use": Code(409, "jobs or other queues are in the queue"),
     "request_id_reused": Code(409, "another request was made with this request_id or Idempotency-Key"),
     "still_live": Code(409, "the job has not ended"),

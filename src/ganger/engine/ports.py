@@ -109,6 +109,38 @@ class LogQuery:
         return self.grep is not None or self.since_ms is not None or self.until_ms is not None
 
 
+class RankUse(NamedTuple):
+    """What the processes of a rank use together: thousandths of a processor, resident memory. `rank` is None for those
+    that have none, as mpirun has."""
+
+    gang: str
+    node: str
+    generation: int
+    rank: int | None
+    cpu_milli: int
+    memory_bytes: int
+    processes: int
+
+
+class GpuUse(NamedTuple):
+    """What is used of one device of a node, by whomever."""
+
+    node: str
+    device: int
+    busy_percent: int
+    memory_used_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is used at `at_ms`, Unix ms."""
+
+    at_ms: int
+    ranks: tuple[RankUse, ...] = ()
+    gpus: tuple[GpuUse, ...] = ()
+
+
 Compose = Callable[[Start, Job, Mapping[str, Node], str], tuple[LaunchPlan, ...]]
 """`engine.launch.launch_plans`, which a backend is built with: a decision, its job, the nodes by name and the directory
 to run in give what each launcher runs, in rank order."""
@@ -146,6 +178,13 @@ class Backend(Protocol):
 
     def progress(self, job: str) -> dict[str, Any] | None:
         """The newest report of rank 0 of the running generation, or None: {"step", "metrics", "t", "phase"}."""
+
+    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+        """What to run on this machine, followed by GENERATION RANK FLAGS COMMAND, so that the command runs beside that
+        rank (`launcher.exec_command`)."""
+
+    def use(self) -> Use:
+        """What is used now. May take a moment; costs nothing while nobody asks."""
 
     def close(self) -> None:
         """Let go of sockets and files. Jobs run on."""

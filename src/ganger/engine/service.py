@@ -25,6 +25,7 @@ from ganger.engine.log import EventLog
 from ganger.engine.log_request import see_there
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
+from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows, waiting_for
 from ganger.engine.secret_store import SecretStore
@@ -50,7 +51,19 @@ from ganger.model.event import (
 )
 from ganger.model.job import ENDED, GangState, Job
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Ledger, NodeRow, QueueRow, ServerView
+from ganger.model.view import (
+    DryRun,
+    Entrance,
+    EventRow,
+    Explanation,
+    JobRow,
+    JobView,
+    Ledger,
+    NodeRow,
+    QueueRow,
+    Samples,
+    ServerView,
+)
 from ganger.settings import Home
 
 __all__ = [
@@ -97,6 +110,7 @@ class Service:
         self._intake = Intake(loop, log, home, self._user)
         self._histories = Histories(log)
         self.secrets = SecretStore(home.secrets)
+        self._presence = Presence(loop.view, backend)
         self._tokens = Tokens(home.tokens)
 
     # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
@@ -230,6 +244,17 @@ class Service:
     def metrics(self, text: str) -> Iterator[dict[str, Any]]:
         """Every report of rank 0, oldest first."""
         return self._backend.metrics(self.find(text))
+
+    # -- what goes on now ---------------------------------------------------------------------------------------------
+
+    def entrance(self, text: str, *, rank: int | None, node: str | None) -> Entrance:
+        """How to run a command beside a rank. Refused (already_ended, not_running; 409), (no_such_rank, no_such_node;
+        404)."""
+        return self._presence.entrance(self._alive(text), rank, node)
+
+    def samples(self) -> Samples:
+        """What every rank that runs uses, measured now. May take a moment."""
+        return self._presence.samples()
 
     # -- events -------------------------------------------------------------------------------------------------------
 

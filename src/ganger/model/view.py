@@ -211,3 +211,50 @@ class ServerView:
     pending: int
     running: int
     nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """How a command is run beside a rank, on the server's machine: `argv`, then the generation, the rank, flags and the
+    command itself."""
+
+    job: str
+    generation: int
+    rank: int
+    node: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSample:
+    """What a rank uses at the moment: thousandths of a processor, resident memory of all its processes. `devices` are
+    those that it has of its node; `rank` is None for processes that have none, as mpirun has."""
+
+    job: str
+    queue: str
+    rank: int | None
+    node: str
+    devices: tuple[int, ...]
+    cpu_milli: int
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """What is used of one device of a node at the moment, by whomever."""
+
+    node: str
+    device: int
+    busy_percent: int
+    memory_used_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """What is used at `at_ms`; `gpus` has those that the driver tells about. It is kept nowhere."""
+
+    at_ms: int
+    ranks: tuple[RankSample, ...]
+    gpus: tuple[GpuSample, ...]

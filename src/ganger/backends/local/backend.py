@@ -6,6 +6,7 @@ thread that asks, since they are append-only and shared with nobody.
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +17,8 @@ from ganger.backends.local import logs
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.link import listen
 from ganger.backends.local.supervisor import Supervisor
-from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report
+from ganger.backends.local.use import Gauge
+from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report, Use
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
@@ -39,6 +41,7 @@ class LocalBackend:
         self._layout = replace(layout, home=layout.home.resolve())
         self._loop = loop
         self._supervisor = Supervisor(self._layout, nodes, compose, loop)
+        self._gauge = Gauge(self._layout, {node.name: node for node in nodes})
 
     def open(self, report: Report, live: tuple[Live, ...]) -> None:
         """OSError when the launchers' socket cannot be made."""
@@ -68,6 +71,13 @@ class LocalBackend:
 
     def progress(self, job: str) -> dict[str, Any] | None:
         return logs.progress(self._layout, job)
+
+    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+        task = self._layout.task(gang, node)
+        return (sys.executable, "-I", "-S", str(self._layout.launcher), "exec", str(task.path))
+
+    def use(self) -> Use:
+        return self._gauge.use()
 
     def close(self) -> None:
         self._hop(self._supervisor.close)

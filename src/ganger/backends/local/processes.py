@@ -119,10 +119,16 @@ def launchers() -> Iterator[tuple[Path, Process]]:
 
 def marked() -> Iterator[tuple[Path, int]]:
     """Every process of this user that belongs to a rank: the directory of its generation and its number."""
+    return ((place, pid) for place, pid, _ in members())
+
+
+def members() -> Iterator[tuple[Path, int, list[bytes]]]:
+    """The same, each with the variables that it began with."""
     for pid in _own():
-        for variable in _read(pid, "environ").split(b"\0"):
+        environment = _read(pid, "environ").split(b"\0")
+        for variable in environment:
             if variable.startswith(MARK):
-                yield Path(os.fsdecode(variable.removeprefix(MARK))), pid
+                yield Path(os.fsdecode(variable.removeprefix(MARK))), pid, environment
                 break
 
 

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from ganger.backends.simulator.script import Behaviour, Fact, course
-from ganger.engine.ports import Live, LogLine, LogQuery, Report
+from ganger.engine.ports import Live, LogLine, LogQuery, Report, Use
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
@@ -207,6 +207,14 @@ class World:
         """The step that was reached."""
         run = self._runs.get(job)
         return {"step": run.step(self._now_ms), "metrics": {}, "t": self._now_ms, "phase": ""} if run else None
+
+    def entrance(self, gang: str, node: str) -> tuple[str, ...]:
+        """There is nothing here that a command could run beside."""
+        return ()
+
+    def use(self) -> Use:
+        """Nothing uses anything."""
+        return Use(at_ms=self._now_ms)
 
     def close(self) -> None:
         """The server goes; the world does not."""

@@ -12,6 +12,7 @@ NOT_FOUND: Final = 3
 REFUSED: Final = 4
 UNREACHABLE: Final = 5
 TIMED_OUT: Final = 124
+NOT_STARTED: Final = 125
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 
@@ -26,6 +27,7 @@ EXIT_CODES: Final[dict[int, tuple[str, str]]] = {
     REFUSED: ("refused", "it stands against how things are: the job has ended, is suspended already ..."),
     UNREACHABLE: ("no server", "no server, and none could be started; or it broke down"),
     TIMED_OUT: ("time-out", "`wait` ran out of time"),
+    NOT_STARTED: ("not started", "`exec` could not run the command; else it exits as the command did"),
     INTERRUPTED: ("interrupted", "by Ctrl-C; a job that was followed runs on"),
     PIPE_CLOSED: ("reader left", "whoever read the output went away (`ganger logs JOB | head`)"),
 }

@@ -12,12 +12,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from ganger import settings
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 STATE_COLOURS: Final = {
     "pending": "yellow",
@@ -94,7 +97,9 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> No
     if not rows:
         show(empty)
     elif fancy(sys.stdout) and len(rows) <= LONG:
-        _show_rich_table(columns, rows)
+        from rich.console import Console
+
+        Console(file=sys.stdout, highlight=False).print(rich_table(columns, rows))
     else:
         for line in aligned(columns, rows):
             click.echo(line)
@@ -114,9 +119,8 @@ def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _show_rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+def rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> "Table":
     """The same with bold titles and coloured states; a narrow terminal folds the last column and cuts others short."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -138,7 +142,7 @@ def _show_rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
                 for column, cell in zip(columns, row, strict=True)
             )
         )
-    Console(file=sys.stdout, highlight=False).print(table)
+    return table
 
 
 def coloured_state(state: str) -> str:

@@ -118,7 +118,7 @@ def follow_job(client: Client, job: Record, after: int) -> Record | None:
         say_plan(job)
         ended = follower.follow()
     except KeyboardInterrupt:
-        _say_detached(follower.job)
+        say_detached(follower.job, f"ganger logs {quoted(job['row']['id'])} -f")
         return None
     except ClientError as error:
         if error.code == "unreachable":
@@ -170,11 +170,11 @@ def _follower(client: Client, job: Record, after: int) -> "Follower":
     return Follower(client, job, after, Writing(processes_of(job["spec"])))
 
 
-def _say_detached(job: Record) -> None:
+def say_detached(job: Record, back: str) -> None:
     """How to come back to a job, as it was when it was last looked at."""
     name, waits = quoted(job["row"]["id"]), job["row"]["state"] in WAITING
     say(f"\ndetached: {job['row']['id']} {'still waits' if waits else 'runs on'}")
-    say(f"  come back:      ganger logs {name} -f")
+    say(f"  come back:      {back}")
     say(f"  stop it:        ganger stop {name}")
     if waits:
         say(f"  why it waits:   ganger explain {name}")

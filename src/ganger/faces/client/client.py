@@ -170,6 +170,14 @@ class Client:
         """The job as soon as it has ended; None when that takes longer than `timeout_s`."""
         return at_once(ended(self._link, id, timeout_s))
 
+    def entrance(self, id: str, *, rank: int | None = None, node: str | None = None) -> Record:
+        """How to run a command beside a rank, on this machine: {"job", "generation", "rank", "node", "argv"}."""
+        return self._record("GET", f"/jobs/{quoted(id)}/entrance", rank=rank, node=node)
+
+    def samples(self) -> Record:
+        """What every rank that runs uses now, and every GPU: {"at_ms", "ranks", "gpus"}."""
+        return self._record("GET", "/samples")
+
     # -- queues and nodes ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[Record]:

@@ -25,6 +25,8 @@ VIEWS: Final = (
     view.QueueRow,
     view.NodeRow,
     view.SecretRow,
+    view.Entrance,
+    view.Samples,
     view.EventRow,
     view.ServerView,
     TokenRow,

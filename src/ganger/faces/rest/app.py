@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI
 
 from ganger import __version__
 from ganger.engine.service import Service
-from ganger.faces.rest import batches, cluster, events, jobs, output, problems, secrets, server, tokens
+from ganger.faces.rest import batches, cluster, events, jobs, output, presence, problems, secrets, server, tokens
 from ganger.faces.rest.answers import describe
 from ganger.faces.rest.feed import Feed
 
@@ -38,6 +38,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         jobs.router,
         batches.router,
         output.router,
+        presence.router,
         cluster.queues,
         cluster.nodes,
         events.router,

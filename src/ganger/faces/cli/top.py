@@ -1,0 +1,169 @@
+"""`ganger top`: who uses what at the moment, by job, by node or by queue."""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from ganger.faces.cli.options import DURATION, output_option
+from ganger.faces.cli.render import Column, clock, fancy, now_ms, rich_table, show, show_json, show_table
+from ganger.faces.cli.run import connected
+from ganger.faces.client import Client
+from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
+
+Record = dict[str, Any]
+
+_NONE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A table with a line below it; `empty` is said instead of a table without rows."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    below: str
+    empty: str
+
+
+@click.command("top")
+@click.argument("what", type=click.Choice(["jobs", "nodes", "queues"]), default="jobs")
+@click.option("-r", "--refresh", type=DURATION, default="2s", help="How often to look again: 5s; without it: 2s.")
+@click.option("--once", is_flag=True, help="Look once.")
+@output_option
+def top_command(what: str, refresh: str, once: bool, output: str) -> None:
+    """Show what is used at the moment: each rank, each node or each queue.
+
+    Renewed until Ctrl-C. Looks once with --once, with -o json, and where the output is no terminal. CPU is in
+    processors, MEM is resident memory, GPU how busy the devices of a rank are, on average. Nothing is measured while
+    nobody looks.
+    """
+    client = connected()
+    if output == "json":
+        show_json(_seen(client, what))
+    elif once or not fancy(sys.stdout):
+        picture = _drawn(_seen(client, what), what)
+        show_table(picture.columns, picture.rows, picture.empty)
+        if picture.below:
+            show(f"\n{picture.below}")
+    else:
+        _renew(client, what, max(0.5, parse_duration_ms(refresh) / 1000))
+
+
+def _renew(client: Client, what: str, pause_s: float) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), auto_refresh=False, screen=True) as screen:
+        try:
+            while True:
+                picture, now = _drawn(_seen(client, what), what), now_ms()
+                table = rich_table(picture.columns, picture.rows) if picture.rows else Text(picture.empty)
+                head = Text(f"ganger top {what}  {clock(now, now)}  Ctrl-C ends", style="dim")
+                screen.update(Group(head, Text(), table, Text(), Text(picture.below)), refresh=True)
+                time.sleep(pause_s)
+        except KeyboardInterrupt:
+            return
+
+
+def _seen(client: Client, what: str) -> Record:
+    """The samples, and beside them the nodes or the queues."""
+    samples = client.samples()
+    if what == "jobs":
+        return samples
+    return samples | ({"nodes": client.nodes()} if what == "nodes" else {"queues": client.queues()})
+
+
+def _drawn(seen: Record, what: str) -> Picture:
+    return {"jobs": _jobs, "nodes": _nodes, "queues": _queues}[what](seen)
+
+
+def _jobs(seen: Record) -> Picture:
+    columns = (
+        *(Column("JOB"), Column("RANK", right=True), Column("NODE"), Column("DEVICES"), Column("CPU", right=True)),
+        *(Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
+    )
+    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in seen["gpus"]}
+    rows = []
+    for each in seen["ranks"]:
+        held = [gpu for device in each["devices"] if (gpu := gpus.get((each["node"], device)))]
+        rows.append(
+            (
+                each["job"],
+                _NONE if each["rank"] is None else str(each["rank"]),
+                each["node"],
+                _numbers(each["devices"]),
+                *_used([each]),
+                *_busy(held),
+            )
+        )
+    jobs = len({each["job"] for each in seen["ranks"]})
+    cpu, memory = _used(seen["ranks"])
+    below = f"{len(rows)} ranks of {jobs} job{'' if jobs == 1 else 's'} use {cpu} CPUs and {memory}" if rows else ""
+    return Picture(columns, rows, below, "nothing runs: ganger ls")
+
+
+def _nodes(seen: Record) -> Picture:
+    columns = (
+        *(Column("NAME"), Column("STATUS", state=True), Column("GPU(Total)", right=True)),
+        *(Column("GPU(Allocated)", right=True), Column("CPU", right=True), Column("MEM", right=True)),
+        *(Column("GPU", right=True), Column("GPU MEM")),
+    )
+    rows = []
+    for node in seen["nodes"]:
+        ranks = [each for each in seen["ranks"] if each["node"] == node["name"]]
+        cpu, memory = _used(ranks)
+        rows.append(
+            (
+                node["name"],
+                node["state"],
+                str(node["gpus"]),
+                str(node["gpus"] - node["gpus_free"]),
+                f"{cpu}/{format_cpu(node['cpu_milli'])}",
+                f"{memory}/{format_bytes(node['memory_bytes'])}",
+                *_busy([gpu for gpu in seen["gpus"] if gpu["node"] == node["name"]]),
+            )
+        )
+    total = sum(node["gpus"] for node in seen["nodes"])
+    used = total - sum(node["gpus_free"] for node in seen["nodes"])
+    below = f"Allocated/Total GPUs of nodes: {used}/{total} ({100 * used // total}%)" if total else "no GPUs"
+    return Picture(columns, rows, below, "no nodes: ganger doctor")
+
+
+def _queues(seen: Record) -> Picture:
+    columns = (
+        *(Column("QUEUE"), Column("RUNNING", right=True), Column("PENDING", right=True), Column("GPUS", right=True)),
+        *(Column("CPU", right=True), Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
+    )
+    gpus = {(gpu["node"], gpu["device"]): gpu for gpu in seen["gpus"]}
+    rows = []
+    for queue in seen["queues"]:
+        ranks = [each for each in seen["ranks"] if each["queue"] == queue["name"]]
+        devices = {(each["node"], device): None for each in ranks for device in each["devices"]}
+        nominal = queue["nominal"]["gpus"]
+        used = str(queue["used"]["gpus"]) + ("" if nominal is None else f"/{nominal}")
+        busy = _busy([gpus[device] for device in devices if device in gpus])
+        rows.append((queue["name"], str(queue["running"]), str(queue["pending"]), used, *_used(ranks), *busy))
+    return Picture(columns, rows, "", "no queues")
+
+
+def _used(ranks: Iterable[Record]) -> tuple[str, str]:
+    """Processors and memory of all these together."""
+    each = list(ranks)
+    return f"{sum(one['cpu_milli'] for one in each) / 1000:.1f}", format_bytes(sum(one["memory_bytes"] for one in each))
+
+
+def _busy(gpus: Sequence[Record]) -> tuple[str, str]:
+    """How busy these GPUs are on average, and what is used of their memory together."""
+    if not gpus:
+        return _NONE, _NONE
+    used, total = (format_bytes(sum(gpu[name] for gpu in gpus)) for name in ("memory_used_bytes", "memory_bytes"))
+    return f"{sum(gpu['busy_percent'] for gpu in gpus) // len(gpus)}%", f"{used}/{total}"
+
+
+def _numbers(devices: Sequence[int]) -> str:
+    return ",".join(map(str, devices)) or _NONE

@@ -1,0 +1,152 @@
+"""`ganger top`, `exec`, `attach` and `prune`: what is asked of the server, what is shown, how they exit."""
+
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from ganger.model.view import Entrance, GpuSample, JobView, RankSample, Samples
+from tests.cli.conftest import Shell
+from tests.cli.world import T0, World, ended, job, line
+
+
+def rank(number: int | None, node: str, *devices: int, job: str = "bert-7f3") -> RankSample:
+    return RankSample(
+        job=job,
+        queue="default",
+        rank=number,
+        node=node,
+        devices=devices,
+        cpu_milli=1500,
+        memory_bytes=2 << 30,
+        processes=2,
+    )
+
+
+@pytest.fixture
+def measured(world: World) -> World:
+    """Two ranks of one job on n2, one of another on n1, which has no GPU that can be asked."""
+    world.samples = Samples(
+        at_ms=T0,
+        ranks=(rank(0, "n2", 0), rank(1, "n2", 1), rank(None, "n1", job="cv-11")),
+        gpus=tuple(
+            GpuSample(node="n2", device=at, busy_percent=busy, memory_used_bytes=10 << 30, memory_bytes=80 << 30)
+            for at, busy in ((0, 90), (1, 70))
+        ),
+    )
+    return world
+
+
+def test_top_shows_every_rank(shell: Shell, measured: World) -> None:
+    titles, *rows, _, below = shell("top").out.splitlines()
+    assert titles.split() == ["JOB", "RANK", "NODE", "DEVICES", "CPU", "MEM", "GPU", "GPU", "MEM"]
+    assert [row.split() for row in rows] == [
+        ["bert-7f3", "0", "n2", "0", "1.5", "2Gi", "90%", "10Gi/80Gi"],
+        ["bert-7f3", "1", "n2", "1", "1.5", "2Gi", "70%", "10Gi/80Gi"],
+        ["cv-11", "-", "n1", "-", "1.5", "2Gi", "-", "-"],
+    ]
+    assert below == "3 ranks of 2 jobs use 4.5 CPUs and 6Gi"
+
+
+def test_top_shows_nodes_with_what_is_allocated(shell: Shell, measured: World) -> None:
+    titles, n1, n2, _, below = shell("top", "nodes", "--once").out.splitlines()
+    assert titles.split()[:4] == ["NAME", "STATUS", "GPU(Total)", "GPU(Allocated)"]
+    assert n1.split() == ["n1", "ready", "2", "0", "1.5/8", "2Gi/64Gi", "-", "-"]
+    assert n2.split() == ["n2", "ready", "2", "2", "3.0/8", "4Gi/64Gi", "80%", "20Gi/160Gi"]
+    assert below == "Allocated/Total GPUs of nodes: 2/4 (50%)"
+
+
+def test_top_shows_queues(shell: Shell, measured: World) -> None:
+    _, row = shell("top", "queues").out.splitlines()
+    assert row.split()[0] == "default"
+    assert row.split()[-4:] == ["4.5", "6Gi", "80%", "20Gi/160Gi"]
+
+
+def test_top_as_json_looks_once(shell: Shell, measured: World) -> None:
+    said = json.loads(shell("top", "-o", "json").out)
+    assert said == json.loads(json.dumps(asdict(measured.samples)))
+    assert [node["name"] for node in json.loads(shell("top", "nodes", "-o", "json").out)["nodes"]] == ["n1", "n2"]
+
+
+def test_top_says_that_nothing_runs(shell: Shell, world: World) -> None:
+    assert shell("top").out == "nothing runs: ganger ls\n"
+
+
+def test_exec_runs_what_the_server_says(shell: Shell, world: World, tmp_path: Path) -> None:
+    world.add(job())
+    script = f"import sys; open({str(tmp_path / 'words')!r}, 'a').write(f'{{sys.argv[1:]}}\\n'); sys.exit(9)"
+    world.entrance = Entrance(job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script))
+    said = shell("exec", "bert-7f3", "--rank", "3", "-i", "--", "ls", "-l", "--rank")
+    assert said.code == 9
+    assert world.asked[-1][1] == "/jobs/bert-7f3/entrance?rank=3"
+    assert shell("exec", "bert-7f3", "--node", "n2", "--", "ls").code == 9
+    assert world.asked[-1][1] == "/jobs/bert-7f3/entrance?node=n2"
+    assert (tmp_path / "words").read_text().splitlines() == [
+        "['2', '3', 'i', 'ls', '-l', '--rank']",
+        "['2', '3', '-', 'ls']",
+    ]
+
+
+def test_exec_at_no_terminal(shell: Shell, world: World) -> None:
+    world.add(job())
+    said = shell("exec", "bert-7f3", "-it", "--", "bash")
+    assert (said.code, said.err) == (2, "error: -t needs a terminal, and this is none\n  next: leave -t out\n")
+    assert shell("exec", "bert-7f3").code == 2
+
+
+def test_attach_begins_with_the_last_lines_and_exits_as_the_job_does(shell: Shell, world: World) -> None:
+    world.add(job())
+    world.say("bert-7f3", line("step 1"), line("step 2"))
+    world.add(ended(job(), "failed", 3, "rank 0 exited with code 3"))
+    said = shell("attach", "bert-7f3", "--tail", "1", "--exit-code")
+    assert (said.code, said.out) == (3, "step 1\nstep 2\n")
+    assert any("tail=1" in target for _, target, _ in world.asked)
+    assert "failed after 1m 01s" in said.err
+
+
+def test_attach_says_how_it_is_and_leaves_it_so(shell: Shell, world: World) -> None:
+    world.add(job())
+    world.say("bert-7f3", line("step 1"))
+    with shell.start("attach", "bert") as attached:
+        assert attached.stdout is not None
+        assert attached.stdout.readline() == b"step 1\n"
+        attached.send_signal(signal.SIGINT)
+        _, told = attached.communicate(timeout=60)
+    assert attached.returncode == 130
+    assert told.decode().splitlines()[0] == "bert-7f3 is running on n1; Ctrl-C leaves it so"
+    assert "  come back:      ganger attach bert-7f3" in told.decode().splitlines()
+
+
+def old(id: str, ended_ms: int, state: str = "succeeded") -> JobView:
+    view = ended(job(id), state)
+    return replace(view, row=replace(view.row, ended_ms=ended_ms))
+
+
+def test_prune_deletes_what_ended_long_ago(shell: Shell, world: World) -> None:
+    now = time.time_ns() // 1_000_000
+    hour = 3_600_000
+    world.add(old("a-1", now - 300 * hour))
+    world.add(old("b-2", now - 200 * hour, "failed"))
+    world.add(old("c-3", now - 1 * hour))
+    world.add(job("d-4"))
+    told = shell("prune", "--dry-run").out.splitlines()
+    assert [row.split()[0] for row in told[1:]] == ["a-1", "b-2"]
+    assert [*world.jobs] == ["a-1", "b-2", "c-3", "d-4"]
+    assert [row["id"] for row in json.loads(shell("prune", "--state", "F", "-o", "json").out)] == ["b-2"]
+    said = shell("prune", "--older-than", "30m")
+    assert said.out == "deleted a-1\ndeleted c-3\n"
+    assert said.err == "2 jobs that ended longer than 30m ago\n"
+    assert [*world.jobs] == ["d-4"]
+    assert shell("prune", "--dry-run").out == "nothing ended longer than 7d ago\n"
+
+
+def test_prune_leaves_what_lives(shell: Shell, world: World) -> None:
+    said = shell("prune", "--state", "running")
+    assert (said.code, "has not ended" in said.err) == (2, True)
+    world.add(old("a-1", T0))
+    world.refusals["DELETE /jobs/a-1"] = (409, "still_live", "a-1 is running", "ganger stop a-1")
+    assert shell("prune", "-o", "json").out == "[]\n", "somebody was faster"
