@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.live import Live, live, place
+from tests.rest.serving import DEADLINE_S
 
 __all__ = ["live", "place"]
 
@@ -52,6 +53,21 @@ def test_what_cannot_be_done_to_one_job_is_done_to_the_others(live: Live) -> Non
     said = live("resume", "-o", "json", first, "frist", second)
     assert said.code == 3
     assert [row["id"] for row in live.told("stop", first, second)] == [first, second]
+
+
+def test_who_follows_a_job_learns_that_it_is_suspended(live: Live) -> None:
+    process = live.shell.start("run", "--name", "watched", "--", *FOREVER)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    live("suspend", "watched")
+    job = live.until("watched", "suspended")["row"]["id"]
+    live("resume", job)
+    assert process.stdout.readline() == b"up\n"
+    live("stop", job)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert f"suspended {job}; ganger resume {job} lets it go on\n" in err.decode()
+    assert f"{job} (attempt 2) runs on " in err.decode()
 
 
 def test_priority(live: Live) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import Column, aligned, coloured_state, quoted, when
-from ganger.faces.cli.story import ENDED, Progress, count, ledger_line, size
+from ganger.faces.cli.story import ENDED, SUSPENDED, Progress, count, ledger_line, size
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
@@ -97,6 +97,8 @@ def _next(row: Record) -> str:
     name = quoted(row["id"])
     if row["state"] == "pending":
         return f"ganger explain {name}"
+    if row["state"] in SUSPENDED:
+        return f"ganger resume {name}   or: ganger stop {name}"
     if row["state"] in ENDED:
-        return f"ganger logs {name}   or: ganger events {name}"
+        return f"ganger logs {name}   or: ganger retry {name}"
     return f"ganger logs {name} -f   or: ganger stop {name}"

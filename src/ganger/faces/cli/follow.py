@@ -12,7 +12,7 @@ from queue import Empty, Queue
 from typing import Any, Final
 
 from ganger.faces.cli.lines import Collapser, Same, Writing
-from ganger.faces.cli.render import now_ms
+from ganger.faces.cli.render import now_ms, quoted
 from ganger.faces.cli.screen import Screen
 from ganger.faces.cli.story import WAITING, Progress, attempt_failed, waiting
 from ganger.faces.client import Client, ClientError
@@ -133,6 +133,8 @@ class Follower:
             self._ask_again()
             if said := attempt_failed(event, self.job):
                 self._screen.say(said, fg="yellow", bold=True)
+        elif event["kind"] == "suspend_requested":
+            self._screen.say(f"{event['sentence']}; ganger resume {quoted(self._id)} lets it go on", fg="yellow")
         elif event["kind"] == "started" and generation > max(self._begun, 1):
             self._begun = generation
             self._ask_again()

@@ -122,7 +122,8 @@ class Progress:
         """`step 120/400  loss 2.31  4.1 steps/s  ETA 1m 08s`, as far as the job reports it."""
         report = job["progress"] or {}
         if report.get("step") is None:
-            return f"{job['row']['state']} on {', '.join(job['row']['nodes'])}"
+            nodes = ", ".join(job["row"]["nodes"])
+            return f"{job['row']['state']} on {nodes}" if nodes else str(job["row"]["state"])
         metrics = report.get("metrics") or {}
         total = metrics.get("total_steps") or metrics.get("steps")
         step = report["step"]
