@@ -7,6 +7,7 @@
 #   make test-long  the crash tests at every moment there is, and many more requests to the REST interface
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
+#   make docs    what the pages say of the code, made anew
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint test test-long demo bench lock
+.PHONY: setup setup-torch lint test test-long demo bench docs lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -56,6 +57,9 @@ demo: $(TORCH_SETUP)
 
 bench: $(SETUP) $(TORCH_SETUP)
 	$(BIN)/python -m bench $(NAMES)
+
+docs: $(SETUP)
+	$(BIN)/python docs/generate.py
 
 lock: $(SETUP)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

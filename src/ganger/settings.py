@@ -16,8 +16,8 @@ SOCKET_PATH_BYTES: Final = 107
 HOME: Final = "GANGER_HOME"
 LAUNCHER: Final = "launcher-*.pyz"
 """The file name of the zipapp that starts every task (`launcher.archive`)."""
-_TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
-_TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
+TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
+TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
 
 _NETWORK: Final = (
     "nfs",
@@ -163,7 +163,7 @@ def filesystem(path: Path, mounts: str) -> str:
 def travelling(environ: Mapping[str, str]) -> dict[str, str]:
     """What of the caller's environment goes with a job: where programs and libraries are, home and locale. No more:
     a job must not depend on what happened to be set, and secrets stay where they are."""
-    found = {name: value for name, value in environ.items() if name in _TRAVELS or name.startswith(_TRAVELS_BY_PREFIX)}
+    found = {name: value for name, value in environ.items() if name in TRAVELS or name.startswith(TRAVELS_BY_PREFIX)}
     return _outside_a_job(found)
 
 

@@ -1,0 +1,119 @@
+"""Somebody who types what a page says: a shell, a directory and a state directory of the page's own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy
+
+from ganger.engine.registry import frameworks, trait
+from ganger.faces.client import Client, ClientError
+from ganger.settings import home
+from tests.docs.pages import ROOT, Block, agrees, typed
+from tests.real.cluster import ENDED, until
+from tests.real.environments import python_with
+
+BIN = ROOT / ".venv" / "bin"
+STAND_INS = "stand-ins"
+CLUSTER = "nodes: [{name: 'n{}', rack: r1, count: 4, cpu: 96, memory: 1Ti, gpus: 8, gpu_type: H100}]\n"
+PROGRAMS = ("mpirun", "torchrun", "deepspeed", "horovodrun")
+MARK = "--- done with "
+SCRIPT = re.compile(r"[\w./-]+\.py\b")
+
+
+class Reader:
+    """A shell in a directory that has the examples; `stop` ends what was started."""
+
+    def __init__(self, folder: Path, tested_with: str) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        for example in [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples").glob("*.yaml")]:
+            copy(example, self.folder)
+        path = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        kept = {name: os.environ[name] for name in ("LANG", "USER") if name in os.environ}
+        self.environment = kept | {"GANGER_HOME": str(folder / "home"), "HOME": str(folder), "COLUMNS": "120"}
+        if tested_with == STAND_INS:
+            stand_ins(folder / "stand-ins")
+            path.insert(0, str(folder / "stand-ins" / "bin"))
+            self.environment["PYTHONPATH"] = str(folder / "stand-ins")
+        elif tested_with:
+            path.insert(0, str(Path(python_with(tested_with)).parent))
+        self.environment["PATH"] = os.pathsep.join(path)
+        self._shell = subprocess.Popen(
+            ["/bin/bash", "--noprofile", "--norc"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+        )
+        if tested_with == STAND_INS:
+            (folder / "cluster.yaml").write_text(CLUSTER)
+            self.type("ganger server start --topology ../cluster.yaml")
+
+    def follow(self, block: Block) -> None:
+        """Do what the block says; AssertionError when it does not come as the page shows it."""
+        if block.name:
+            (self.folder / block.name).write_text(block.text)
+        if block.language == "console":
+            for each in typed(block.text):
+                printed = self.type(each.command)
+                if each.prints is not None:
+                    shown = "\n".join(each.prints)
+                    assert agrees(each.prints, printed), f"line {block.line}: {each.command}\n{printed}\nnot\n{shown}"
+        elif block.language == "python" and not block.name:
+            (self.folder / "block.py").write_text(block.text)
+            self.type("python block.py")
+        elif block.language == "yaml" and "\nnodes:\n  -" not in f"\n{block.text}":
+            self.dry_run(block)
+
+    def dry_run(self, block: Block) -> None:
+        """Have the server check a job file."""
+        path = self.folder / (block.name or "checked.yaml")
+        path.write_text(block.text)
+        for script in SCRIPT.findall(block.text):
+            (self.folder / script).touch()
+        self.type(f"ganger submit --dry-run -f {path.name}")
+
+    def type(self, command: str) -> str:
+        """What the command prints, to both streams."""
+        (self.folder.parent / "typed").write_text(command + "\n")
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(f". ../typed </dev/null; printf '\\n{MARK}%s\\n' $?\n")
+        self._shell.stdin.flush()
+        lines: list[str] = []
+        for line in self._shell.stdout:
+            if line.startswith(MARK):
+                printed = "".join(lines)
+                assert line.removeprefix(MARK).strip() == "0", f"{command}\n{printed}"
+                return printed
+            lines.append(line)
+        raise AssertionError(f"the shell ended: {command}\n{''.join(lines)}")
+
+    def stop(self) -> None:
+        """End the jobs, the server and the shell."""
+        client = Client(home(self.environment))
+        try:
+            live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] not in ENDED]
+            for job in live:
+                client.stop(job)
+            until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
+            client.shutdown()
+        except ClientError:
+            pass  # no server runs
+        finally:
+            self._shell.communicate()
+
+
+def stand_ins(folder: Path) -> None:
+    """Empty modules and programs for what is too large to install only to be looked for."""
+    (folder / "bin").mkdir(parents=True)
+    for framework in frameworks().values():
+        if needed := trait(framework, "NEEDS"):
+            (folder / f"{needed}.py").touch()
+    for program in PROGRAMS:
+        (folder / "bin" / program).write_text("#!/bin/sh\nexit 1\n")
+        (folder / "bin" / program).chmod(0o755)

@@ -1,0 +1,58 @@
+"""Everything that a page says to type is typed, and comes to what the page shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, agrees, blocks, environment_of, typed, written
+from tests.docs.reader import Reader
+
+RUN = ("console", "yaml", "python")
+NOT_RUN = 12
+"""Blocks of commands that no test types, at most."""
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in written() if any(b.language in RUN for b in blocks(page))], ids=name)
+def test_what_a_page_says_to_type_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, environment_of(page))
+    try:
+        for block in blocks(page):
+            reader.follow(block)
+    finally:
+        reader.stop()
+
+
+def test_commands_that_are_not_run_say_why() -> None:
+    shown = [(page, block) for page in written() for block in blocks(page) if block.language not in RUN]
+    commands = [(page, block) for page, block in shown if re.search(r"^\$ ", block.text, re.MULTILINE)]
+    assert [f"{name(page)}:{block.line}" for page, block in commands if not block.why_not] == []
+    assert len(commands) <= NOT_RUN
+    for page, block in commands:
+        for test in re.findall(r"tests/\S+\.py", block.why_not):
+            assert (ROOT / test).is_file(), f"{name(page)}:{block.line}"
+
+
+@pytest.mark.parametrize("page", written(), ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
+
+
+def test_dots_stand_for_what_varies() -> None:
+    shown = ("Plan   train-...  queue default", "...", "done")
+    assert agrees(shown, "Plan   train-x1  queue default\na\nb\ndone\n")
+    assert agrees(shown, "\nPlan   train-x1  queue default  \ndone\n\n")
+    assert not agrees(shown, "Plan   train-x1  queue nlp\ndone\n")
+    assert not agrees(shown, "Plan   train-x1  queue default\ndone\nmore\n")
+
+
+def test_a_command_goes_on_until_the_next() -> None:
+    first, second = typed("$ echo a \\\n> b\na b\n\n$ true\n")
+    assert (first.command, first.prints) == ("echo a \\\nb", ("a b",))
+    assert (second.command, second.prints) == ("true", None)
