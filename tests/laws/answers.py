@@ -17,7 +17,7 @@ USER = (Why.USER_GPUS, Why.USER_TIME, Why.USER_NODE_TIME)
 def waiting(world: World) -> list[Gang]:
     """Pending gangs that may be started now."""
     pending = (gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING)
-    return [gang for gang in pending if gang.not_before_ms <= world.now_ms]
+    return [gang for gang in pending if gang.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)]
 
 
 def answer(world: World, gang: Gang) -> Reason:
@@ -40,14 +40,17 @@ def everybody_is_answered(world: World) -> None:
 
 
 def questions_are_answered(world: World) -> None:
-    """`standing_reason` gives the pause of a gang that pauses, else the answer of its class."""
+    """`standing_reason` names what comes first, else gives the pause of a gang that pauses, else its class's answer."""
     for gang in world.state.gangs.values():
         if gang.state is GangState.PENDING and world.state.ready:
             reason = standing_reason(world.state, gang, world.now_ms, world.policy)
-            pauses = gang.not_before_ms > world.now_ms
+            first = world.raw.waits_for(gang.job)
+            assert (reason.why is Why.DEPENDENCY) == bool(first)
+            pauses = gang.not_before_ms > world.now_ms and not first
             assert (reason.why is Why.BACKOFF) == pauses
+            assert not first or set(reason.holders) <= set(first)
             # Who is in the way, and in which order they end, may have changed with the very round that was recorded.
-            assert pauses or replace(reason, holders=()) == replace(answer(world, gang), holders=())
+            assert first or pauses or replace(reason, holders=()) == replace(answer(world, gang), holders=())
 
 
 def is_true(world: World, gang: Gang, reason: Reason) -> None:
@@ -98,6 +101,8 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert world.policy.ORDERS_RUNNING
             assert reason.holders
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
+        case Why.ARRAY_LIMIT:
+            assert raw.is_full(job)
         case _:
             raise AssertionError(f"{gang.id} waits because of {reason}")
 
@@ -134,4 +139,5 @@ def nobody_waits_for_nothing(world: World) -> None:
         return
     for gang in waiting(world):
         if world.raw.fits(gang.job):
-            assert answer(world, gang).why is Why.HELD, f"{gang.id} fits and waits: {answer(world, gang)}"
+            held = Why.ARRAY_LIMIT if world.raw.is_full(gang.job) else Why.HELD
+            assert answer(world, gang).why is held, f"{gang.id} fits and waits: {answer(world, gang)}"

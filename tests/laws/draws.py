@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
-from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role, Rule
+from ganger.model.job import (
+    After,
+    Array,
+    Checkpoint,
+    GpuRequest,
+    Job,
+    JobSpec,
+    Limits,
+    Origin,
+    Resources,
+    Retry,
+    Role,
+    Rule,
+)
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -121,7 +134,20 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         checkpoint=st.sampled_from((None, Checkpoint())),
         retry=retry,
         limits=limits,
+        array=st.sampled_from((None, None, None)) | arrays(),
     )
+
+
+def arrays() -> st.SearchStrategy[Array]:
+    """A few elements, often with a limit."""
+    indices = st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True).map(lambda drawn: tuple(sorted(drawn)))
+    return st.builds(Array, indices=indices, limit=st.sampled_from((None, 1, 2)))
+
+
+def afters(names: list[str]) -> st.SearchStrategy[tuple[After, ...]]:
+    """One or two of these come first."""
+    after = st.builds(After, job=st.sampled_from(names), when=st.sampled_from(("succeeded", "failed", "ended")))
+    return st.lists(after, min_size=1, max_size=2).map(tuple)
 
 
 def rules() -> st.SearchStrategy[Rule]:

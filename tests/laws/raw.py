@@ -11,12 +11,13 @@ from fractions import Fraction
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
-from ganger.model.job import Job, JobSpec, Resources
+from ganger.model.job import GangState, Job, JobSpec, Resources, array_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
 
 RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
 
 
+Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged
 LEADERS = ("chief", "master", "head", "scheduler")
 
 
@@ -64,8 +65,9 @@ def all_nodes(spec: JobSpec) -> int:
 class Raw:
     """nodes: those listed; cordoned, lost: of these; jobs: live ones; starts: generations that are not over; left:
     (gang, node) on which something of a gang may run; suspended: gangs that somebody suspended, and nobody resumed;
-    killed: gangs that the newest event took a node from; drained: those on a drained node, until they are stopped;
-    excluded: by gang, the nodes that its rules keep it from."""
+    rest: of each array job the elements that are no gangs of their own; outcomes: the states in which gangs and arrays
+    ended; killed: gangs that the newest event took a node from; drained: those on a drained node, until they are
+    stopped; excluded: by gang, the nodes that its rules keep it from."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     cordoned: dict[str, None] = field(default_factory=dict)
@@ -80,6 +82,8 @@ class Raw:
     generations: dict[str, int] = field(default_factory=dict)
     killed: dict[str, None] = field(default_factory=dict)
     drained: dict[str, None] = field(default_factory=dict)
+    rest: dict[str, list[int]] = field(default_factory=dict)
+    outcomes: dict[str, GangState] = field(default_factory=dict)
     excluded: dict[str, dict[str, None]] = field(default_factory=dict)
 
     # -- the fold ------------------------------------------------------------------------------------------------------
@@ -96,11 +100,8 @@ class Raw:
                 self.queues[queue.name] = queue
             case e.QueueDeleted(queue=name):
                 del self.queues[name]
-            case e.Submitted(job=job):
-                self.jobs[job.id] = job
-                self.generations[job.id] = 0
-            case e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
-                self._asked(event)
+            case e.Submitted() | e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
+                self._ask(event)
             case e.Cleared(gang=gang, nodes=nodes):
                 for name in nodes:
                     self._leave(gang, name)
@@ -108,13 +109,64 @@ class Raw:
                 for decision in plan.decisions:
                     self.decide(decision)
 
-    def _asked(self, event: e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> None:
+    def _ask(self, event: Request) -> None:
+        """What somebody wants."""
+        if isinstance(event, e.Submitted):
+            for after in event.job.awaits:
+                self.split(after.job)
+            self.jobs[event.job.id] = event.job
+            self.generations[event.job.id] = 0
+            if event.job.spec.array:
+                self.rest[event.job.id] = list(event.job.spec.array.indices)
+            return
+        self.split(event.gang)
+        for gang in self.meant(event.gang):
+            self._asked(gang, event)
+
+    def meant(self, name: str) -> list[str]:
+        """The gangs that an id means: its own, or all of an array."""
+        return [gang for gang, job in self.jobs.items() if name in (gang, job.array)]
+
+    def split(self, name: str) -> None:
+        """From now on the element is a gang of its own, if it is not."""
+        parts = array_of(name)
+        if parts is None or parts[1] not in self.rest.get(parts[0], ()):
+            return
+        self.jobs[name] = self.job(name)
+        self.generations[name] = 0
+        if parts[0] in self.suspended:
+            self.suspended[name] = None
+        self.rest[parts[0]].remove(parts[1])
+        if not self.rest[parts[0]]:
+            del self.jobs[parts[0]]
+            self.suspended.pop(parts[0], None)
+
+    def job(self, name: str) -> Job:
+        """A gang's job, also that of an element which is none yet."""
+        if name in self.jobs:
+            return self.jobs[name]
+        array, index = array_of(name) or ("", 0)
+        assert index in self.rest[array]
+        return replace(self.jobs[array], id=name, array=array, index=index)
+
+    def waits_for(self, job: Job) -> list[str]:
+        """Those that it comes after and that have not come to what it asks."""
+        wanted = {"succeeded": (GangState.SUCCEEDED,), "failed": (GangState.FAILED, GangState.STOPPED)}
+        ends = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)
+        return [after.job for after in job.awaits if self.outcomes.get(after.job) not in wanted.get(after.when, ends)]
+
+    def is_full(self, job: Job) -> bool:
+        """Whether its array has as many elements with nodes as it may."""
+        limit, array = job.spec.array.limit if job.spec.array else None, job.array or job.id
+        return limit is not None and sum((array_of(gang) or ("",))[0] == array for gang in self.starts) >= limit
+
+    def _asked(self, gang: str, event: Request) -> None:
         match event:
-            case e.SuspendRequested(gang=gang):
+            case e.SuspendRequested():
                 self.suspended[gang] = None
-            case e.ResumeRequested(gang=gang):
-                del self.suspended[gang]
-            case e.PriorityChanged(gang=gang, priority=priority):
+            case e.ResumeRequested():
+                self.suspended.pop(gang, None)
+            case e.PriorityChanged(priority=priority):
                 job = self.jobs[gang]
                 self.jobs[gang] = replace(job, spec=replace(job.spec, priority=priority))
 
@@ -122,6 +174,7 @@ class Raw:
         """Take in one decision."""
         match decision:
             case Start(gang=gang, generation=generation, shares=shares):
+                self.split(gang)
                 self.starts[gang] = decision
                 self.generations[gang] = generation
                 for share in shares:
@@ -129,8 +182,9 @@ class Raw:
             case Stop(gang=gang) if gang in self.starts:
                 self.drained.pop(gang, None)
             case Stop(gang=gang, cause=cause):
-                assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT)
+                assert cause in (Cause.USER, Cause.QUEUE_TIME, Cause.TIME_LIMIT, Cause.DEPENDENCY)
                 del self.jobs[gang]
+                self.rest.pop(gang, None)
 
     def judge(self, failed: e.Failed) -> str | None:
         """Take in the failure that decides what becomes of a gang; gives what the first rule that fits says to do."""
@@ -145,9 +199,10 @@ class Raw:
             return rule.do
         return None
 
-    def ended(self, gang: str) -> None:
-        """The State says that the gang has ended; it must hold nothing."""
+    def ended(self, gang: str, state: GangState) -> None:
+        """The State says that the gang, or array, has ended; it must hold nothing."""
         assert gang not in self.starts, f"{gang} ended while nodes were left to it"
+        self.outcomes[gang] = state
         self.jobs.pop(gang, None)
         self.suspended.pop(gang, None)
         self.excluded.pop(gang, None)

@@ -7,7 +7,7 @@ from ganger.model.decision import Cause, Plan, Start, Stop, Wait
 from ganger.model.job import GangState
 from tests.laws.raw import Raw, parts
 
-ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME)
+ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
 
 
 def state_is_sound(state: State, raw: Raw) -> None:
@@ -22,6 +22,10 @@ def state_is_sound(state: State, raw: Raw) -> None:
         assert gang.state is not GangState.SUSPENDED or name in raw.suspended
         assert {(name, node) for node in gang.left} == {key for key in raw.left if key[0] == name}
         assert {*gang.avoids} == {*raw.excluded.get(name, ())}
+        assert bool(gang.awaits) == bool(raw.waits_for(gang.job)), f"{name} waits for {gang.awaits}"
+    for name, array in state.arrays.items():
+        assert array.rest == raw.rest.get(name, [])
+        assert sum(array.counts.values()) == len(array.job.spec.array.indices), "every element is counted once"
     for text in state.waits:
         assert text in [class_text(key) for key in state.classes], f"an answer for {text}, which nobody waits in"
 
@@ -52,6 +56,8 @@ def fingerprint(state: State) -> tuple[object, ...]:
         dict(tree.users),
         dict(state.shares),
         {key: [gang.id for gang in members] for key, members in state.classes.items()},
+        dict(state.active),
+        {name: sorted(gangs) for name, gangs in state.dependents.items()},
     )
     return (encode_image(state.image()), *(array.tobytes() for array in arrays), derived)
 
@@ -95,6 +101,9 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
         lost=raw.lost,
         queues=raw.queues,
         jobs=dict(raw.jobs),
+        rest={array: list(rest) for array, rest in raw.rest.items()},
+        suspended=dict(raw.suspended),
+        outcomes=raw.outcomes,
         starts=dict(raw.starts),
         left=dict(raw.left),
         generations=dict(raw.generations),
@@ -117,14 +126,18 @@ def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
         assert gang.stop_sent is None, f"{gang.id} is being stopped already"
     elif gang.state in (GangState.REQUEUEING, GangState.SUSPENDING):
         assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
+    missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
+    assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
     assert stop.cause is not Cause.DRAINED or gang.id in raw.drained, f"{gang.id} need not leave"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 
 def _start_is_legal(start: Start, raw: Raw) -> None:
-    job, shares = raw.jobs[start.gang], start.shares
+    job, shares = raw.job(start.gang), start.shares
     assert start.gang not in raw.starts, f"{start.gang} runs already"
-    assert start.generation == raw.generations[start.gang] + 1, "generations rise by one"
+    assert start.generation == raw.generations.get(start.gang, 0) + 1, "generations rise by one"
+    assert raw.waits_for(job) == [], f"{start.gang} starts before what it comes after"
+    assert not raw.is_full(job), f"{start.gang} is one more than its array may run at a time"
     wanted = parts(job.spec)
     for at, part in enumerate(wanted):
         mine = [share for share in shares if share.part == at]

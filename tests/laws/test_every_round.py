@@ -30,6 +30,8 @@ def a_life(policy: Policy, data: st.DataObject) -> World:
         world.batch(data)
         planned = planned_purely(world)
         assert world.round() == planned
+        while world.is_due():
+            world.round()
         everybody_is_answered(world)
         nobody_waits_for_nothing(world)
         nothing_is_due_before_the_wake(world)

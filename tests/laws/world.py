@@ -15,7 +15,7 @@ from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Plan
+from ganger.model.decision import Plan, Stop
 from ganger.model.job import GangState, Job
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -59,16 +59,19 @@ class World:
         touched = self.state.apply(stamped)
         self.log.append(stamped)
         self.raw.apply(event)
-        for gang in touched:
+        gangs = [each for each in touched if isinstance(each, Gang)]
+        for gang in gangs:
             safety.account_adds_up(gang, self.now_ms)
-            if gang.ended:
-                self.raw.ended(gang.id)
-                self.ended[gang.id] = gang.state
+        for each in touched:
+            if each.ended and not (isinstance(each, Gang) and each.is_head):
+                self.raw.ended(each.id, each.state)
+                self.ended[each.id] = each.state
         if failing and isinstance(event, e.Failed):
             safety.rule_is_obeyed(self.raw.judge(event), failing, spent)
         safety.state_is_sound(self.state, self.raw)
         if isinstance(event, e.NodeLost):
-            assert {gang.id for gang in touched} == {*self.raw.killed}, "a lost node takes its gangs, and no others"
+            told = {gang.id for gang in gangs if gang.job.awaits and gang.start is None}
+            assert {gang.id for gang in gangs} - told == {*self.raw.killed} - told, "a lost node takes its gangs alone"
         return True
 
     def _judged(self, event: e.Event) -> Gang | None:
@@ -83,13 +86,20 @@ class World:
         safety.decisions_are_legal(planned, self.state, self.raw)
         spent = {name: gang.spent for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms
-        assert self.wake_ms is None or self.wake_ms > self.now_ms, "a round is due that was just planned"
+        at_once = any(
+            isinstance(each, Stop) and self.state.gangs[each.gang].start is None for each in planned.decisions
+        )
+        assert at_once or not self.is_due(), "a round is due that was just planned"
         if planned.decisions:
             self.happens(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
-        assert {name: spent[name] for name in self.state.gangs} == {
+        assert {name: spent.get(name, 0) for name in self.state.gangs} == {
             name: gang.spent for name, gang in self.state.gangs.items()
         }, "only a failure spends an attempt"
         return planned
+
+    def is_due(self) -> bool:
+        """Whether the round before asked for another at once."""
+        return self.wake_ms is not None and self.wake_ms <= self.now_ms
 
     def submit(self, job: Job) -> bool:
         """A job is accepted."""
@@ -155,7 +165,12 @@ def _submits(world: World, data: st.DataObject) -> None:
     world.steps += 1
     queues = tuple(name for name in world.state.queues)
     user = data.draw(st.sampled_from(draws.USERS))
-    world.submit(draws.job(world.steps, user, data.draw(draws.specs(queues))))
+    job = draws.job(world.steps, user, data.draw(draws.specs(queues)))
+    live = [*world.state.gangs, *world.state.arrays]
+    live += [f"{array}[{index}]" for array, rest in world.raw.rest.items() for index in rest]
+    if live and data.draw(st.integers(0, 3)) == 0:
+        job = replace(job, awaits=data.draw(draws.afters(sorted({*live}))))
+    world.submit(job)
 
 
 def _confirms(world: World, data: st.DataObject) -> None:
@@ -255,6 +270,28 @@ def _reorders(world: World, data: st.DataObject) -> None:
         assert world.happens(e.PriorityChanged(gang=gang, priority=priority))
 
 
+def _asks_array(world: World, data: st.DataObject) -> None:
+    """Of a whole array, or of one element, also of one that nobody has touched."""
+    if array := world.pick(data, list(world.state.arrays)):
+        name = data.draw(st.sampled_from([array, *(f"{array}[{index}]" for index in world.raw.rest.get(array, ()))]))
+        asked = data.draw(
+            st.sampled_from(
+                (
+                    e.StopRequested(gang=name),
+                    e.SuspendRequested(gang=name),
+                    e.ResumeRequested(gang=name),
+                    e.PriorityChanged(gang=name, priority=100),
+                )
+            )
+        )
+        taken = world.happens(asked)
+        assert taken or not isinstance(asked, e.StopRequested | e.PriorityChanged)
+        of_it = [gang for gang in world.state.gangs.values() if gang.array == array]
+        for gang in of_it:  # of a whole array, those that can
+            if not gang.suspends and gang.state not in (GangState.SUSPENDED, GangState.SUSPENDING):
+                world.raw.suspended.pop(gang.id, None)
+
+
 def _is_done(world: World, data: st.DataObject) -> None:
     if gang := world.pick(data, list(world.raw.starts)):
         world.happens(e.Done(gang=gang, generation=world.generation(gang)))
@@ -277,6 +314,6 @@ EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
     *(_submits,) * 6,
     *(_confirms_all, _clears_all, _fails, _clears) * 2,
     *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _nothing),
-    *(_suspends, _resumes, _reorders, _is_done),
+    *(_suspends, _resumes, _reorders, _is_done, _asks_array),
 )
 """What may happen, the likelier the oftener."""

@@ -35,8 +35,8 @@ LEAVING = (
 
 @dataclass(slots=True, kw_only=True)
 class Gang:
-    """One live gang. Times are Unix ms; `number` rises with submissions, and is unique for ever: STRIDE times the seq of
-    its own, and its index in an array.
+    """One live gang. Times are Unix ms; `number` rises with submissions, and is unique for ever: STRIDE times the seq
+    of its own, and its index in an array.
 
     since_ms: when it entered its state; generation: of its newest start, 0 before the first; start: that start, kept
     until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said

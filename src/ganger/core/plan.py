@@ -10,7 +10,7 @@ Called by `engine.loop` after every batch of events and at `next_wake_ms`. Same 
 6. answer   every class that still waits, when its answer has changed
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ RUNS = (GangState.STARTING, GangState.RUNNING)
 
 
 def plan(state: State, now_ms: int, policy: Policy) -> Plan:
-    """The decisions of one round, and when the next is due although nothing happens (None: never)."""
+    """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once)."""
     if not state.ready:
         return Plan(as_of=state.seq)
     stops = tuple(_stops(state, now_ms))
@@ -42,7 +42,7 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
         Wait(gang_class=text, reason=reason) for text, reason in waits.items() if state.waits.get(text) != reason
     ]
     decisions: list[Decision] = [*stops, *preempted, *starts, *answers]
-    wake_ms = _next_wake_ms(now, starts)
+    wake_ms = now_ms if _frees_others(state, stops) else _next_wake_ms(now, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=wake_ms)
 
 
@@ -207,6 +207,12 @@ def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
             turn_ms = policy.turn_ms(gang, now_ms)
             moments += [] if turn_ms is None else [turn_ms]
     return min((moment for moment in moments if moment > now_ms), default=None)
+
+
+def _frees_others(state: State, stops: Iterable[Stop]) -> bool:
+    """Whether a gang ends with this very plan that others come after: for these another round is due at once."""
+    waiting = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].start is None]
+    return any(gang.id in state.dependents or gang.array in state.dependents for gang in waiting)
 
 
 def pending_order(state: State, now_ms: int, policy: Policy) -> list[Gang]:

@@ -49,8 +49,8 @@ class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn:
     which rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class,
     oldest first; shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes,
-    of queues; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents: who waits for the
-    end of a live gang or array, by its id."""
+    of queues; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents: who waits for
+    the end of a live gang or array, by its id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -85,8 +85,8 @@ class State:
         )
 
     def apply(self, stamped: Stamped) -> tuple[Gang | ArrayJob, ...]:
-        """Fold one event in; gives the gangs it changed, ended ones too, then the arrays these belong to. ValueError: it
-        is out of order or refused."""
+        """Fold one event in; gives the gangs it changed, ended ones too, then the arrays these belong to. ValueError:
+        it is out of order or refused."""
         if stamped.seq != self.seq + 1 or stamped.at_ms < self.at_ms:
             raise ValueError(
                 f"event {stamped.seq} at {stamped.at_ms} after {self.seq} at {self.at_ms}: the log has a hole"
@@ -109,6 +109,8 @@ class State:
 
     def take(self, gang: Gang, shares: Shares) -> None:
         """The gang holds these shares, and its queue and user are charged for all of it."""
+        if gang.id not in self.gangs:
+            self.undo.put(self.gangs, gang.id, gang)  # an element of an array that a round tries
         self.nodes.take(gang.number, gang.shape, shares)
         self._charge(gang, +1)
         self._activate(gang, +1)

@@ -8,9 +8,9 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from ganger.core.explain import explain
 from ganger.core.plan import plan
@@ -34,9 +34,9 @@ from ganger.engine.submission import (
     read_spec,
     read_specs,
 )
-from ganger.model.decision import Start
+from ganger.model.decision import Decision, Start
 from ganger.model.event import Stamped, Submitted
-from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.job import ENDED, After, GangState, Job, JobSpec, Origin, array_of
 from ganger.model.view import DryRun
 from ganger.settings import Home
 
@@ -85,6 +85,8 @@ class Intake:
         if "params" in overrides:
             why = f"the parameters of {job.id} were put in when it was submitted, so they cannot be replaced"
             raise Refused("bad_spec", why, "override what they stand in, or submit the file again")
+        if job.index is not None:
+            overrides = {"array": str(job.index)} | overrides
         submission = Submission(
             directory=job.origin.directory,
             spec_text=json.dumps(spec_to_dict(job.spec)),
@@ -112,23 +114,47 @@ class Intake:
             return job.id, False
         try:
             job = keep(job, submission, self._home)
-            self._loop.ask(Submitted(job=job))
+            self._put_in(job)
         except BaseException:
             shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
             raise
         return job.id, True
+
+    def _put_in(self, job: Job) -> None:
+        """Into the log, with those of `after` that live at that moment."""
+        while True:
+            job = replace(job, awaits=self._awaited(job.spec.after))
+            try:
+                self._loop.ask(Submitted(job=job))
+            except Refused:
+                if job.awaits == self._awaited(job.spec.after):
+                    raise
+            else:
+                return
+
+    def _awaited(self, all_of: Iterable[After]) -> tuple[After, ...]:
+        """Those that have not ended. Refused (cannot_come_true, 409) for one that ended otherwise than is asked."""
+        live = []
+        for after in all_of:
+            found = self._log.job(after.job)
+            state = GangState(found[0].state) if found else None
+            if state is None or (state in ENDED and not after.holds(state)):
+                why = f"after: {after.job} {f'has {state}' if state else 'was deleted'}, so it never has {after.when}"
+                raise Refused(
+                    "cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}"
+                )
+            if state not in ENDED:
+                live.append(after)
+        return tuple(live)
 
     def dry_run(self, submission: Submission) -> DryRun:
         """What the next round would do with the job: the same checks, and the round itself on a copy of the state."""
         check_text(submission)
         job = self._checked(self._resolved(read_spec(submission), {}), submission, "")
         state, now_ms = copy_of(self._loop.view()), self._loop.now_ms()
+        job = replace(job, awaits=self._awaited(job.spec.after))
         state.apply(Stamped(state.seq + 1, now_ms, Submitted(job=job)))
-        starts = [
-            decision
-            for decision in plan(state, now_ms, self._loop.policy).decisions
-            if isinstance(decision, Start) and decision.gang == job.id
-        ]
+        starts = [decision for decision in plan(state, now_ms, self._loop.policy).decisions if _is_of(decision, job)]
         if starts:
             return _would_start(job, starts[0], state)
         told = explain(state, job.id, now_ms, self._loop.policy)
@@ -152,6 +178,7 @@ class Intake:
                 why = f"after: there is no job {after.job}, by id or name"
                 raise Refused("no_such_dependency", why, near or "ganger ls --all")
             found.append(replace(after, job=meant))
+        self._awaited(after for after in found if after.job not in of_file.values())
         return replace(spec, after=tuple(found))
 
     def _checked(self, spec: JobSpec, submission: Submission, digest: str, of: Job | None = None) -> Job:
@@ -183,7 +210,7 @@ class Intake:
         if not job.spec.secrets:
             return {}
         try:
-            values: dict[str, str] = json.loads((self._home.jobs / job.id / "secrets.json").read_text())
+            values: dict[str, str] = json.loads((self._home.jobs / (job.array or job.id) / "secrets.json").read_text())
         except (OSError, ValueError):
             return {}
         return values
@@ -214,8 +241,15 @@ def _digest(said: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def _is_of(decision: Decision, job: Job) -> TypeGuard[Start]:
+    """Whether it starts the job, or an element of it."""
+    return isinstance(decision, Start) and job.id in (decision.gang, (array_of(decision.gang) or ("",))[0])
+
+
 def _would_start(job: Job, start: Start, state: State) -> DryRun:
-    """A dry run of a job that would start now."""
+    """A dry run of a job that would start now, or of its first element."""
+    element = array_of(start.gang)
+    job = job.element(element[1]) if element else job
     nodes = {node.name: node for node in state.nodes.nodes}
     first = launch_plans(start, job, nodes, job.origin.directory)[0]
     given = job.origin.environment | job.spec.env

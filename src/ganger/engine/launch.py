@@ -15,7 +15,7 @@ from ganger.engine.refusal import Refused
 from ganger.engine.registry import frameworks, trait
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
-from ganger.model.job import Job, JobSpec
+from ganger.model.job import Checkpoint, Job, JobSpec
 from ganger.model.placed import HOSTFILE, PREFIX, RESERVED, Placed, PlacedNode, hostfile, node_environment
 
 CHIEF: Final = "chief"
@@ -126,10 +126,18 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         host=start.host,
         port=start.port,
         max_restarts=DEFAULT_RETRIES if spec.retry.max is None else spec.retry.max,
-        checkpoint_directory=str(PurePosixPath(directory) / checkpoint.dir) if checkpoint else None,
+        checkpoint_directory=_checkpoint_directory(checkpoint, directory, job.index) if checkpoint else None,
         checkpoint_every_ms=checkpoint.every_ms if checkpoint else None,
         resume=checkpoint.resume if checkpoint else "auto",
+        array=job.array,
+        index=job.index,
     )
+
+
+def _checkpoint_directory(checkpoint: Checkpoint, directory: str, index: int | None) -> str:
+    """Elements of an array run in one directory, so each has its checkpoints in one of its own."""
+    path = PurePosixPath(directory) / checkpoint.dir
+    return str(path if index is None else path / str(index))
 
 
 def _placed_node(share: NodeShare, spec: JobSpec, node: Node) -> PlacedNode:

@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.state import Image, State
-from ganger.engine import codec, job_table
+from ganger.engine import codec, elements, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
 from ganger.engine.refusal import Refused
@@ -36,7 +37,7 @@ from ganger.model.event import (
     Stamped,
     Submitted,
 )
-from ganger.model.job import Job
+from ganger.model.job import Job, array_of
 from ganger.model.view import JobRow, Ledger
 
 MEMORY: Final = ":memory:"
@@ -45,7 +46,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 EVERY: Final = JobFilter()
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
 _SCHEMA: Final = f"""
@@ -257,24 +258,70 @@ class EventLog:
 
     def job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
         """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none. The job has the
-        labels and notes of now."""
+        labels and notes of now. An element of an array that nobody has touched is what its array says."""
+        element = array_of(name)
+        return self._element(*element) if element else self._job(name)
+
+    def _element(self, array: str, index: int) -> tuple[JobRow, Ledger, int | None, Job] | None:
+        of = self._job(array)
+        if of is None or of[3].spec.array is None or index not in of[3].spec.array.indices:
+            return None
+        whole, _, _, job = of
+        found = self._read("SELECT row, figures FROM element WHERE array = ? AND number = ?", (array, index))
+        if found:
+            row, figures = _row(found[0][0], whole.labels), json.loads(found[0][1])
+            job = replace(job, spec=replace(job.spec, priority=row.priority))
+            return row, Ledger(**figures["ledger"]), figures["checkpoint_step"], job.element(index)
+        counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
+        row = elements.untouched(whole, index, elements.state_of_untouched(whole, counts))
+        return row, Ledger(), None, job.element(index)
+
+    def elements(self, array: str, states: Sequence[str], after: int, limit: int) -> list[JobRow]:
+        """Elements of an array by index, from the one beyond `after`; of these states, if any are named."""
+        of = self._job(array)
+        if of is None or of[3].spec.array is None:
+            return []
+        whole, indices = of[0], of[3].spec.array.indices
+        states_of = dict(self._read("SELECT number, state FROM element WHERE array = ?", (array,)))
+        default = elements.state_of_untouched(whole, Counter(states_of.values()))
+        chosen = elements.page(indices, after, states_of, default, states)[:limit]
+        between = (array, chosen[0], chosen[-1]) if chosen else (array, 0, -1)
+        rows = dict(self._read("SELECT number, row FROM element WHERE array = ? AND number BETWEEN ? AND ?", between))
+        return [
+            _row(rows[index], whole.labels) if index in rows else elements.untouched(whole, index, default)
+            for index in chosen
+        ]
+
+    def array_ledger(self, array: str) -> Ledger:
+        """The ledgers of all elements that have begun, added up, as of the newest event of each."""
+        sums = Counter[str]()
+        for (figures,) in self._read("SELECT figures FROM element WHERE array = ?", (array,)):
+            sums.update(json.loads(figures)["ledger"])
+        return Ledger(**sums)
+
+    def _job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
         found = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))
         if not found:
             return None
         try:
-            row, figures, job = json.loads(found[0][0]), json.loads(found[0][1]), codec.decode_job(found[0][2])
+            row, figures = _row(found[0][0], json.loads(found[0][3])), json.loads(found[0][1])
+            job = codec.decode_job(found[0][2])
         except ValueError as error:
             raise _corrupt(self._path, f"job {name} cannot be read: {error}") from error
-        row |= {"nodes": tuple(row["nodes"]), "labels": json.loads(found[0][3])}
-        spec = replace(job.spec, labels=row["labels"], notes=found[0][4] or None, priority=row["priority"])
-        return JobRow(**row), Ledger(**figures["ledger"]), figures["checkpoint_step"], replace(job, spec=spec)
+        spec = replace(job.spec, labels=row.labels, notes=found[0][4] or None, priority=row.priority)
+        return row, Ledger(**figures["ledger"]), figures["checkpoint_step"], replace(job, spec=spec)
 
     def version(self, subject: str) -> int:
         """Number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM about WHERE subject = ?", (subject,))[0][0])
 
     def find(self, text: str) -> str | None:
-        """The job with that id, else the newest job of that name."""
+        """The job with that id, else the newest job of that name; `NAME[7]` is an element of it, if it has that."""
+        element = array_of(text)
+        if element is not None:
+            array = self.find(element[0])
+            name = f"{array}[{element[1]}]"
+            return name if array is not None and self.job(name) is not None else None
         found = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(
             "SELECT id FROM job WHERE name = ? ORDER BY number DESC LIMIT 1", (text,)
         )
@@ -305,12 +352,13 @@ class EventLog:
 
 
 def about(event: Event) -> list[str]:
-    """What an event is about: gangs, `queue/NAME`, `node/NAME`."""
+    """What an event is about: gangs, and the arrays they belong to, `queue/NAME`, `node/NAME`."""
     match event:
         case Submitted(job=job):
             return [job.id]
         case Decided(plan=plan):
-            return [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
+            gangs = [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
+            return [subject for gang in gangs for subject in _of_gang(gang)]
         case QueueSet(queue=queue):
             return [f"queue/{queue.name}"]
         case QueueDeleted(queue=name):
@@ -319,7 +367,18 @@ def about(event: Event) -> list[str]:
             return [f"node/{event.node}"]
         case _:
             gang = getattr(event, "gang", None)
-            return [gang] if gang else []
+            return _of_gang(gang) if gang else []
+
+
+def _of_gang(gang: str) -> list[str]:
+    """A gang, and the array it is an element of."""
+    element = array_of(gang)
+    return [gang, element[0]] if element else [gang]
+
+
+def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:
+    row = json.loads(text)
+    return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels})
 
 
 def _connect_to_read(path: str) -> sqlite3.Connection:

@@ -48,8 +48,8 @@ Wish = tuple[Event, Future[int]]
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn has gathered: rows for the log, the gangs and arrays they changed, what was decided, and who is told
-    what."""
+    """What one turn has gathered: rows for the log, the gangs and arrays they changed, what was decided, and who is
+    told what."""
 
     rows: list[Stamped] = field(default_factory=list)
     touched: dict[str, Gang] = field(default_factory=dict)

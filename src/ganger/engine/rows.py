@@ -14,8 +14,10 @@ from ganger.model.view import NodeRow, QueueRow, ReasonView
 def queue_rows(state: State) -> list[QueueRow]:
     """Every queue, parents first."""
     tree = state.tree
-    pending = Counter(gang.queue for gang in state.gangs.values() if gang.state is GangState.PENDING)
-    live = Counter(gang.queue for gang in state.gangs.values())
+    pending, live = Counter[str](), Counter[str]()
+    for gang in state.gangs.values():
+        live[gang.queue] += many(state, gang)
+        pending[gang.queue] += many(state, gang) * (gang.state is GangState.PENDING)
     return [
         QueueRow(
             name=queue.name,
@@ -31,6 +33,11 @@ def queue_rows(state: State) -> list[QueueRow]:
         )
         for at, queue in enumerate(tree.queues)
     ]
+
+
+def many(state: State, gang: Gang) -> int:
+    """How many jobs, or elements, a gang stands for."""
+    return len(state.arrays[gang.id].rest) if gang.is_head else 1
 
 
 def node_rows(state: State) -> list[NodeRow]:

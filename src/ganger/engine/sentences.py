@@ -30,7 +30,8 @@ def sentence(event: e.Event) -> str:
     """One sentence, without a time: the row has it."""
     match event:
         case e.Submitted(job=job):
-            return f"{job.user} submitted {job.id} to queue {job.spec.queue}: {job.spec.shape}"
+            times = f"{len(job.spec.array.indices)} times " if job.spec.array else ""
+            return f"{job.user} submitted {job.id} to queue {job.spec.queue}: {times}{job.spec.shape}"
         case e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
             return _request(event)
         case e.Deleted(gang=gang, by=by):

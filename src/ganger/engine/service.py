@@ -10,7 +10,7 @@ import pwd
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from ganger import __version__
@@ -27,7 +27,7 @@ from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
-from ganger.engine.rows import node_rows, queue_rows, waiting_for
+from ganger.engine.rows import many, node_rows, queue_rows, waiting_for
 from ganger.engine.secret_store import SecretStore
 from ganger.engine.sentences import job_of, sentence
 from ganger.engine.spec import json_schema as spec_schema
@@ -49,7 +49,7 @@ from ganger.model.event import (
     StopRequested,
     SuspendRequested,
 )
-from ganger.model.job import ENDED, GangState, Job
+from ganger.model.job import ENDED, GangState, Job, array_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import (
     DryRun,
@@ -61,6 +61,7 @@ from ganger.model.view import (
     Ledger,
     NodeRow,
     QueueRow,
+    ReasonView,
     Samples,
     ServerView,
 )
@@ -132,9 +133,7 @@ class Service:
         """A page of listing rows as JSON-ready dicts, newest first. Without states: all jobs that fit, if `everything`;
         else those that live, and as many of the newest ended ones as fill the page."""
         before = _number(cursor)
-        unknown = [state for state in wanted.states if state not in {*GangState}]
-        if unknown:
-            raise Refused("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}", 422)
+        see_states(wanted.states)
         mixed = not wanted.states and not everything
         found = self._log.jobs(wanted.of_states(LIVE) if mixed else wanted, limit + 1, before)
         more, found = found[limit:], found[:limit]
@@ -157,11 +156,12 @@ class Service:
         name, now_ms = self.find(text), self._loop.now_ms()
         row, ledger, step, job = self._known(name)
         state, reason = self._loop.view(), None
-        gang = state.gangs.get(name)
+        gang = state.stand_in(name)
         if gang is not None and row.state not in ENDED:
             ledger = gang.account.ledger(max(now_ms, state.at_ms))
             reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
-            row = replace(row, sentence=reason.sentence) if reason else row
+            row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
+        ledger = self._log.array_ledger(name) if row.elements else ledger
         resumes = job.spec.checkpoint is None or job.spec.checkpoint.resume == "auto"
         return JobView(
             row=row,
@@ -171,10 +171,10 @@ class Service:
             git_dirty=job.origin.git_dirty,
             git_diff_hash=job.origin.git_diff_hash,
             code_hash=job.origin.code_hash,
-            attempts=self._histories.attempts(name, resumes=resumes, ended_ms=row.ended_ms),
+            attempts=() if row.elements else self._histories.attempts(name, resumes=resumes, ended_ms=row.ended_ms),
             ledger=ledger,
             checkpoint_step=step,
-            progress=self._backend.progress(name) if row.state == GangState.RUNNING else None,
+            progress=self._backend.progress(name) if row.state == GangState.RUNNING and not row.elements else None,
             reason=reason,
         )
 
@@ -199,33 +199,46 @@ class Service:
     def set_priority(self, text: str, priority: int) -> None:
         """Put a live job into another class. Refused (already_ended, 409)."""
         name = self._alive(text)
-        if self._loop.view().gangs[name].job.spec.priority != priority:
+        gang = self._loop.view().stand_in(name)
+        if gang is None or gang.is_head or gang.job.spec.priority != priority:
             self._loop.ask(PriorityChanged(gang=name, priority=priority, by=self._user))
 
     def suspend(self, text: str, *, suspended: bool) -> None:
         """Take a live job's nodes and hold it, or let it wait for its turn again. Refused (already_ended, 409)."""
         name = self._alive(text)
-        gang = self._loop.view().gangs[name]
-        if (gang.suspends or gang.state in SUSPENDED) is not suspended:
+        gang = self._loop.view().stand_in(name)
+        # Of an array some elements may be suspended and others not: the core takes those that can.
+        if gang is None or gang.is_head or (gang.suspends or gang.state in SUSPENDED) is not suspended:
             asked = SuspendRequested if suspended else ResumeRequested
             self._loop.ask(asked(gang=name, by=self._user))
 
     def describe(self, text: str, labels: Mapping[str, str | None], notes: str | None) -> None:
         """Change a job's labels, as a merge patch, and, unless None, its notes: also after its end."""
-        self._loop.ask(Described(gang=self.find(text), labels=dict(labels), notes=notes, by=self._user))
+        self._loop.ask(Described(gang=_whole(self.find(text)), labels=dict(labels), notes=notes, by=self._user))
 
     def delete(self, text: str) -> None:
         """Take an ended job out of the listings, and its files off the disk. Refused (still_live, 409)."""
-        self._loop.ask(Deleted(gang=self._ended_job(text), by=self._user))
+        self._loop.ask(Deleted(gang=_whole(self._ended_job(text)), by=self._user))
+
+    def elements(self, text: str, *, states: Sequence[str], limit: int, cursor: str | None) -> Page:
+        """A page of the elements of an array, by index, as JSON-ready dicts. Refused (not_an_array, 409)."""
+        name, after = self.find(text), _number(cursor)
+        see_states(states)
+        if self._known(name)[0].elements is None:
+            raise Refused("not_an_array", f"{name} is no array", f"ganger get {name}", 409)
+        found = self._log.elements(name, states, -1 if after is None else after, limit + 1)
+        more, found = found[limit:], found[:limit]
+        return Page(self._told([asdict(row) for row in found]), str(found[-1].index) if more else None)
 
     def explain(self, text: str) -> Explanation:
         """Why a job waits, or one sentence about what it does instead."""
         name = self.find(text)
         state = copy_of(self._loop.view())
-        if name in state.gangs:
+        if state.stand_in(name) is not None:
             return explain(state, name, max(self._loop.now_ms(), state.at_ms), self._loop.policy)
         row = self._known(name)[0]
-        return Explanation(job=name, state=row.state, sentence=f"{name} does not wait: it has {_past(row.state)}")
+        does = f"it has {_past(row.state)}" if row.state in ENDED else f"all of it has begun: {row.sentence}"
+        return Explanation(job=name, state=row.state, sentence=f"{name} does not wait: {does}")
 
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 
@@ -361,7 +374,8 @@ class Service:
     def server(self) -> ServerView:
         """The server itself."""
         state = self._loop.view()
-        pending = sum(gang.state is GangState.PENDING for gang in state.gangs.values())
+        pending = sum(many(state, gang) for gang in state.gangs.values() if gang.state is GangState.PENDING)
+        live = sum(many(state, gang) for gang in state.gangs.values())
         return ServerView(
             version=__version__,
             pid=os.getpid(),
@@ -371,7 +385,7 @@ class Service:
             started_ms=self._started_ms,
             health=self._loop.health(),
             pending=pending,
-            running=len(state.gangs) - pending,
+            running=live - pending,
             nodes=len(state.nodes.nodes),
         )
 
@@ -380,7 +394,7 @@ class Service:
     def _alive(self, text: str) -> str:
         """The id of a job that lives."""
         name = self.find(text)
-        if name not in self._loop.view().gangs:
+        if not self._loop.view().is_live(name):
             state = self._known(name)[0].state
             raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {name}", 409)
         return name
@@ -403,6 +417,11 @@ class Service:
     def _see_there(self, query: LogQuery, *, may_come: bool) -> None:
         """See that the job has what is asked for; an attempt to come only counts if it `may_come`."""
         row, _, _, job = self._known(query.job)
+        if row.elements is not None:
+            last = job.element(job.spec.array.indices[-1] if job.spec.array else 0)
+            raise Refused(
+                "is_array", f"{row.id} is an array: each element has logs of its own", f"ganger logs '{last.id}'"
+            )
         see_there(query, row, job.spec, [node.name for node in self._loop.view().nodes.nodes], may_come=may_come)
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -410,9 +429,12 @@ class Service:
         waiting = [row for row in rows if row["state"] == GangState.PENDING]
         if waiting:
             state, now_ms = self._loop.view(), self._loop.now_ms()
+            reasons: dict[str, ReasonView | None] = {}
             for row in waiting:
-                gang = state.gangs.get(row["id"])
-                reason = waiting_for(state, gang, now_ms) if gang else None
+                gang = state.stand_in(row["id"])
+                if gang is not None and gang.id not in reasons:  # one head stands for many
+                    reasons[gang.id] = waiting_for(state, gang, now_ms)
+                reason = reasons[gang.id] if gang else None
                 row["sentence"] = reason.sentence if reason else row["sentence"]
         return rows
 
@@ -440,6 +462,21 @@ def _event_row(stamped: Stamped) -> EventRow:
         sentence=sentence(event),
         data=json.loads(codec.encode(event)),
     )
+
+
+def see_states(states: Sequence[str]) -> None:
+    """Refused (invalid_request, 422) for what is no state."""
+    unknown = [state for state in states if state not in {*GangState}]
+    if unknown:
+        raise Refused("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}", 422)
+
+
+def _whole(name: str) -> str:
+    """The job itself. Refused (is_element, 409) for an element of an array."""
+    element = array_of(name)
+    if element is not None:
+        raise Refused("is_element", f"{name} is an element: this is done to the whole array", f"name {element[0]}", 409)
+    return name
 
 
 def _number(cursor: str | None) -> int | None:

@@ -138,8 +138,6 @@ def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> 
 
 def _refuse_what_is_to_come(spec: JobSpec) -> None:
     asked = {
-        "after": (spec.after, "submit the job when the other has ended: `ganger wait ID && ganger submit FILE`"),
-        "array": (spec.array, "submit one job for each value, in a shell loop"),
         "retry.rules": (spec.retry.rules, "set retry.max"),
     }
     for key, (value, instead) in asked.items():

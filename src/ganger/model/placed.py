@@ -43,7 +43,7 @@ class Placed:
     """One generation of a gang, shares of nodes in rank order; ranks meet at `host`:`port`.
 
     max_restarts: attempts that are forgiven; the checkpoint directory is absolute, None for a job that keeps no
-    checkpoints.
+    checkpoints; array, index: the id of the array that it is an element of, and which one, else None.
     """
 
     job_id: str
@@ -56,6 +56,8 @@ class Placed:
     checkpoint_directory: str | None = None
     checkpoint_every_ms: int | None = None
     resume: str = "auto"
+    array: str | None = None
+    index: int | None = None
 
     @cached_property
     def world_size(self) -> int:
@@ -162,6 +164,8 @@ def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
         environment |= {"GANGER_CHECKPOINT_DIR": placed.checkpoint_directory, "GANGER_RESUME": placed.resume}
         if placed.checkpoint_every_ms is not None:
             environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
+    if placed.array is not None:
+        environment |= {"GANGER_ARRAY_ID": placed.array, "GANGER_ARRAY_INDEX": str(placed.index)}
     return environment | _of_share(host)
 
 
