@@ -1,0 +1,125 @@
+"""Every command answers in JSON, and in nothing else, when it is asked to."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from ganger.faces.cli.exit_codes import EXIT_CODES, OK
+from tests.cli.live import Live, live, place
+from tests.cli.test_help import every_command
+
+__all__ = ["live", "place"]
+
+NO_ANSWER = {
+    "attach": "its output is the job's",
+    "exec": "its output is the command's",
+    "completion": "it prints a script for a shell",
+}
+"""Commands without -o json, and why."""
+
+WORDS = {
+    "run": "--dry-run -- true",
+    "ls": "--all",
+    "logs": "{ended} --all",
+    "explain": "{live}",
+    "stop": "{live}",
+    "submit": "-- true",
+    "get": "{ended}",
+    "wait": "{ended}",
+    "events": "{ended}",
+    "suspend": "{live}",
+    "resume": "{suspended}",
+    "priority": "{live} low",
+    "retry": "{ended}",
+    "clone": "{ended}",
+    "diff": "{ended} {live}",
+    "delete": "{ended}",
+    "prune": "--older-than 0s",
+    "init": "plain",
+    "explain-spec": "gpu",
+    "queue": "",
+    "queue set": "nlp --gpus 1",
+    "queue delete": "nlp",
+    "secret": "",
+    "secret ls": "",
+    "secret set": "KEY",
+    "secret rm": "KEY",
+    "node": "",
+    "node cordon": "n1",
+    "node drain": "n2",
+    "node uncordon": "n1 n2",
+    "top": "--once",
+    "whoami": "",
+    "token": "",
+    "token ls": "",
+    "token create": "mine",
+    "token revoke": "mine",
+    "doctor": "",
+    "replay": "",
+    "server start": "",
+    "server status": "",
+    "server logs": "",
+    "server restart": "",
+    "server stop": "",
+}
+"""Every other command, and a way to type it that succeeds after those before it."""
+
+COMMANDS = {
+    path: command
+    for path, command in every_command()
+    if not isinstance(command, click.Group) or command.invoke_without_command
+}
+
+
+def filled(live: Live, word: str) -> str:
+    """The word, or the id of a job in that state."""
+    if not word.startswith("{"):
+        return word
+    job = live.submit("--", *(["true"] if word == "{ended}" else ["sleep", "600"]))
+    live.until(job, "succeeded" if word == "{ended}" else "running")
+    if word == "{suspended}":
+        live("suspend", job)
+        live.until(job, "suspended")
+    return job
+
+
+def test_every_command_is_in_one_of_the_tables() -> None:
+    assert sorted(COMMANDS) == sorted([*WORDS, *NO_ANSWER])
+
+
+def test_those_that_answer_take_the_option() -> None:
+    for path, command in COMMANDS.items():
+        takes = any(parameter.name == "output" for parameter in command.params)
+        assert takes is (path not in NO_ANSWER), path
+
+
+@pytest.mark.parametrize("path", WORDS)
+def test_json_and_nothing_else(live: Live, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = Path("value")
+    value.write_text("a secret\n")
+    words = [*path.split(), "-o", "json", *(filled(live, word) for word in WORDS[path].split())]
+    if path == "replay":  # which leaves its answer to a process of its own
+        out = live.place.ganger(*words).stdout
+    else:
+        with value.open() as typed:
+            monkeypatch.setattr("sys.stdin", typed)
+            said = live(*words)
+        assert said.code == OK, said.err
+        out = said.out
+    assert isinstance(json.loads(out), dict | list)
+    assert "\x1b" not in out
+
+
+def test_an_empty_list_is_one(live: Live) -> None:
+    for words in (("ls", "--user", "nobody"), ("secret",), ("events", "--after", "999999"), ("token",)):
+        assert live.told(*words) == [], words
+
+
+def test_exit_codes_are_told_in_one_place(live: Live) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    shown = live("--help").out.replace("\n", " ")
+    for code, (word, meaning) in EXIT_CODES.items():
+        assert f"| {code} | {meaning.replace('|', chr(92) + '|')} |" in page
+        assert f"{code} {word}" in " ".join(shown.split())
