@@ -120,7 +120,7 @@ class Verbs:
     ) -> AsyncGenerator[LogLine, None]:
         """Lines that ranks wrote, in order of time; with `follow` until the job has ended, through restarts of the
         server and attempts of the job. Who stops reading leaves the job as it is."""
-        await self._ready()
+        await self._link.connect()
         lines = talk.log_lines(self._link, id, cast("Query", wanted), follow=follow)
         async with aclosing(lines):
             async for line in lines:
@@ -129,7 +129,7 @@ class Verbs:
     async def wait(self, id: str, timeout_s: float | None = None) -> JobView:
         """The job as soon as it has ended, however it did. TimedOut when that takes longer than `timeout_s`: it goes
         on; Unreachable when the server ends meanwhile and none takes its place: the job runs on without it."""
-        await self._ready()
+        await self._link.connect()
         ended = await talk.ended(self._link, id, timeout_s)
         if ended is None:
             raise timed_out(f"{id} has not ended within {timeout_s:g} s, and goes on", f"ganger get {id}")
@@ -158,7 +158,7 @@ class Verbs:
 
     async def metrics(self, id: str) -> AsyncGenerator[Report, None]:
         """Every report of rank 0, oldest first."""
-        await self._ready()
+        await self._link.connect()
         async with aclosing(self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))) as lines:
             async for line in lines:
                 each = json.loads(line)
@@ -231,17 +231,13 @@ class Verbs:
         self, method: str, target: str, body: Any = None, *, key: str | None = None, timeout_s: float = ANSWER_S
     ) -> Any:
         request = Request(method, target, body, timeout_s, key)
-        await self._ready(certainly=not request.repeatable)
+        if not self._found or not request.repeatable:
+            await self._link.connect()
+            self._found = True
         try:
             return await talk.ask(self._link, request)
         except Unreachable:
             if not request.repeatable:
                 raise
-            await self._ready(certainly=True)
-            return await talk.ask(self._link, request)
-
-    async def _ready(self, *, certainly: bool = False) -> None:
-        """See that there is a server, the first time; each time if `certainly`."""
-        if certainly or not self._found:
             await self._link.connect()
-            self._found = True
+            return await talk.ask(self._link, request)

@@ -1,0 +1,112 @@
+"""The asynchronous client: the same verbs, many at once, on one event loop."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ganger import AsyncClient, BadRequest, JobFailed, NotFound, TimedOut, Unreachable
+from ganger.faces import client as faces
+from ganger.settings import Home
+from tests.sdk.places import DEADLINE_S, waits_for
+from tests.sdk.work import divided
+
+
+def test_a_job_from_its_first_word_to_its_end(home: Path, folder: Path) -> None:
+    async def main() -> None:
+        client = AsyncClient(home)
+        job = await client.run("echo a; echo b >&2", name="async")
+        assert sorted([line.text async for line in job.logs(follow=True)]) == ["a", "b"]
+        assert (await job.wait(DEADLINE_S)).row.state == "succeeded"
+        assert await job.result() is None
+        assert "succeeded" in (await job.explain()).sentence
+        assert "submitted" in [event.kind async for event in job.events()]
+        assert [each.id async for each in client.list(name="async")] == [job.id]
+        again = await (await client.job("async")).retry()
+        assert (await again.wait(DEADLINE_S)).row.state == "succeeded"
+        assert (await client.dry_run({"run": "true"})).starts_now
+        assert await (await client.call(divided, 6, 3)).result(DEADLINE_S) == 2
+        with pytest.raises(ZeroDivisionError):
+            await (await client.call(divided, 6, 0)).result(DEADLINE_S)
+
+    asyncio.run(main())
+
+
+def test_errors_are_the_same(home: Path, folder: Path) -> None:
+    async def main() -> None:
+        client = AsyncClient(home)
+        with pytest.raises(NotFound):
+            await client.job("nobody")
+        with pytest.raises(BadRequest):
+            await client.run("true", nodes=0)
+        with pytest.raises(JobFailed):
+            await (await client.run("exit 1")).result(DEADLINE_S)
+
+    asyncio.run(main())
+
+
+def test_a_hundred_wait_at_once(home: Path, folder: Path) -> None:
+    async def main() -> None:
+        client = AsyncClient(home)
+        jobs = await asyncio.gather(*(client.run(waits_for(folder / "go")) for _ in range(5)))
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(jobs[number % 5].wait(DEADLINE_S)) for number in range(100)]
+            async for line in jobs[0].logs(follow=True):
+                if line.text == "waits":
+                    assert not any(wait.done() for wait in waits)
+                    (folder / "go").touch()
+        assert [wait.result().row.id for wait in waits] == [job.id for job in jobs] * 20
+        assert {wait.result().row.state for wait in waits} == {"succeeded"}
+
+    asyncio.run(main())
+
+
+def test_a_wait_may_be_cancelled_or_run_out_of_time(home: Path, folder: Path) -> None:
+    async def main() -> None:
+        job = await AsyncClient(home).run(waits_for(folder / "go"))
+        with pytest.raises(TimedOut):
+            await job.wait(0.2)
+        waiter = asyncio.create_task(job.wait())
+        async for line in job.logs(follow=True):
+            assert line.text == "waits"
+            break
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await job.wait()
+        (folder / "go").touch()
+        assert (await job.wait(DEADLINE_S)).row.state == "succeeded"
+
+    asyncio.run(main())
+
+
+def test_one_client_may_serve_several_loops(home: Path, folder: Path) -> None:
+    client = AsyncClient(home)
+
+    async def main() -> str:
+        return str((await (await client.run("true")).wait(DEADLINE_S)).row.state)
+
+    assert [asyncio.run(main()), asyncio.run(main())] == ["succeeded", "succeeded"]
+
+
+def test_followers_outlive_a_restart_and_are_told_of_an_end(own_home: Path, folder: Path) -> None:
+    server = faces.Client(Home(own_home))
+
+    async def main() -> None:
+        job = await AsyncClient(own_home).run(waits_for(folder / "go"))
+        lines = job.logs(follow=True)
+        assert (await anext(lines)).text == "waits"
+        await asyncio.to_thread(server.connect().restart)
+        waiter = asyncio.create_task(job.wait())
+        await job.get()
+        await asyncio.to_thread(server.shutdown)
+        with pytest.raises(Unreachable):
+            await anext(lines)
+        with pytest.raises(Unreachable):
+            await waiter
+        (folder / "go").touch()
+        assert (await job.wait(DEADLINE_S)).row.state == "succeeded"
+
+    asyncio.run(main())

@@ -1,0 +1,159 @@
+"""Jobs from Python, blocking, against a real server."""
+
+from pathlib import Path
+
+import pytest
+
+import ganger
+from ganger import Client, Job, NotFound, TimedOut
+from tests.sdk.places import DEADLINE_S, until, waits_for
+
+
+def test_a_command_is_run_and_followed_to_its_end(client: Client) -> None:
+    job = client.run("echo one; echo two >&2; echo three", labels={"team": "nlp"})
+    lines = list(job.logs(follow=True))
+    assert sorted(line.text for line in lines) == ["one", "three", "two"]
+    assert [(line.text, line.rank, line.generation) for line in lines if line.stream == "e"] == [("two", 0, 1)]
+    ended = job.wait(DEADLINE_S)
+    assert (ended.row.state, ended.row.exit_code, ended.row.labels) == ("succeeded", 0, {"team": "nlp"})
+    assert ended.spec.run == "echo one; echo two >&2; echo three"
+    assert job.result() is None
+    kinds = [event.kind for event in job.events()]
+    assert kinds[0] == "submitted"
+    assert kinds.index("started") < kinds.index("finished")
+    assert "succeeded" in job.explain().sentence
+
+
+def test_words_run_as_they_are_and_give_the_job_its_name(client: Client) -> None:
+    job = client.run(["printf", "%s\n", "two words", "$HOME"])
+    assert job.row.name == "printf"
+    assert [line.text for line in job.logs(follow=True)] == ["two words", "$HOME"]
+
+
+def test_keys_of_a_job_are_taken_by_name(client: Client) -> None:
+    job = client.run("true", nodes=2, gpu="H100:1", nproc_per_node=2, memory="64Mi", resources={"cpu": 3})
+    spec = job.get().spec
+    assert (spec.nodes, spec.processes, spec.resources.gpu.type, spec.resources.gpu.count) == (2, 4, "H100", 1)
+    assert (spec.resources.cpu_milli, spec.resources.memory_bytes) == (3000, 64 << 20)
+
+
+def test_a_file_or_a_mapping_is_submitted(client: Client, folder: Path) -> None:
+    (folder / "job.yaml").write_text("name: from-file\nrun: echo $WHAT\nenv: {WHAT: file}\n")
+    job = client.submit(Job.load("job.yaml", env={"WHAT": "mine"}))
+    assert job.row.name == "from-file"
+    assert [line.text for line in job.logs(follow=True)] == ["mine"]
+    mapped = client.submit({"name": "mapped", "run": ["echo", "x"], "resources": {"cpu": 1}}, notes="why", cpu=2)
+    assert (mapped.get().spec.notes, mapped.get().spec.resources.cpu_milli) == ("why", 2000)
+
+
+def test_secrets_of_this_environment_travel_beside_the_job(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDK_TOKEN", "open sesame")
+    job = client.run('test -n "$SDK_TOKEN" && echo got $SDK_TOKEN', secrets=("SDK_TOKEN",))
+    assert [line.text for line in job.logs(follow=True)] == ["got ***"]
+
+
+def test_a_dry_run_changes_nothing(client: Client) -> None:
+    before = [job.id for job in client.list()]
+    assert client.dry_run({"run": "true"}).starts_now
+    told = client.dry_run({"run": "true", "nodes": 2}, gpu=2)
+    assert told.shape == "2x2 gpu"
+    assert [job.id for job in client.list()] == before
+
+
+def test_a_waiting_job_says_why_and_may_be_changed(client: Client, folder: Path) -> None:
+    holder = client.run(waits_for(folder / "go"), nodes=2, gpu=2)
+    waiting = client.run("true", nodes=2, gpu=2, name="waiting")
+    until(lambda: waiting.get().reason, "a reason")
+    explained = waiting.explain()
+    assert explained.reason is not None
+    assert holder.id in explained.reason.holders
+    assert waiting.priority("high").row.priority == 100
+    assert waiting.priority(7).row.priority == 7
+    assert waiting.suspend().row.state == "suspended"
+    assert waiting.resume().row.state == "pending"
+    with pytest.raises(TimedOut) as caught:
+        waiting.wait(0.2)
+    assert (caught.value.code, caught.value.next) == ("timeout", f"ganger get {waiting.id}")
+    waiting.stop()
+    assert waiting.wait(DEADLINE_S).row.state == "stopped"
+    (folder / "go").touch()
+    assert holder.wait(DEADLINE_S).row.state == "succeeded"
+
+
+def test_a_running_job_is_stopped(client: Client, folder: Path) -> None:
+    job = client.run(waits_for(folder / "never"))
+    lines = job.logs(follow=True)
+    assert next(lines).text == "waits"
+    assert job.stop().row.state in ("stopping", "stopped")
+    assert job.wait(DEADLINE_S).row.state == "stopped"
+    assert list(lines) == []
+
+
+def test_who_stops_reading_leaves_the_job_alone(client: Client, folder: Path) -> None:
+    job = client.run(waits_for(folder / "go"))
+    for line in job.logs(follow=True):
+        assert line.text == "waits"
+        break
+    for event in job.events(follow=True):
+        assert event.kind == "submitted"
+        break
+    (folder / "go").touch()
+    assert job.wait(DEADLINE_S).row.state == "succeeded"
+
+
+def test_events_are_followed_to_the_end(client: Client, folder: Path) -> None:
+    job = client.run(waits_for(folder / "go"))
+    seen = []
+    for event in job.events(follow=True):
+        seen.append(event)
+        if event.kind == "started":
+            (folder / "go").touch()
+    assert seen == list(job.events())
+    assert [event.seq for event in seen] == sorted({event.seq for event in seen})
+
+
+def test_jobs_are_found_run_again_cloned_and_deleted(client: Client) -> None:
+    first = client.run("echo $WHAT", env={"WHAT": "a"}, name="again")
+    first.wait(DEADLINE_S)
+    retried = first.retry()
+    cloned = first.clone(env={"WHAT": "b"})
+    assert [line.text for line in cloned.logs(follow=True)] == ["b"]
+    assert [line.text for line in retried.logs(follow=True)] == ["a"]
+    assert client.job("again") == cloned
+    assert {job.id for job in client.list(name="again")} == {first.id, retried.id, cloned.id}
+    retried.wait(DEADLINE_S)
+    retried.delete()
+    with pytest.raises(NotFound):
+        client.job(retried.id)
+    assert {job.id for job in client.list(name="again", state="succeeded")} <= {first.id, cloned.id}
+
+
+def test_reports_come_as_they_were_made(client: Client, folder: Path) -> None:
+    (folder / "reports.py").write_text(
+        "from ganger.train import report\nfor i in range(3): report(step=i, loss=1 / (i + 1))\n"
+    )
+    job = client.run("python3 reports.py")
+    assert job.wait(DEADLINE_S).row.state == "succeeded"
+    assert [(each.step, each.metrics["loss"]) for each in job.metrics()] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+
+
+def test_a_notebook_shows_a_card(client: Client) -> None:
+    job = client.run("true", name="card")
+    job.wait(DEADLINE_S)
+    assert job.row.state != "succeeded", "as it was when it was submitted"
+    assert "succeeded" in job._repr_html_()
+    assert job.id in job._repr_html_()
+
+
+def test_functions_of_the_package_use_the_environment(
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANGER_HOME", str(home))
+    job = ganger.run("echo short", name="short")
+    assert ganger.wait(job.id, timeout_s=DEADLINE_S).row.state == "succeeded"
+    assert [line.text for line in ganger.logs("short")] == ["short"]
+    assert next(event.kind for event in ganger.events(job.id)) == "submitted"
+    assert "succeeded" in ganger.explain(job.id).sentence
+    other = ganger.submit({"run": waits_for(folder / "never")})
+    ganger.stop(other.id)
+    assert ganger.wait(other.id).row.state == "stopped"
