@@ -6,7 +6,7 @@ fact that says otherwise. What each event does is in `core.apply`.
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -83,6 +83,18 @@ class State:
             arrays=list(self.arrays.values()),
             waits=dict(self.waits),
         )
+
+    def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
+        """The same state over copies of its gangs, by id, and of its arrays: to read while this one goes on. Who waits
+        in which class is taken over, not found again: with thousands of jobs that would be most of the work."""
+        image = self.image()
+        image.gangs = [gangs[gang.id] for gang in image.gangs if gang.state is not GangState.PENDING]
+        image.arrays = list(arrays)
+        other = State(image)
+        other.gangs = {name: gangs[name] for name in self.gangs}
+        other.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
+        other.dependents = {name: list(waiting) for name, waiting in self.dependents.items()}
+        return other
 
     def apply(self, stamped: Stamped) -> tuple[Gang | ArrayJob, ...]:
         """Fold one event in; gives the gangs it changed, ended ones too, then the arrays these belong to. ValueError:

@@ -29,6 +29,10 @@ class GitState(NamedTuple):
 
 def git_state(directory: Path) -> GitState:
     """The state of the repository around `directory`; all empty when there is none, or no commit in it."""
+    here = directory.resolve()
+    # Path.exists raises where this user may not look.
+    if not any(os.path.exists(above / ".git") for above in (here, *here.parents)):  # noqa: PTH110
+        return GitState()  # a process would cost more than all the rest of a submission
     deadline_s = time.monotonic() + TIMEOUT_S
     commit, _ = _git(directory, ("rev-parse", "--verify", "HEAD"), 100, deadline_s)
     if not commit:

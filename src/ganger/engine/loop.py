@@ -139,12 +139,10 @@ class Loop:
         """The state to read. Callers share it: who wants to try something takes a `copy_of` it."""
         with self._lock:
             if self._view.seq != self._state.seq:
-                image = self._state.image()
                 # With thousands of jobs waiting, to copy them all after every event would cost more than to plan.
-                self._published = {gang.id: self._published.get(gang.id) or _copy_of(gang) for gang in image.gangs}
-                image.gangs = list(self._published.values())
-                image.arrays = [_array_copy(array) for array in image.arrays]
-                self._view = State(image)
+                known, gangs = self._published, self._state.gangs
+                self._published = {name: known.get(name) or _copy_of(gang) for name, gang in gangs.items()}
+                self._view = self._state.copy(self._published, map(_array_copy, self._state.arrays.values()))
             return self._view
 
     def health(self) -> str:
@@ -317,11 +315,9 @@ class Loop:
 
 
 def copy_of(state: State) -> State:
-    """A state that can be read while the other goes on: nothing that changes is shared."""
-    image = state.image()
-    image.gangs = [_copy_of(gang) for gang in image.gangs]
-    image.arrays = [_array_copy(array) for array in image.arrays]
-    return State(image)
+    """A state that can be changed while the other goes on: nothing that changes is shared."""
+    gangs = {name: _copy_of(gang) for name, gang in state.gangs.items()}
+    return state.copy(gangs, map(_array_copy, state.arrays.values()))
 
 
 def _array_copy(array: ArrayJob) -> ArrayJob:
