@@ -24,8 +24,8 @@ Record = dict[str, Any]
 def retry_command(jobs: tuple[str, ...], output: str) -> int:
     """Run ended jobs again: the same spec, the same copy of the code.
 
-    Each is a new job; its id is printed on stdout, alone. What the ended one has saved is its own; a job without
-    `code:` runs in its directory again, as that is now.
+    Each is a new job; its id is printed on stdout, alone. A job without `code:` runs in its directory again, as that
+    is now, and goes on from a checkpoint that it finds there.
     """
     client = connected()
 

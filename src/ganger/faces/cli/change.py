@@ -74,7 +74,7 @@ def priority_command(ctx: click.Context, words: tuple[str, ...], output: str) ->
     """Set the priority of jobs: low, normal, high, or an integer from -1000 to 1000.
 
     The value comes last, as in `scontrol update JobId=7 Priority=5` and `kubectl label pod NAME KEY=VALUE`: first what
-    is changed, then what it becomes. Higher goes first; a job that runs may be kept from giving way, or have to.
+    is changed, then what it becomes. Higher goes first, and may make lower give way.
 
     \b
       ganger priority bert high
