@@ -7,52 +7,54 @@
         print(line)
 
 Importing this package costs nothing on purpose: the command line and the rank runtime start from it, under Python 3.8
-or later. The names of the SDK come from `ganger.faces.sdk` when they are used;
-__init__.pyi tells type checkers of them.
+or later. The names of the SDK are fetched when they are used; __init__.pyi tells type checkers of them.
 """
 
-__all__ = [
-    "AsyncClient",
-    "AsyncJob",
-    "BadRequest",
-    "Client",
-    "ClientError",
-    "Job",
-    "JobFailed",
-    "JobFields",
-    "JobFile",
-    "LogLine",
-    "NotFound",
-    "Refused",
-    "Report",
-    "Task",
-    "TimedOut",
-    "Unreachable",
-    "events",
-    "explain",
-    "logs",
-    "run",
-    "stop",
-    "submit",
-    "task",
-    "wait",
-]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncClient": "sdk.client",
+    "AsyncJob": "sdk.job",
+    "BadRequest": "client.errors",
+    "Client": "sdk.client",
+    "ClientError": "client.errors",
+    "Job": "sdk.job",
+    "JobFailed": "sdk.values",
+    "JobFields": "sdk.fields",
+    "JobFile": "sdk.values",
+    "LogLine": "sdk.values",
+    "NotFound": "client.errors",
+    "Refused": "client.errors",
+    "Report": "sdk.values",
+    "Task": "sdk.tasks",
+    "TimedOut": "client.errors",
+    "Unreachable": "client.errors",
+    "events": "sdk.shortcuts",
+    "explain": "sdk.shortcuts",
+    "logs": "sdk.shortcuts",
+    "run": "sdk.shortcuts",
+    "stop": "sdk.shortcuts",
+    "submit": "sdk.shortcuts",
+    "task": "sdk.tasks",
+    "wait": "sdk.shortcuts",
+}
+"""The module below `ganger.faces` that each name comes from."""
+__all__ = [*_HOMES]  # noqa: PLE0604 - which are strings
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        sdk = import_module(f"{__name__}.faces.sdk")
+        home = import_module(f"{__name__}.faces.{_HOMES[name]}")
     except ModuleNotFoundError as error:
         if error.name != f"{__name__}.faces":
             raise
         # In a task of a job there is always the part of ganger that a training script needs, and perhaps no more.
         raise ImportError(f"ganger.{name}: this Python has no ganger of its own: pip install ganger") from None
-    return getattr(sdk, name)
+    return getattr(home, name)
 
 
 def __dir__() -> "list[str]":
