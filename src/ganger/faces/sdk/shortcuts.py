@@ -1,6 +1,7 @@
 """Verbs as functions of the package, with the client of this environment: `ganger.run`, `ganger.wait` and the like."""
 
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from ganger.faces.sdk.client import here
@@ -28,7 +29,10 @@ def _of(method: Callable[Concatenate[Job[Any], P], T]) -> Callable[Concatenate[s
     def function(id: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return method(here().job(id), *args, **kwargs)
 
+    name = Parameter("id", Parameter.POSITIONAL_ONLY)
+    told = signature(method)
     function.__name__, function.__doc__ = method.__name__, method.__doc__
+    vars(function)["__signature__"] = told.replace(parameters=[name, *list(told.parameters.values())[1:]])
     return function
 
 
