@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
+import generate_sdk
 from generate_environment import travels, variables
 
 from ganger.engine.codes import CODES
@@ -265,16 +266,26 @@ def _travels() -> Iterator[str]:
     return iter([", ".join(map(_code, travels()))])
 
 
+def _sdk() -> Iterator[str]:
+    return table(("name", "kind", "meaning"), ((_code(call), kind, said) for kind, call, said in generate_sdk.names()))
+
+
+def _methods(name: str) -> Iterator[str]:
+    return table(("method", "meaning"), ((_code(call), said) for call, said in generate_sdk.methods(name)))
+
+
 BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
     "causes": _causes,
     "events": _events,
     "exit-codes": _exit_codes,
     "framework": _framework,
     "frameworks": _frameworks,
+    "methods": _methods,
     "problems": _problems,
     "reasons": _reasons,
     "rest": _rest,
     "schemas": _schemas,
+    "sdk": _sdk,
     "spec": _spec,
     "templates": _templates,
     "travels": _travels,

@@ -6,7 +6,8 @@ The convention, for whoever writes a page:
   for anything within a line, and a line that is only `...` for any lines; how far columns are apart is not compared.
   Commands of which nothing is shown may print what they like. A command succeeds; one that fails is followed by
   `; echo "exit $?"`.
-- ```` ```yaml ````: a job file, which a dry run must accept; ```` ```yaml NAME ```` is written to NAME first.
+- ```` ```yaml ````: a job file, which a dry run must accept; ```` ```yaml NAME ```` is written to NAME first. A
+  topology, and a file of several jobs, are only written.
 - ```` ```python NAME ````: written to NAME. ```` ```python ````: runs.
 - ```` ```text ```` and the like: shown, not run. Where it has commands, `<!-- not run: WHY -->` stands above it.
 - `<!-- tested with: NAME -->` gives the page the environment .venv-NAME; `stand-ins`, for what only dry runs
@@ -47,9 +48,10 @@ class Typed:
 
 
 def written() -> list[Path]:
-    """The pages that a person wrote: the README, and all in docs/ but decisions, and cli.md, which is all generated."""
-    found = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "decisions"]
-    return [ROOT / "README.md", *(page for page in found if page.name not in ("cli.md", "lifecycle.md"))]
+    """The pages that a person wrote: both README.md, and those in docs/ but decisions and what is generated whole."""
+    whole = ("cli.md", "lifecycle.md")
+    found = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "decisions" and page.name not in whole]
+    return [ROOT / "README.md", ROOT / "examples" / "README.md", *found]
 
 
 def blocks(page: Path) -> Iterator[Block]:

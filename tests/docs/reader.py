@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ STAND_INS = "stand-ins"
 CLUSTER = "nodes: [{name: 'n{}', rack: r1, count: 4, cpu: 96, memory: 1Ti, gpus: 8, gpu_type: H100}]\n"
 PROGRAMS = ("mpirun", "torchrun", "deepspeed", "horovodrun")
 MARK = "--- done with "
+OTHER_YAML = re.compile(r"^nodes:\n|^---$", re.MULTILINE)
+"""A topology, or several jobs in a file: a page submits these itself."""
 SCRIPT = re.compile(r"[\w./-]+\.py\b")
 
 
@@ -66,7 +69,7 @@ class Reader:
         elif block.language == "python" and not block.name:
             (self.folder / "block.py").write_text(block.text)
             self.type("python block.py")
-        elif block.language == "yaml" and "\nnodes:\n  -" not in f"\n{block.text}":
+        elif block.language == "yaml" and not OTHER_YAML.search(block.text):
             self.dry_run(block)
 
     def dry_run(self, block: Block) -> None:
@@ -79,10 +82,11 @@ class Reader:
 
     def type(self, command: str) -> str:
         """What the command prints, to both streams."""
-        (self.folder.parent / "typed").write_text(command + "\n")
+        file = self.folder.parent / "typed"
+        file.write_text(command + "\n")
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
-        self._shell.stdin.write(f". ../typed </dev/null; printf '\\n{MARK}%s\\n' $?\n")
+        self._shell.stdin.write(f". {shlex.quote(str(file))} </dev/null; printf '\\n{MARK}%s\\n' $?\n")
         self._shell.stdin.flush()
         lines: list[str] = []
         for line in self._shell.stdout:

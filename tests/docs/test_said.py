@@ -1,0 +1,88 @@
+"""What pages name in passing is there: commands with their options, keys of a job file, examples and their tests."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ganger.faces.cli import ganger
+from ganger.faces.cli.explain_spec import keys
+from tests.docs.pages import ROOT, written
+from tests.docs.test_pages import name
+
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
+CODE = re.compile(r"`([^`]+)`")
+GANGER = re.compile(r"(?:^|[;&|(] *)ganger +([^;&|)\n]*)", re.MULTILINE)
+TESTS = ("tests/real", "docs/frameworks", "bench")
+
+
+def passing(page: Path) -> list[str]:
+    """The code spans that a person wrote, each as one line."""
+    return [" ".join(each.split()) for each in CODE.findall(GENERATED.sub("", FENCE.sub("", page.read_text())))]
+
+
+def wrong(words: list[str]) -> Iterator[str]:
+    """What of a command line ganger does not know."""
+    command: click.Command = ganger
+    context = click.Context(ganger)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        if found is None:
+            if command is ganger:
+                yield f"no command {words[0]}"
+            return
+        command, words = found, words[1:]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words:
+        if word == "--":
+            return
+        option = word.split("=")[0]
+        if re.match(r"--?[a-z]", option) and option not in {*known, "--help", "-h", "--version"}:
+            yield f"{command.name} has no {option}"
+
+
+def lines(page: Path) -> Iterator[str]:
+    """Every line of ganger that the page names or shows."""
+    for span in passing(page):
+        yield from GANGER.findall(span)
+    for fence in FENCE.findall(page.read_text()):
+        for typed in re.findall(r"^\$ (.*)$", fence, re.MULTILINE):
+            yield from GANGER.findall(typed)
+
+
+@pytest.mark.parametrize("page", written(), ids=name)
+def test_commands_and_options_exist(page: Path) -> None:
+    found = [f"{line}: {each}" for line in lines(page) for each in wrong(_words(line))]
+    assert found == []
+
+
+@pytest.mark.parametrize("page", written(), ids=name)
+def test_keys_of_a_job_file_exist(page: Path) -> None:
+    known = keys()
+    tops = {path for path, key in known.items() if "." not in path and key.inside}
+    named = [re.fullmatch(r"([a-z_]+)\.([a-z_.]+)", span) for span in passing(page)]
+    dotted = [found[0] for found in named if found and found[1] in tops]
+    assert [path for path in dotted if path not in known and not path.startswith("roles.")] == []
+
+
+def test_every_example_is_told_of_and_run() -> None:
+    told = (ROOT / "examples" / "README.md").read_text()
+    texts = [
+        path.read_text() for place in TESTS for path in (ROOT / place).rglob("*.*") if path.suffix in (".py", ".md")
+    ]
+    for example in (ROOT / "examples").iterdir():
+        if example.suffix in (".py", ".yaml"):
+            assert f"({example.name})" in told
+            stem = re.sub(r"(?<=train_)(jax|mpi|tensorflow|xgboost)$", "{framework}", example.stem)
+            assert any(f"{each}{example.suffix}" in text for text in texts for each in (example.stem, stem)), example
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
