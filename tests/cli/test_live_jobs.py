@@ -1,5 +1,6 @@
 """Jobs suspended, resumed, run again, cloned and compared, at a real server."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,40 @@ def test_diff(live: Live) -> None:
     assert not told["same"]
     assert {"what": "exit_code", "first": 0, "second": 3} in told["differences"]
     assert live("diff", first, "nope").code == 3
+
+
+def test_diff_tells_commits_and_changes_to_them(live: Live) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y.z", *words], check=True, capture_output=True)
+
+    def ran() -> str:
+        job = live.submit("--name", "run", "--", "true")
+        live.until(job, "succeeded")
+        return job
+
+    Path("lr.txt").write_text("1\n")
+    git("init")
+    git("add", "lr.txt")
+    git("commit", "-m", "one")
+    clean = ran()
+    Path("lr.txt").write_text("2\n")
+    changed, same = ran(), ran()
+    Path("lr.txt").write_text("3\n")
+    other = ran()
+    git("commit", "-a", "-m", "two")
+    later = ran()
+
+    assert live("diff", changed, same).out == "same\n"
+    assert [each["what"] for each in live.told("diff", clean, changed)["differences"]] == ["git.changes"]
+    assert "+2" in typed(live, "changes", changed, other)
+    assert "+3" in typed(live, "commits", clean, later)
+
+
+def typed(live: Live, what: str, *jobs: str) -> str:
+    """What the command says that `diff` advises to type."""
+    out = live("diff", *jobs).out
+    advised = next(line.partition(": ")[2] for line in out.splitlines() if line.startswith(f"  {what}: "))
+    return subprocess.run(["sh", "-c", advised], capture_output=True, text=True, check=False).stdout
 
 
 def test_history_by_what_sacct_users_type(live: Live) -> None:
