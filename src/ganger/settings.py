@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ganger.model.units import DAY_MS, GIB_BYTES, parse_bytes, parse_duration_ms
+
 SOCKET_PATH_BYTES: Final = 107
 """The longest path of a unix socket on Linux: sun_path of unix(7), less the terminating zero."""
 
@@ -76,6 +78,11 @@ class Home:
         return self.path / "topology.yaml"
 
     @property
+    def settings_file(self) -> Path:
+        """What the user wants otherwise: `keep` says what may stand in it."""
+        return self.path / "settings.toml"
+
+    @property
     def tokens(self) -> Path:
         """Hashes of the tokens that open the TCP listener."""
         return self.path / "tokens.json"
@@ -119,6 +126,77 @@ def home(environ: Mapping[str, str]) -> Home:
     state = environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
     return Home(base / "ganger")
+
+
+class BadSettings(Exception):
+    """The settings file says something that cannot be. The text says what, `next` what to type."""
+
+    def __init__(self, why: str, next: str) -> None:
+        """Keep the two apart."""
+        super().__init__(why)
+        self.next = next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """What a server keeps by itself, the table [keep] of the settings file. None: without a limit ("always").
+
+    logs_ms, logs_bytes: of jobs that have ended; code_ms: copies of code that no job in the listing has, and
+    repositories, since they were used last; code_bytes: copies of code; events_ms, events_bytes: rows of the event log,
+    and the file they are in.
+    """
+
+    logs_ms: int | None = 90 * DAY_MS
+    logs_bytes: int | None = 20 * GIB_BYTES
+    code_ms: int | None = 30 * DAY_MS
+    code_bytes: int | None = 10 * GIB_BYTES
+    events_ms: int | None = 180 * DAY_MS
+    events_bytes: int | None = 2 * GIB_BYTES
+
+
+KEEP_KEYS: Final = {
+    "logs": ("logs_ms", "how long the logs of a job are kept after its end"),
+    "logs_size": ("logs_bytes", "how large all logs may grow together: those of the job that ended first go first"),
+    "code": (
+        "code_ms",
+        "how long copies of code that no listed job has, and repositories, are kept after their last use",
+    ),
+    "code_size": ("code_bytes", "how large all copies of code may grow together: those that no live job has go"),
+    "events": ("events_ms", "how long rows of the event log are kept"),
+    "events_size": ("events_bytes", "how large the event log may grow"),
+}
+"""Key of [keep] -> (field of `Keep`, what it means). Values are as in a job: 90d, 20Gi; `always` is without a limit."""
+
+
+def keep(home: Home) -> Keep:
+    """What the settings file says is to be kept; without one, the defaults. BadSettings says what is wrong with it."""
+    import tomllib
+
+    path = home.settings_file
+    try:
+        found = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return Keep()
+    except (OSError, ValueError) as error:
+        raise BadSettings(
+            f"{path} cannot be read: {error}", f"correct it, or move it away: mv {path} {path}.old"
+        ) from None
+    table = found.pop("keep", {})
+    if not isinstance(table, dict):
+        raise BadSettings(f"{path}: keep is no table", "write a line [keep], and the settings below it")
+    unknown = [*found, *(f"keep.{key}" for key in table if key not in KEEP_KEYS)]
+    if unknown:
+        raise BadSettings(f"{path}: there is no setting {unknown[0]}", f"there are keep.{', keep.'.join(KEEP_KEYS)}")
+    return Keep(**{KEEP_KEYS[key][0]: _limit(path, key, value) for key, value in table.items()})
+
+
+def _limit(path: Path, key: str, value: object) -> int | None:
+    if value == "always":
+        return None
+    try:
+        return parse_duration_ms(str(value)) if KEEP_KEYS[key][0].endswith("_ms") else parse_bytes(str(value))
+    except ValueError as error:
+        raise BadSettings(f"{path}: keep.{key}: {error}", 'write it as in `logs = "90d"`, or "always"') from None
 
 
 def make_private(directory: Path) -> None:

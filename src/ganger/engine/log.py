@@ -221,6 +221,16 @@ class EventLog:
         """Number of the newest event; 0 in an empty log."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
 
+    def earliest(self) -> int:
+        """The first event from which on the log can be decided again: older ones may have been forgotten, and then it
+        takes a snapshot to begin on."""
+        first = self._read("SELECT coalesce(min(seq), 1) FROM event")[0][0]
+        if first == 1:
+            return 1
+        return int(
+            self._read("SELECT coalesce(min(seq), ?) + 1 FROM snapshot WHERE seq >= ?", (first, first - 1))[0][0]
+        )
+
     def last_ms(self) -> int:
         """Time of the newest event; 0 in an empty log. No clock may say less."""
         newest = self._read("SELECT at_ms FROM event ORDER BY seq DESC LIMIT 1")

@@ -167,6 +167,12 @@ class Backend(Protocol):
     def delete(self, gang: str) -> None:
         """Remove the files of an ended job."""
 
+    def log_bytes(self, gang: str) -> int:
+        """How much the logs of a job, with all its elements, take."""
+
+    def drop_logs(self, gang: str, instead: str) -> None:
+        """Put one line, `instead`, in the place of every log of an ended job."""
+
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
         """What ranks have written so far, merged by time."""
 

@@ -37,7 +37,9 @@ class Replay:
 
 
 def replay(log: EventLog, policies: dict[str, Policy], first: int = 1, last: int | None = None) -> Replay:
-    """Re-run events `first` to `last` (the newest) on the state before them. KeyError for an unknown policy."""
+    """Re-run events `first` to `last` (the newest) on the state before them. Of events that were forgotten there is
+    nothing to re-run: it begins with the earliest that can be. KeyError for an unknown policy."""
+    first = max(first, log.earliest())
     end = log.last_seq() if last is None else min(last, log.last_seq())
     rounds = 0
     for difference in _rounds(log, policies, first, end):

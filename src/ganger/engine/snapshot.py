@@ -199,6 +199,7 @@ def _place(entries: Sequence[Entry], source: Path, parent: Path, name: Callable[
         with _writing(parent):
             if not target.exists():
                 temporary.rename(target)
+            os.utime(target)  # it was of use now: `engine.retention` goes by that
         return digest
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from ganger import __version__
+from ganger.backends.local.layout import Layout
 from ganger.engine import registry
 from ganger.engine.log import set_aside
+from ganger.engine.retention import tree_bytes
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
-from ganger.settings import Home, network_filesystem
+from ganger.settings import BadSettings, Home, keep, network_filesystem
 
 ENOUGH_BYTES: Final = GIB_BYTES
 OLDEST_PYTHON: Final = (3, 11)
@@ -41,6 +43,7 @@ def examine(home: Home) -> Iterator[Check]:
     yield _python()
     yield from _home(home)
     yield _database(home)
+    yield from _kept(home)
     yield _clock(home)
     yield _server(home)
     yield _gpus(home)
@@ -108,6 +111,29 @@ def _database(home: Home) -> Check:
         return Check("log", True, f"{home.database} is sound: {events} events")
     anew = f"to begin anew, keeping what is there: {set_aside(str(home.database))}"
     return Check("log", False, f"{home.database} is corrupt: {verdict}", anew)
+
+
+def _kept(home: Home) -> Iterator[Check]:
+    """What logs, copies of code, repositories and events take, against what the settings let them."""
+    try:
+        limits = keep(home)
+    except BadSettings as error:
+        yield Check("settings", False, str(error), error.next)
+        return
+    layout = Layout(home=home.path, socket=home.socket("launcher"), launcher=home.path)
+    jobs = [path.name for path in home.jobs.iterdir() if path.is_dir()] if home.jobs.is_dir() else []
+    logs = sum(path.stat().st_size for job in jobs for path in layout.logs(job))
+    events = sum(path.stat().st_size for path in home.path.glob(f"{home.database.name}*"))
+    for name, used, most, age in (
+        (f"logs of {len(jobs)} jobs", logs, limits.logs_bytes, limits.logs_ms),
+        ("copies of code", tree_bytes(home.code), limits.code_bytes, limits.code_ms),
+        ("repositories", tree_bytes(home.git), None, limits.code_ms),
+        ("the event log", events, limits.events_bytes, limits.events_ms),
+    ):
+        ok = most is None or used <= most
+        size = "" if most is None else f" of at most {format_bytes(most)}"
+        said = f"{name}: {format_bytes(used)}{size}; kept {'always' if age is None else format_duration(age)}"
+        yield Check("kept", ok, said, "" if ok else "ganger prune --older-than 1d; limits: docs/retention.md")
 
 
 def _clock(home: Home) -> Check:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ from ganger.engine.loop import Loop
 from ganger.engine.ports import Compose, LaunchPlan
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import policies
+from ganger.engine.retention import Retention
 from ganger.engine.service import Service
 from ganger.faces.rest.app import make_app
 from ganger.faces.rest.gate import Gate
@@ -39,7 +41,7 @@ from ganger.launcher.archive import build
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
-from ganger.settings import HOME, Home
+from ganger.settings import HOME, BadSettings, Home, keep
 from ganger.wiring.place import (
     CannotServe,
     announced,
@@ -55,6 +57,9 @@ POLICY: Final = "priority"
 """The queue order of a server that nobody configured."""
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
+FORGET_FIRST_S: Final = 600
+FORGET_EVERY_S: Final = 3600
+"""When a server looks for what it need not keep any more: not while it and its first jobs begin."""
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _log = logging.getLogger("ganger")
@@ -74,6 +79,8 @@ def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
         raise CannotServe(refused.detail, refused.next) from None
     except TopologyError as error:
         raise CannotServe(error.detail, error.next) from None
+    except BadSettings as error:
+        raise CannotServe(str(error), error.next) from None
     except OSError as error:
         what = f"cannot use {error.filename or home.path}: {error.strerror or error}"
         remedy = f"free some space on that disk: df -h {home.path}" if error.errno in NO_ROOM else "ganger doctor"
@@ -95,7 +102,7 @@ class _Server:
         make_database(self._home)
         log = EventLog(self._home.database)
         try:
-            async with self._world(log) as (loop, backend):
+            async with self._world(log) as (loop, backend), self._forgetting(loop, backend):
                 await self._rest(Service(loop, log, backend, self._home))
         finally:
             log.close()
@@ -121,6 +128,17 @@ class _Server:
             backend.close()
             loop.close()
             await asyncio.to_thread(core.join, END_S)
+
+    @asynccontextmanager
+    async def _forgetting(self, loop: Loop, backend: LocalBackend) -> AsyncIterator[None]:
+        """Inside it the server forgets, now and then, what it need not keep."""
+        retention = Retention(self._home, keep(self._home), backend, loop.view)
+        task = asyncio.create_task(_forget(retention, loop))
+        try:
+            yield
+        finally:
+            retention.close()
+            task.cancel()
 
     async def _rest(self, service: Service) -> None:
         """Listen and answer until the end."""
@@ -198,6 +216,20 @@ class _Rest(uvicorn.Server):
         """Until the end; then whoever follows is let go, so that the answers under way can end."""
         await self._end.wait()
         self._let_go()
+
+
+async def _forget(retention: Retention, loop: Loop) -> None:
+    pause_s = FORGET_FIRST_S
+    while True:
+        await asyncio.sleep(pause_s)
+        pause_s = FORGET_EVERY_S
+        try:
+            gone = await asyncio.to_thread(retention.once, loop.now_ms())
+        except (OSError, sqlite3.Error, ValueError) as error:
+            _log.warning("something old could not be taken away: %s", error)
+        else:
+            if str(gone):
+                _log.info("taken away by age or size: %s", gone)
 
 
 def _nodes(home: Home) -> tuple[Node, ...]:

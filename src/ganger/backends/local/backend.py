@@ -60,6 +60,16 @@ class LocalBackend:
     def delete(self, gang: str) -> None:
         self._hop(self._loop.run_in_executor, None, self._remove, gang)
 
+    def log_bytes(self, gang: str) -> int:
+        return sum(path.stat().st_size for path in self._layout.logs(gang))
+
+    def drop_logs(self, gang: str, instead: str) -> None:
+        for path in self._layout.logs(gang):
+            draft = path.with_name(f".{path.name}.draft")
+            draft.touch(0o600)
+            draft.write_text(f"{path.stat().st_mtime_ns // 1_000_000} e {instead}\n")
+            draft.replace(path)
+
     def lines(self, query: LogQuery) -> Iterator[LogLine]:
         return logs.lines(self._layout, query)
 

@@ -141,6 +141,12 @@ class Layout:
         if nodes.is_dir():
             yield from map(TaskDirectory, sorted(nodes.iterdir()))
 
+    def logs(self, gang: str) -> Iterator[Path]:
+        """Every log of a job's ranks and set-up lines, of all its generations; those of its elements too."""
+        job = self.job(gang)
+        for pattern in ("nodes/*/*/*.log", "elements/*/nodes/*/*/*.log"):
+            yield from job.glob(pattern)
+
     def task_of(self, path: Path) -> tuple[str, str] | None:
         """The (gang, node) whose task directory is `path`, or None: it is none of ours."""
         match path.parts[len(self.jobs.parts) :]:

@@ -208,6 +208,13 @@ class World:
         run = self._runs.get(job)
         return {"step": run.step(self._now_ms), "metrics": {}, "t": self._now_ms, "phase": ""} if run else None
 
+    def log_bytes(self, gang: str) -> int:
+        """Nothing is written here."""
+        return 0
+
+    def drop_logs(self, gang: str, instead: str) -> None:
+        """There are none."""
+
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
         """There is nothing here that a command could run beside."""
         return ()

@@ -29,7 +29,7 @@ _GONE: Final = ("no_such_job", "still_live")
 def prune_command(older_than: str, states: tuple[tuple[GangState, ...], ...], dry_run: bool, output: str) -> int:
     """Delete ended jobs: their records, logs and copies of code.
 
-    What lives is never touched. Checkpoints are the job's own files, and stay.
+    What lives is never touched. With `code:` a job ran in a copy of its own: what it left there goes too.
     """
     wanted = tuple(dict.fromkeys(state for each in states for state in each)) or ENDED
     live = [state for state in wanted if state not in ENDED]

@@ -1,0 +1,74 @@
+"""Old events go, and nothing is lost by it that a server or a replay needs."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ganger.engine import log as logs
+from ganger.engine import retention
+from ganger.engine.log import EventLog
+from ganger.engine.replay import replay
+from ganger.engine.retention import Retention
+from ganger.settings import Home, Keep
+from tests.crash.scripts import SCRIPTS, Script, world_of
+from tests.engine.scenes import POLICIES, played, raw
+
+ALWAYS: dict[str, int | None] = dict.fromkeys(Keep.__dataclass_fields__)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def seqs(home: Home, sql: str) -> list[int]:
+    with closing(sqlite3.connect(home.database)) as database:
+        return [seq for (seq,) in database.execute(sql)]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_what_is_left_recovers_and_replays(script: Script, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)
+    monkeypatch.setattr(retention, "ROWS_A_STEP", 7)
+    log, world = EventLog(home.database), world_of(script)
+    loop = played(world, log, script.policy, script.until_ms)
+    before, end = raw(log.restore()), log.last_seq()
+    oldest = seqs(home, "SELECT min(seq) FROM snapshot")[0]
+    needed = min([oldest, *(gang.number - 1 for gang in loop.view().gangs.values())])
+    gone = Retention(home, Keep(**(ALWAYS | {"events_ms": 0})), world, loop.view).once(loop.now_ms())
+    assert gone.events == needed
+    assert seqs(home, "SELECT seq FROM event ORDER BY seq") == list(range(needed + 1, end + 1))
+    assert not needed or seqs(home, "SELECT min(seq) FROM about")[0] > needed
+    assert raw(log.restore()) == before
+    replayed = replay(log, POLICIES)
+    assert (replayed.difference, replayed.last) == (None, end)
+    assert replayed.first == (oldest + 1 if needed else 1)
+
+
+def test_events_stay_by_age_and_without_a_snapshot(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = SCRIPTS[0]
+    log, world = EventLog(home.database), world_of(script)
+    loop = played(world, log, script.policy, script.until_ms)
+    now = Retention(home, Keep(**(ALWAYS | {"events_ms": 0})), world, loop.view)
+    assert now.once(loop.now_ms()).events == 0, "there is no snapshot yet"
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 1)
+    log.snapshot(loop.view())
+    first_ms = log.rows(limit=1)[0].at_ms
+    aged = Retention(home, Keep(**(ALWAYS | {"events_ms": loop.now_ms() - first_ms - 5_000})), world, loop.view)
+    assert 0 < aged.once(loop.now_ms()).events < log.last_seq()
+    assert log.rows(limit=1)[0].at_ms > first_ms + 5_000
+    large = Retention(home, Keep(**(ALWAYS | {"events_bytes": 0})), world, loop.view)
+    assert large.once(loop.now_ms()).events > 0
+    assert log.earliest() == log.last_seq() + 1
+
+
+def test_a_run_ends_when_it_is_told_to(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)
+    script = SCRIPTS[0]
+    log, world = EventLog(home.database), world_of(script)
+    loop = played(world, log, script.policy, script.until_ms)
+    run = Retention(home, Keep(**(ALWAYS | {"events_ms": 0})), world, loop.view)
+    run.close()
+    assert str(run.once(loop.now_ms())) == ""
