@@ -61,6 +61,30 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         "a-1",
         "a-1 (attempt 2): rank 3 on n1 was ended by SIGKILL",
     ),
+    (
+        e.Failed(
+            node="n1",
+            cause=Cause.RANK_FAILED,
+            rank=3,
+            exit_code=1,
+            match=e.RuleMatch(rule=1, do="exclude_node", node="n2", rank=4, line="uncorrectable ECC"),
+            **GENERATION,
+        ),
+        "a-1",
+        "a-1 (attempt 2): rank 3 on n1 exited with code 1; "
+        "retry.rules[1] says exclude_node: rank 4 on n2 wrote 'uncorrectable ECC'",
+    ),
+    (
+        e.Failed(
+            node="n1",
+            cause=Cause.START_FAILED,
+            detail="no room",
+            match=e.RuleMatch(rule=0, do="fail", node="n1"),
+            **GENERATION,
+        ),
+        "a-1",
+        "a-1 (attempt 2): no room; retry.rules[0] says fail",
+    ),
     (e.Done(**GENERATION), "a-1", "a-1 (attempt 2) is done: the processes it ends with have finished"),
     (e.Cleared(nodes=("n1",), **GENERATION), "a-1", "nothing of a-1 (attempt 2) is left on n1"),
 ]

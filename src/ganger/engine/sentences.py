@@ -8,6 +8,8 @@ from ganger.model.reason import sentence as answer
 from ganger.model.units import format_duration
 
 SHOWN_NAMES = 4
+SHOWN_LINE = 200
+"""Characters of a line of a log in a sentence."""
 
 CAUSES: dict[Cause, str] = {
     Cause.RANK_FAILED: "a process failed",
@@ -62,9 +64,12 @@ def job_of(event: e.Event) -> str | None:
 
 
 def ending(failed: e.Failed) -> str:
-    """How a rank or a node failed: in the words of whoever saw it, else `rank 3 on n2 exited with code 1`."""
-    if failed.detail:
-        return failed.detail
+    """How a rank or a node failed: in the words of whoever saw it, else `rank 3 on n2 exited with code 1`; and which of
+    the job's rules decides what that leads to."""
+    return (failed.detail or _how(failed)) + (_by_rule(failed.match) if failed.match else "")
+
+
+def _how(failed: e.Failed) -> str:
     who = failed.node if failed.rank is None else f"rank {failed.rank} on {failed.node}"
     if failed.signal is not None:
         how = f"was ended by {_signal(failed.signal)}"
@@ -73,6 +78,16 @@ def ending(failed: e.Failed) -> str:
     else:
         how = f"failed: {CAUSES[failed.cause]}"
     return f"{who} {how}"
+
+
+def _by_rule(match: e.RuleMatch) -> str:
+    """The end of a sentence: what a rule says, and the line that it was found in."""
+    says = f"; retry.rules[{match.rule}] says {match.do}"
+    if match.line:
+        rank = "the setup" if match.rank is None else f"rank {match.rank}"
+        line = match.line if len(match.line) <= SHOWN_LINE else match.line[:SHOWN_LINE] + "..."
+        return f"{says}: {rank} on {match.node} wrote {line!r}"
+    return says
 
 
 def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:

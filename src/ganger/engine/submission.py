@@ -124,9 +124,7 @@ def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
 
 
 def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> None:
-    """Refused when the job could never run: no program, no script, a secret that is not set. And when it asks for what
-    the core does not do yet: it would be ignored."""
-    _refuse_what_is_to_come(spec)
+    """Refused when the job could never run: no program, no script, a secret that is not set."""
     values_of(spec.secrets, submission.secrets, SecretStore(home.secrets))
     for volume in spec.volumes:
         check_directory(volume.path, f"volume {volume.name}:")
@@ -134,15 +132,6 @@ def check(spec: JobSpec, submission: Submission, origin: Origin, home: Home) -> 
     check_commands(spec, place, submission.environment)
     if spec.checkpoint and spec.code is None:
         check_checkpoints(spec.checkpoint.dir, place)
-
-
-def _refuse_what_is_to_come(spec: JobSpec) -> None:
-    asked = {
-        "retry.rules": (spec.retry.rules, "set retry.max"),
-    }
-    for key, (value, instead) in asked.items():
-        if value:
-            raise Refused("bad_spec", f"{key} is not yet supported", instead)
 
 
 def new_id(name: str, taken: Callable[[str], object]) -> str:

@@ -130,6 +130,15 @@ def follow(layout: Layout, query: LogQuery, ended: Callable[[], bool]) -> Iterat
         time.sleep(pause_s)
 
 
+def newest_lines(source: Source, most_bytes: int) -> Iterator[LogLine]:
+    """The lines in the last bytes of one file; of a file that is not there, none."""
+    try:
+        size = source.path.stat().st_size
+    except OSError:
+        return
+    yield from _Reader(source, None, max(0, size - most_bytes)).read_all()
+
+
 def metrics(layout: Layout, job: str) -> Iterator[dict[str, Any]]:
     """Every report of rank 0 with a step, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
     for generation, path in _reports(layout, job):

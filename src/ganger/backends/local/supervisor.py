@@ -18,11 +18,12 @@ from ganger.backends.local.generation import Generation, begun, kill_after_ms
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.link import Connection, Hello
+from ganger.backends.local.rules import Judging
 from ganger.engine.ports import Compose, LaunchPlan, Live, Report
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Done, Event, Failed, Finished, NodeLost, NodeReturned, NodesListed, Progressed
-from ganger.model.job import Job
+from ganger.model.job import Job, Retry
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before it is killed itself."""
@@ -43,7 +44,7 @@ class Supervisor:
         self._launchers = Launchers(layout, loop, self._gone)
         self._generations: dict[str, Generation] = {}
         self._lost: list[str] = []
-        self._report: Report
+        self._report: Judging
         self._sweeps: set[asyncio.Task[None]] = set()
         self._connections: list[Connection] = []
         self._closing = asyncio.Event()
@@ -52,7 +53,7 @@ class Supervisor:
 
     def open(self, report: Report, live: tuple[Live, ...], listening: socket.socket) -> None:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
-        self._report = report
+        self._report = Judging(self._layout, report, self._retry_of, self._loop)
         self._serving = self._loop.create_task(self._serve(listening))
         self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
         self._launchers.find()
@@ -112,6 +113,7 @@ class Supervisor:
     def close(self) -> None:
         """Let go of everything; launchers and ranks run on."""
         self._closing.set()
+        self._report.close()
         for generation in self._generations.values():
             generation.forget_deadline()
         for sweep in self._sweeps:
@@ -371,6 +373,10 @@ class Supervisor:
             await self._closing.wait()
         finally:
             server.close()
+
+    def _retry_of(self, gang: str) -> Retry | None:
+        generation = self._generations.get(gang)
+        return None if generation is None else generation.job.spec.retry
 
     def _token_of(self, gang: str, node: str) -> str | None:
         return self._layout.task(gang, node).token()

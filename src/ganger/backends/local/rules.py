@@ -1,0 +1,145 @@
+"""Which rule of a job fits a failure: finds the patterns of its `retry.rules` in the logs of the attempt.
+
+Between the supervisor and whom it reports to: a failure is told when it is known which rule decides, and what else is
+told of that gang waits behind it. The search runs on a thread of its own and reads only the end of each log; what it
+found is part of the event, so that nobody needs the logs again. Semantics: docs/decisions/4-every-framework.md, "Rules
+for failures".
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from ganger.backends.local.layout import Layout
+from ganger.backends.local.log_files import Source
+from ganger.backends.local.logs import newest_lines
+from ganger.engine.pattern import pattern
+from ganger.engine.ports import Report
+from ganger.model.event import Event, Failed, RuleMatch
+from ganger.model.job import Retry
+
+SEARCH_BYTES: Final = 16 << 20
+"""How much of each log is read, from its end."""
+SEARCH_S: Final = 10.0
+"""How long a failure waits for the search; what was not found by then is not there."""
+LOOK_LINES: Final = 1000
+LINE_CHARACTERS: Final = 1000
+
+Held = tuple[Event, "Future[int]"]
+Found = tuple[str, int | None, str]
+"""Node, rank and text of a line."""
+
+
+class Judging:
+    """Passes events on in the order in which they come, for each gang; on the event loop. `retry_of` gives the policy
+    of a gang's job, None when nobody knows it any more."""
+
+    def __init__(
+        self, layout: Layout, report: Report, retry_of: Callable[[str], Retry | None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._layout = layout
+        self._report = report
+        self._retry_of = retry_of
+        self._loop = loop
+        self._held: dict[str, list[Held]] = {}
+        self._closed = False
+
+    def __call__(self, event: Event) -> "Future[int]":
+        gang = getattr(event, "gang", None)
+        if gang in self._held:
+            return self._hold(gang, event)
+        if not isinstance(event, Failed) or not (retry := self._retry_of(event.gang)) or not retry.rules:
+            return self._report(event)
+        if not logs_decide(retry, event):
+            return self._report(judged(retry, event, {}))
+        self._held[event.gang] = []
+        promise = self._hold(event.gang, event)
+        search = self._loop.run_in_executor(None, partial(found_in_logs, self._layout, retry, event, self._is_closed))
+        search.add_done_callback(partial(self._searched, retry, event))
+        return promise
+
+    def close(self) -> None:
+        """Report nothing more; a launcher whose word was not taken says it again to the next server."""
+        self._closed = True
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _hold(self, gang: str, event: Event) -> "Future[int]":
+        promise: Future[int] = Future()
+        self._held[gang].append((event, promise))
+        return promise
+
+    def _searched(self, retry: Retry, failed: Failed, search: "asyncio.Future[dict[int, Found]]") -> None:
+        held = self._held.pop(failed.gang)
+        if self._closed or search.cancelled():
+            return
+        # A log that cannot be read has nothing in it: the failure must be told all the same.
+        found = {} if search.exception() else search.result()
+        for event, promise in held:
+            told = judged(retry, failed, found) if event is failed else event
+            self._report(told).add_done_callback(partial(_pass_on, promise))
+
+
+def logs_decide(retry: Retry, failed: Failed) -> bool:
+    """Whether what is in the logs makes a difference."""
+    rules = retry.rules[: retry.rule_for(failed.cause, ())]
+    return any(rule.log is not None and rule.cause in (None, failed.cause) for rule in rules)
+
+
+def judged(retry: Retry, failed: Failed, found: dict[int, Found]) -> Failed:
+    """The failure with the rule that decides; `found`: a line for each of those whose pattern is in the logs."""
+    index = retry.rule_for(failed.cause, found)
+    if index is None:
+        return failed
+    node, rank, line = found.get(index, (failed.node, None, ""))
+    return replace(failed, match=RuleMatch(rule=index, do=retry.rules[index].do, node=node, rank=rank, line=line))
+
+
+def found_in_logs(layout: Layout, retry: Retry, failed: Failed, given_up: Callable[[], bool]) -> dict[int, Found]:
+    """A line for each rule whose pattern is found: of the rank that failed, else of its node, else of another."""
+    rules = [
+        (index, pattern(rule.log))
+        for index, rule in enumerate(retry.rules)
+        if rule.log is not None and rule.cause in (None, failed.cause)
+    ]
+    found: dict[int, Found] = {}
+    deadline_s = time.monotonic() + SEARCH_S
+    for source, node in _sources(layout, failed):
+        lines = newest_lines(source, SEARCH_BYTES)
+        while some := list(islice(lines, LOOK_LINES)):
+            for line in some:
+                for index, wanted in rules:
+                    if index not in found and wanted.is_in(line.text):
+                        rank = source.rank if source.rank >= 0 else None
+                        found[index] = (node, rank, line.text[:LINE_CHARACTERS])
+            if rules[0][0] in found or given_up() or time.monotonic() > deadline_s:
+                return found
+    return found
+
+
+def _sources(layout: Layout, failed: Failed) -> Iterator[tuple[Source, str]]:
+    """The logs of the attempt, those nearest to the failure first; -1 is the rank of a set-up line."""
+    logs = [
+        (path, task.path.name, int(match[1]) if (match := re.fullmatch(r"rank-(\d+)\.log", path.name)) else -1)
+        for task in layout.tasks(failed.gang)
+        for path in task.generation(failed.generation).glob("*.log")
+    ]
+    logs.sort(key=lambda log: (log[1] != failed.node, log[2] != failed.rank, log[2]))
+    return ((Source(path, failed.generation, rank, "oe"), node) for path, node, rank in logs)
+
+
+def _pass_on(promise: "Future[int]", told: "Future[int]") -> None:
+    """What became of the report, to whoever waits for it."""
+    if told.cancelled():
+        promise.cancel()
+    elif error := told.exception():
+        promise.set_exception(error)
+    else:
+        promise.set_result(told.result())

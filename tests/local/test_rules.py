@@ -1,0 +1,99 @@
+"""Failures of jobs with `retry.rules`, told by real launchers: the rule that decides, and whose log says so."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ganger.model.decision import Cause
+from ganger.model.event import RuleMatch
+from ganger.model.job import Retry, Rule
+from tests.local.world import Server, make_job, make_start, make_stop, python
+
+Serve = Callable[..., Server]
+ECC = "NVRM: Xid 48: uncorrectable ECC error"
+PRINTS = f"""
+import os, pathlib, sys, time
+rank = os.environ["GANGER_RANK"]
+log = pathlib.Path(os.environ["GANGER_TASK_DIR"]).parents[1] / "n2" / "1" / "rank-3.log"
+if rank == "3":
+    print("all is well", flush=True)
+    print("{ECC}", file=sys.stderr, flush=True)
+while rank == "0" and not (log.exists() and "well" in log.read_text() and "ECC" in log.read_text()):
+    time.sleep(0.01)
+if rank == "0":
+    print("a" * 100_000, flush=True)
+    raise SystemExit(7)
+time.sleep(600)
+"""
+
+
+def failed(serve: Serve, directory: Path, *rules: Rule, run: tuple[str, ...] = ()) -> RuleMatch | None:
+    """What is told of the failure of rank 0 on n1, while rank 3 on n2 is the one that printed."""
+    server = serve().open()
+    job = make_job(directory, run or python(PRINTS), nodes=2, retry=Retry(rules=rules))
+    start = make_start(job)
+    server.backend.start(start, job)
+    told = server.wait("failed")
+    server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
+    server.wait("cleared", 2)
+    kinds = [event.kind for event in server.events if getattr(event, "gang", None) == job.id]
+    assert kinds.index("failed") < kinds.index("cleared")
+    assert kinds.count("failed") == 1
+    assert (told.node, told.rank, told.exit_code) == ("n1", 0, 7)
+    return told.match
+
+
+def test_the_line_may_be_of_another_rank(serve: Serve, tmp_path: Path) -> None:
+    match = failed(serve, tmp_path, Rule(log="uncorrectable ECC", do="exclude_node"))
+    assert match == RuleMatch(rule=0, do="exclude_node", node="n2", rank=3, line=ECC)
+
+
+def test_a_pattern_that_backtracks_for_ever_in_others_holds_nobody_up(serve: Serve, tmp_path: Path) -> None:
+    rules = (Rule(log="(a|a)*(a+)+$!", do="fail"), Rule(log="^all is (well|fine)$", do="retry"))
+    match = failed(serve, tmp_path, *rules)
+    assert match == RuleMatch(rule=1, do="retry", node="n2", rank=3, line="all is well")
+
+
+@pytest.mark.parametrize(
+    ("rules", "decides"),
+    [
+        ((Rule(log="ECC", cause="start_failed", do="fail"), Rule(cause="rank_failed", do="retry")), 1),
+        ((Rule(cause="rank_failed", do="retry"), Rule(log="ECC", do="fail")), 0),
+        ((Rule(log="never", do="retry"), Rule(cause="rank_failed", do="fail"), Rule(log="ECC", do="retry")), 1),
+        ((Rule(log="never", do="fail"), Rule(cause="node_lost", do="fail")), None),
+    ],
+    ids=["another cause", "before", "none", "nothing fits"],
+)
+def test_by_cause(serve: Serve, tmp_path: Path, rules: tuple[Rule, ...], decides: int | None) -> None:
+    wanted = None if decides is None else RuleMatch(rule=decides, do=rules[decides].do, node="n1")
+    assert failed(serve, tmp_path, *rules) == wanted
+
+
+def test_what_the_set_up_line_wrote_counts(serve: Serve, tmp_path: Path) -> None:
+    server = serve().open()
+    rules = (Rule(log="No space left", cause="start_failed", do="exclude_node"),)
+    job = make_job(tmp_path, "true", nodes=1, setup="echo No space left; exit 3", retry=Retry(rules=rules))
+    server.backend.start(make_start(job, nodes=1), job)
+    told = server.wait("failed")
+    assert told.match == RuleMatch(rule=0, do="exclude_node", node="n1", rank=None, line="No space left")
+    server.backend.stop(make_stop(make_start(job, nodes=1), Cause.START_FAILED), job)
+    server.wait("cleared")
+
+
+def test_a_long_log_is_read_from_its_end(serve: Serve, tmp_path: Path) -> None:
+    code = f"""
+import sys
+for _ in range(300_000):
+    print("x" * 80)
+print("{ECC}")
+raise SystemExit(7)
+"""
+    server = serve().open()
+    job = make_job(tmp_path, python(code), nodes=1, nproc_per_node=1, retry=Retry(rules=(Rule(log="ECC", do="fail"),)))
+    start = make_start(job, nodes=1)
+    server.backend.start(start, job)
+    told = server.wait("failed")
+    assert told.match == RuleMatch(rule=0, do="fail", node="n1", rank=0, line=ECC)
+    server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
+    server.wait("cleared")
