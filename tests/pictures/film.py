@@ -7,6 +7,7 @@ not simply run: why it waits, the state it is in, or how it ended since the line
 """
 
 from ganger.core.explain import reason_view, standing_reason
+from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
@@ -63,16 +64,19 @@ class Film:
         return reason_view(standing_reason(self.state, at, self.now_ms, self.policy), gang, at.queue)
 
     def round(self) -> None:
-        """Plan and record, as the loop does."""
-        planned = plan(self.state, self.now_ms, self.policy)
-        if planned.decisions:
-            self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
+        """Plan and record, as the loop does, until no round is due at once."""
+        due = True
+        while due:
+            planned = plan(self.state, self.now_ms, self.policy)
+            due = planned.next_wake_ms == self.now_ms
+            if planned.decisions:
+                self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
 
     def apply(self, event: e.Event) -> None:
         """One event, numbered and stamped."""
-        for gang in self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event)):
-            if gang.ended:
-                self.ended[gang.id] = gang.state
+        for each in self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event)):
+            if each.ended and not (isinstance(each, Gang) and each.is_head):
+                self.ended[each.id] = each.state
         self.state.validate()
 
     # -- what may happen -----------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ A cluster is nodes, `rack/name:GPUS,words`: `.` a free GPU, a capital the gang t
 that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`, `mem=8`. `A,time=1h` says more of a gang in it.
 A queue is `name=GPUS,words`: borrow, lend, cpu, in (its parent), user_gpus, user_time, user_nodes (node-hours).
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
-rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do.
+rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
+that come first; array: `3%1`, elements 0 to 2, one at a time. An element is drawn as its array, and named `C[1]`.
 """
 
 import re
@@ -13,7 +14,20 @@ from dataclasses import replace
 from ganger.core.state import State
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import Cause
-from ganger.model.job import PRIORITIES, Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Rule
+from ganger.model.job import (
+    PRIORITIES,
+    After,
+    Array,
+    Checkpoint,
+    GpuRequest,
+    Job,
+    JobSpec,
+    Limits,
+    Origin,
+    Resources,
+    Retry,
+    Rule,
+)
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
 
@@ -78,8 +92,20 @@ def job(token: str) -> Job:
         checkpoint=Checkpoint() if "save" in said else None,
         retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000, rules=_rules(said)),
         limits=Limits(time_ms=_ms(said, "time"), queue_time_ms=_ms(said, "wait")),
+        array=_array(said["array"]) if "array" in said else None,
     )
-    return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"))
+    awaits = tuple(_after(text) for text in said.get("after", "").split("+") if text)
+    return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"), awaits=awaits)
+
+
+def _array(text: str) -> Array:
+    count, _, limit = text.partition("%")
+    return Array(indices=tuple(range(int(count))), limit=int(limit) if limit else None)
+
+
+def _after(text: str) -> After:
+    name, _, when = text.partition(":")
+    return After(job=name, when=when or "succeeded")
 
 
 def _rules(said: Words) -> tuple[Rule, ...]:
@@ -99,8 +125,8 @@ def _row(state: State, at: int) -> str:
             if share.node == here.name and share.node in gang.left:
                 for device in share.devices:
                     assert row[device] == ".", f"device {device} of {here.name} is held twice"
-                    row[device] = gang.id
-                small += "" if share.devices else gang.id.lower()
+                    row[device] = gang.id[0]
+                small += "" if share.devices else gang.id[0].lower()
     return ("".join(row) + small or "-") + MARKS[state.nodes.states[at]]
 
 

@@ -25,6 +25,7 @@ ROUTES = {
     "POST /jobs/{id}/retry",
     "POST /jobs/{id}/clone",
     "POST /jobs/{id}/stop",
+    "GET /jobs/{id}/elements",
     "GET /jobs/{id}/explain",
     "GET /jobs/{id}/events",
     "GET /jobs/{id}/metrics",

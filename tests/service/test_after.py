@@ -41,7 +41,7 @@ def test_what_has_ended_already_is_looked_at_when_a_job_is_submitted(world: Embe
     failed = world.submit(FAILS, name="failed")
     world.ended(failed)
     assert world.ended(after(world, failed, "failed")).row.state == "succeeded"
-    with pytest.raises(Refused, match=f"{failed} has failed, so it never has succeeded") as refused:
+    with pytest.raises(Refused, match=f"{failed} has failed, so it will never have succeeded") as refused:
         after(world, "failed")
     assert refused.value.code == "cannot_come_true"
 

@@ -47,8 +47,8 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         waiting=len(order),
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=_expected_ms(gang, opening),
-        where=tuple(_racks(state, gang, now_ms)),
-        quota=_quota(state, gang),
+        where=() if gang.awaits else tuple(_racks(state, gang, now_ms)),
+        quota="" if gang.awaits else _quota(state, gang),
         changes=() if reason.why in NOT_CHANGEABLE else _changes(state, gang, now_ms, policy),
     )
 

@@ -139,7 +139,8 @@ class Intake:
             found = self._log.job(after.job)
             state = GangState(found[0].state) if found else None
             if state is None or (state in ENDED and not after.holds(state)):
-                why = f"after: {after.job} {f'has {state}' if state else 'was deleted'}, so it never has {after.when}"
+                became = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
+                why = f"after: {after.job} {became}, so it will never have {after.when}"
                 raise Refused(
                     "cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}"
                 )

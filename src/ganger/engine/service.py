@@ -146,6 +146,10 @@ class Service:
         """The id of a job, by id, or of the newest of that name. Refused (no_such_job, 404)."""
         found = self._log.find(text)
         if found is None:
+            element = array_of(text)
+            array = self._log.find(element[0]) if element else None
+            if element is not None and array is not None:
+                raise Refused("no_such_job", f"{array} has no element {element[1]}", f"ganger ls {array}", 404)
             recent = self._log.like(text)
             names = [name.rpartition("-")[0] for name in recent]
             raise Refused("no_such_job", f"there is no job {text}", nearest(text, [*recent, *names]) or _LIST, 404)

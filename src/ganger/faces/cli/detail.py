@@ -47,7 +47,8 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     yield "directory", job["directory"]
     if job["git_commit"]:
         yield "git", job["git_commit"][:12] + (" with changes (git.diff is kept)" if job["git_dirty"] else "")
-    yield "code", spec["code"] or ""
+    code = spec["code"]
+    yield "code", f"{code['git']} at {code['ref']}" if isinstance(code, dict) else code or ""
     yield "setup", spec["setup"] or ""
     yield "env", " ".join(f"{name}={quoted(value)}" for name, value in spec["env"].items())
     if checkpoint := spec["checkpoint"]:
@@ -57,6 +58,10 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         yield "checkpoints", f"{checkpoint['dir']}{every}, {grace} to save{signal}, resume {checkpoint['resume']}"
     if spec["retry"]["max"] is not None:
         yield "retry", f"{spec['retry']['max']} attempts without progress are forgiven"
+    yield "after", ", ".join(f"{after['job']} has {after['when']}" for after in spec["after"])
+    if array := spec["array"]:
+        limit = f", {array['limit']} at a time" if array["limit"] else ""
+        yield "array", count(len(array["indices"]), "element") + limit
     limits = spec["limits"]
     if limits["time_ms"] is not None:
         yield "time limit", format_duration(limits["time_ms"])
@@ -95,6 +100,8 @@ def _attempt_cells(attempt: Record, now: int) -> tuple[str, ...]:
 
 def _next(row: Record) -> str:
     name = quoted(row["id"])
+    if row["elements"]:
+        return f"ganger ls {name}   or: ganger {'retry' if row['state'] in ENDED else 'stop'} {name}"
     if row["state"] == "pending":
         return f"ganger explain {name}"
     if row["state"] in SUSPENDED:

@@ -8,11 +8,13 @@ import click
 from ganger.faces.cli import candidates
 from ganger.faces.cli.detail import job_lines
 from ganger.faces.cli.options import ended_jobs_argument, job_argument, live_jobs_argument, output_option
+from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import (
     Column,
     ago,
     now_ms,
     quoted,
+    say,
     show,
     show_json,
     show_json_array,
@@ -29,6 +31,8 @@ Record = dict[str, Any]
 
 PAGE: Final = 1000
 """Jobs asked for at a time when all are listed."""
+SHOWN: Final = 100
+"""Elements of an array that are listed without --all."""
 
 _COLUMNS: Final = (
     Column("JOB"),
@@ -42,6 +46,7 @@ _COLUMNS: Final = (
 
 
 @click.command("ls")
+@click.argument("array", metavar="[ARRAY]", required=False, shell_complete=candidates.jobs)
 @click.option("--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended.")
 @click.option("--state", "states", type=STATES, multiple=True, help="Only in these states: running,failed or R,F.")
 @click.option("--user", help="Only jobs of this user.")
@@ -50,12 +55,18 @@ _COLUMNS: Final = (
 @span_options("jobs that were there")
 @output_option
 def ls_command(
-    *, all_: bool, states: tuple[tuple[GangState, ...], ...], labels: tuple[str, ...], output: str, **filters: Any
+    *,
+    array: str | None,
+    all_: bool,
+    states: tuple[tuple[GangState, ...], ...],
+    labels: tuple[str, ...],
+    output: str,
+    **filters: Any,
 ) -> None:
-    """List jobs: what is live, and what ended last.
+    """List jobs: what is live, and what ended last; or the elements of an array.
 
-    Newest first. The note says why a job waits, where it runs or how it ended. With a filter: all that fit, however
-    old.
+    Newest first; elements by their index. The note says why a job waits, where it runs or how it ended. With a filter:
+    all that fit, however old. An array is one job here: `ganger ls ARRAY` shows what it is made of.
     """
     client = connected()
     wanted = filters | {
@@ -63,7 +74,10 @@ def ls_command(
         "labels": ",".join(labels) or None,
     }
     filtered = any(value is not None for value in wanted.values())
-    rows = every_job(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
+    if array is not None:
+        rows = _elements(client, array, wanted, everything=all_)
+    else:
+        rows = every_job(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
     if output == "json":
         show_json_array(rows)
         return
@@ -118,6 +132,23 @@ def delete_command(jobs: tuple[str, ...], output: str) -> int:
         return {"row": row}
 
     return each(jobs, delete, lambda row: show(f"deleted {quoted(row['id'])}"), output)
+
+
+def _elements(client: Client, array: str, wanted: Record, *, everything: bool) -> Iterator[Record]:
+    """The elements of an array: the first page, or all that are wanted."""
+    other = [name for name, value in wanted.items() if value is not None and name != "state"]
+    if other:
+        flag = f"--{other[0].removesuffix('s')}"
+        raise Problem(f"{flag} goes with a list of jobs: of an array's elements, --state and --all", next="ganger ls")
+    cursor = None
+    while True:
+        page = client.elements(array, limit=PAGE if everything else SHOWN, cursor=cursor, state=wanted["state"])
+        yield from page["items"]
+        cursor = page["next"]
+        if cursor is not None and not everything:
+            say(f"and more: ganger ls {quoted(array)} --all")
+        if cursor is None or not everything:
+            return
 
 
 def every_job(client: Client, wanted: Record) -> Iterator[Record]:

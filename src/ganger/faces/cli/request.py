@@ -65,6 +65,8 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "checkpoint": _given({"dir": flags["checkpoint"], "every": flags["checkpoint_every"]}),
         "retry": _given({"max": flags["retry"]}),
         "limits": _given({"time": flags["time"], "queue_time": flags["queue_time"]}),
+        "array": flags["array"],
+        "after": [_after(text) for text in flags["after"]] or None,
     }
     return _given(spec)
 
@@ -117,6 +119,12 @@ def _variable(text: str) -> tuple[str, str]:
             f"--env {name}: {name} is not set in this shell", next=f"export {name}=..., or --env {name}=VALUE"
         )
     return name, os.environ[name]
+
+
+def _after(text: str) -> dict[str, str]:
+    """A job that comes first, from JOB or JOB:WHEN."""
+    job, colon, when = text.rpartition(":")
+    return {"job": job, "when": when} if colon else {"job": text}
 
 
 def _parameter(text: str) -> tuple[str, str]:

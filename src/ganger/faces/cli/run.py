@@ -113,6 +113,8 @@ def submit(client: Client, request: Record) -> Record:
 def follow_job(client: Client, job: Record, after: int) -> Record | None:
     """Follow a job that was just submitted, from the event `after`, and say how it ended; None when Ctrl-C left it
     running."""
+    if job["row"]["elements"]:
+        return _await_array(client, job)
     follower = _follower(client, job, after)
     try:
         say_plan(job)
@@ -125,6 +127,20 @@ def follow_job(client: Client, job: Record, after: int) -> Record | None:
             say(f"{job['row']['id']} runs on without the server: ganger logs {quoted(job['row']['id'])} -f")
         raise
     for line in summary(ended):
+        say(line)
+    return ended
+
+
+def _await_array(client: Client, job: Record) -> Record | None:
+    """Wait for the end of an array: what its elements write is in the logs of each."""
+    name = quoted(job["row"]["id"])
+    say_plan(job)
+    try:
+        ended = client.wait(job["row"]["id"], None)
+    except KeyboardInterrupt:
+        say_detached(client.job(job["row"]["id"]), f"ganger wait {name}")
+        return None
+    for line in summary(ended) if ended else ():
         say(line)
     return ended
 
@@ -160,7 +176,8 @@ def say_plan(job: Record) -> None:
     name = quoted(job["row"]["id"])
     for line in plan_lines(job["row"]["id"], job["spec"], start_of_job(job)):
         say(line, dim=True)
-    say(f"✓ submitted {name}   stop: ganger stop {name}   logs: ganger logs {name} -f")
+    look = f"elements: ganger ls {name}" if job["row"]["elements"] else f"logs: ganger logs {name} -f"
+    say(f"✓ submitted {name}   stop: ganger stop {name}   {look}")
 
 
 def _follower(client: Client, job: Record, after: int) -> "Follower":

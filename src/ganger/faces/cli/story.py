@@ -42,8 +42,10 @@ def count(number: int, noun: str) -> str:
 def plan_lines(name: str, spec: Record, start: str) -> list[str]:
     """The plan block: what is asked for, and when it starts."""
     processes = processes_of(spec)
+    times = f"{count(len(spec['array']['indices']), 'element')} of " if spec["array"] else ""
+    wanted = f"{times}{size(spec)}  {count(processes, 'process')}, {spec['framework']}"
     lines = [
-        f"Plan   {name}  queue {spec['queue']}  {size(spec)}  {count(processes, 'process')}, {spec['framework']}",
+        f"Plan   {name}  queue {spec['queue']}  {wanted}",
         f"       start: {start}",
     ]
     if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
@@ -100,8 +102,10 @@ def summary(job: Record) -> list[str]:
         "failed": f"ganger logs {name} --rank all --tail 50   or: ganger events {name}",
         "stopped": f"ganger get {name}",
     }
+    if row["elements"]:
+        following["failed"] = f"ganger ls {name} --state failed"
     return [
-        f"{mark} {row['id']} {row['state']} after {format_duration(ledger['total_ms'])}{tries}{how}",
+        f"{mark} {row['id']} {row['state']} after {format_duration(row['ended_ms'] - row['submitted_ms'])}{tries}{how}",
         f"  {ledger_line(ledger)}",
         f"  next: {following[row['state']]}",
     ]

@@ -127,6 +127,12 @@ class Client:
         """A job in full, by id, or the newest of that name."""
         return self._record("GET", f"/jobs/{quoted(id)}")
 
+    def elements(self, id: str, *, limit: int = 50, cursor: str | None = None, state: str | None = None) -> Record:
+        """A page of the elements of an array, by index: {"items", "next"}; `state`: one or several, with commas."""
+        return self._record(
+            "GET", f"/jobs/{quoted(id)}/elements" + query_of({"limit": limit, "cursor": cursor, "state": state})
+        )
+
     def stop(self, id: str) -> Record:
         """Ask for a job to end; gives the job as it is then."""
         return self._record("POST", f"/jobs/{quoted(id)}/stop")

@@ -7,7 +7,19 @@ from fastapi import APIRouter, FastAPI
 
 from ganger import __version__
 from ganger.engine.service import Service
-from ganger.faces.rest import batches, cluster, events, jobs, output, presence, problems, secrets, server, tokens
+from ganger.faces.rest import (
+    batches,
+    cluster,
+    elements,
+    events,
+    jobs,
+    output,
+    presence,
+    problems,
+    secrets,
+    server,
+    tokens,
+)
 from ganger.faces.rest.answers import describe
 from ganger.faces.rest.feed import Feed
 
@@ -36,6 +48,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
     for router in (
         server.router,
         jobs.router,
+        elements.router,
         batches.router,
         output.router,
         presence.router,

@@ -19,6 +19,7 @@ MAX_PAGE: Final = 2_000
 MAX_NOTES: Final = 16_384
 MAX_PRIORITY: Final = 1_000
 _STATE: Final = f"({'|'.join(GangState)})"
+STATES_PATTERN: Final = f"^{_STATE}(,{_STATE})*$"
 _TERM: Final = r" *[A-Za-z0-9_./-]+ *!?= *[A-Za-z0-9_.-]* *"
 _KEY: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,316}$"
 _VALUE: Final = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
@@ -68,7 +69,7 @@ def list_jobs(
     service: Served,
     version: Versioned,
     state: Annotated[
-        str | None, Query(pattern=f"^{_STATE}(,{_STATE})*$", description="only jobs in these states: pending,running")
+        str | None, Query(pattern=STATES_PATTERN, description="only jobs in these states: pending,running")
     ] = None,
     user: Annotated[str | None, Query(description="only jobs of this user")] = None,
     queue: Annotated[str | None, Query(description="only jobs of this queue")] = None,
