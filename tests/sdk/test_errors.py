@@ -51,6 +51,8 @@ def test_a_job_that_ended_badly_has_no_result(client: Client) -> None:
     assert caught.value.job.row.exit_code == 3
     assert (caught.value.code, caught.value.next) == ("job_failed", f"ganger logs {job.id}")
     assert job.id in caught.value.detail
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (copied.job, copied.detail) == (caught.value.job, caught.value.detail)
     with pytest.raises(Refused) as refused:
         job.stop()
     assert refused.value.code == "already_ended"

@@ -1,11 +1,12 @@
 """Functions as jobs: found again by name, by script, by value; what they return and raise comes back."""
 
+import os
 import traceback
 from pathlib import Path
 
 import pytest
 
-from ganger import BadRequest, Client, Job, JobFailed
+from ganger import BadRequest, Client, Job, JobFailed, Refused
 from tests.sdk import work
 from tests.sdk.places import DEADLINE_S, said_by
 
@@ -81,6 +82,29 @@ def test_a_call_is_run_again_with_its_arguments(client: Client) -> None:
     assert again.result(DEADLINE_S) == 4
     first.delete()
     assert again.result() == 4
+
+
+def test_arguments_that_nobody_used_for_long_are_forgotten(client: Client, home: Path) -> None:
+    old, other = client.call(work.divided, 100, 5), client.call(work.divided, 100, 4)
+    assert old.result(DEADLINE_S) == 20
+    assert other.result(DEADLINE_S) == 25
+    directory = Path(old.get().spec.run[-1])
+    os.utime(directory, (0, 0))
+    assert client.call(work.divided, 100, 4).result(DEADLINE_S) == 25
+    assert not directory.exists()
+    with pytest.raises(JobFailed):
+        old.retry().result(DEADLINE_S)
+    assert old.result() == 20
+
+
+def test_arguments_that_cannot_be_kept_are_told(folder: Path) -> None:
+    open_to_all = folder / "open"
+    open_to_all.mkdir()
+    (open_to_all / "file").touch()
+    open_to_all.chmod(0o755)
+    with pytest.raises(Refused, match="open to other users") as caught:
+        Client(open_to_all).call(work.divided, 1, 2)
+    assert caught.value.next == f"chmod 700 {open_to_all}"
 
 
 def test_a_job_may_start_jobs(client: Client) -> None:

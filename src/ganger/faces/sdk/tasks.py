@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from ganger.faces.client.errors import USAGE, BadRequest
+from ganger.faces.client.errors import REFUSED, USAGE, BadRequest, Refused
 from ganger.faces.sdk.fields import JobFields
-from ganger.settings import Home, make_private
+from ganger.settings import BadHome, Home, make_private
 
 if TYPE_CHECKING:
     from ganger.faces.sdk.job import Job
@@ -139,27 +139,39 @@ def _dumps(given: Any, function: Callable[..., Any], *, by_value: bool) -> bytes
 
 
 def _kept(home: Home, files: Mapping[str, bytes]) -> Path:
-    """The directory that has these files, named by their content: made 0700, each file 0600."""
+    """The directory that has these files, named by their content. Refused when they cannot be written."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    calls = home.path / "calls"
-    make_private(home.path)
-    calls.mkdir(mode=0o700, exist_ok=True)
-    _forget_old(calls)
-    directory = calls / digest.hexdigest()[:32]
-    if not directory.exists():
-        scratch = calls / f".{directory.name}.{os.getpid()}.{time.monotonic_ns()}"
-        scratch.mkdir(mode=0o700)
+    directory = home.path / "calls" / digest.hexdigest()[:32]
+    try:
+        make_private(home.path)
+        directory.parent.mkdir(mode=0o700, exist_ok=True)
+        _forget_old(directory.parent)
+        if not directory.exists():
+            _write(directory, files)
+        os.utime(directory)
+    except BadHome as error:
+        raise Refused("bad_home", str(error), error.next, REFUSED) from None
+    except OSError as error:
+        why = f"cannot keep the arguments in {directory.parent}: {error.strerror}"
+        raise Refused("cannot_keep", why, f"df -h {home.path}", REFUSED) from None
+    return directory
+
+
+def _write(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Make the directory, 0700, with its files, 0600: whole or not at all."""
+    scratch = directory.with_name(f".{directory.name}.{os.getpid()}.{time.monotonic_ns()}")
+    scratch.mkdir(mode=0o700)
+    try:
         for name, content in files.items():
             (scratch / name).touch(mode=0o600)
             (scratch / name).write_bytes(content)
-        try:
-            scratch.rename(directory)
-        except OSError:  # somebody else was faster with the same call
-            shutil.rmtree(scratch)
-    os.utime(directory)
-    return directory
+        scratch.rename(directory)
+    except OSError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if not directory.exists():  # else somebody was faster with the same call
+            raise
 
 
 def _forget_old(calls: Path) -> None:

@@ -66,3 +66,7 @@ class JobFailed(Exception):
         self.next = f"ganger logs {row.id}"
         super().__init__(self.detail)
         self.add_note(f"next: {self.next}")
+
+    def __reduce__(self) -> tuple[type["JobFailed"], tuple[JobView, str, str]]:
+        """So that it comes whole out of another process."""
+        return type(self), (self.job, self.code, self.detail)
