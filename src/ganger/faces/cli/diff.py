@@ -75,7 +75,7 @@ def _ran(job: Record) -> Iterator[tuple[str, Any]]:
     yield "user", row["user"]
     yield "directory", job["directory"]
     yield "git.commit", job["git_commit"]
-    yield "git.changes", job["git_diff_hash"] or job["git_dirty"]
+    yield "git.changes", (job["git_diff_hash"] or job["git_dirty"]) if job["git_commit"] else None
     yield "code.hash", job["code_hash"]
     yield "state", row["state"]
     yield "exit_code", row["exit_code"]
