@@ -84,6 +84,15 @@ def test_a_call_is_run_again_with_its_arguments(client: Client) -> None:
     assert again.result() == 4
 
 
+def test_each_element_of_an_array_has_its_own_result(client: Client, home: Path) -> None:
+    job = client.call(work.element.options(array="1,3"), "number")
+    assert job.wait(DEADLINE_S).row.elements == {"succeeded": 2}
+    assert [client.job(f"{job.id}[{index}]").result() for index in (1, 3)] == ["number 1", "number 3"]
+    assert [each.id for each in client.list(name="element")] == [job.id]
+    job.delete()
+    assert not list((home / "jobs").glob(f"{job.id}*/results"))
+
+
 def test_arguments_that_nobody_used_for_long_are_forgotten(client: Client, home: Path) -> None:
     old, other = client.call(work.divided, 100, 5), client.call(work.divided, 100, 4)
     assert old.result(DEADLINE_S) == 20

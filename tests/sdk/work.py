@@ -1,5 +1,6 @@
 """Functions that tests run as jobs: a module that a job can import."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,11 @@ def one_fails(error: str) -> None:
     if world().rank == 1:
         print("about to fail", file=sys.stderr)
         raise {"own": OwnError("own", 7), "unmade": Unmade("unmade", 8)}[error]
+
+
+@ganger.task
+def element(what: str) -> str:
+    return f"{what} {os.environ['GANGER_ARRAY_INDEX']}"
 
 
 @ganger.task

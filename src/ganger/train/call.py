@@ -2,7 +2,7 @@
 makes such commands; docs/decisions/4-sdk.md has the files.
 
 DIRECTORY has `call.json` and `call.pickle`, and `main.py` when the caller was a script. What the function returns, or
-raises, goes to `results/GENERATION/rank-R` of the job's directory, readable by its owner alone.
+raises, goes to `results/GENERATION/rank-R` of the job's directory, beside `nodes`, readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -130,9 +130,12 @@ def _pickled(call: Call, error: Exception) -> bytes:
 
 def _keep(content: bytes, failure: dict[str, str]) -> None:
     """Write the outcome of this rank: a line of JSON, then the pickle. It is there whole or not at all."""
-    if "GANGER_HOME" not in os.environ:
+    task = surroundings.task_directory()
+    if task is None:
         return  # somebody tries the command outside ganger
-    job = os.path.join(os.environ["GANGER_HOME"], "jobs", surroundings.job())
+    job = task
+    for _ in ("GENERATION", "NODE", "nodes"):
+        job = os.path.dirname(job)
     directory = os.path.join(job, "results", str(surroundings.attempt()))
     os.makedirs(directory, mode=0o700, exist_ok=True)
     head = {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ganger.faces.sdk.values import JobFailed
+from ganger.model.job import array_of
 from ganger.model.view import JobView
 from ganger.settings import Home
 
@@ -47,7 +48,9 @@ class TracebackOfRank(Exception):
 
 def read_outcomes(home: Home, job: str, generation: int) -> Sequence[Outcome]:
     """Outcomes of one generation by rank; none for a job that is no task, or of which no rank came to its end."""
-    directory = home.jobs / job / "results" / str(generation)
+    element = array_of(job)
+    place = home.jobs / element[0] / "elements" / str(element[1]) if element else home.jobs / job
+    directory = place / "results" / str(generation)
     paths = [path for path in directory.glob("rank-*") if path.suffix != ".new"]
     return sorted(map(_read, paths), key=lambda outcome: outcome.rank)
 
