@@ -29,7 +29,7 @@ def busy(world: Embedded) -> str:
 
 
 def seen(world: Embedded) -> dict[tuple[str, int | None], RankSample]:
-    return {(each.job, each.rank): each for each in world.service.samples().ranks}
+    return {(each.job, each.rank): each for each in world.service.presence.samples().ranks}
 
 
 def test_samples_tell_what_each_rank_uses(world: Embedded, busy: str) -> None:
@@ -43,7 +43,7 @@ def test_samples_tell_what_each_rank_uses(world: Embedded, busy: str) -> None:
     assert found[idle, 0].memory_bytes < 80 << 20
     wait_until(lambda: seen(world)[busy, 0].cpu_milli > 0, "it is busy")
     assert seen(world)[idle, 0].cpu_milli == 0
-    assert world.service.samples().gpus == (), "slots are no GPUs"
+    assert world.service.presence.samples().gpus == (), "slots are no GPUs"
     world.service.stop(busy)
     world.ended(busy)
     assert {job for job, _ in seen(world)} == {idle}
@@ -56,14 +56,14 @@ def test_what_a_rank_started_counts_for_it(world: Embedded) -> None:
 
 
 def test_a_command_beside_a_rank(world: Embedded, busy: str) -> None:
-    way = world.service.entrance(busy, rank=None, node="n2")
+    way = world.service.presence.entrance(busy, rank=None, node="n2")
     assert (way.job, way.generation, way.rank, way.node) == (busy, 1, 1, "n2")
     said = subprocess.run(
         [*way.argv, "1", "1", "-", "sh", "-c", "echo $GANGER_RANK; pwd"], capture_output=True, check=True, timeout=60
     )
     assert said.stdout.decode().split() == ["1", str(world.work)]
-    assert world.service.entrance(busy, rank=None, node=None).rank == 0
-    assert world.service.entrance(busy, rank=1, node=None).node == "n2"
+    assert world.service.presence.entrance(busy, rank=None, node=None).rank == 0
+    assert world.service.presence.entrance(busy, rank=1, node=None).node == "n2"
 
 
 def test_there_must_be_a_rank_that_runs(world: Embedded, busy: str) -> None:
@@ -78,5 +78,5 @@ def test_there_must_be_a_rank_that_runs(world: Embedded, busy: str) -> None:
         (over, {"rank": None, "node": None}, "already_ended"),
     ):
         with pytest.raises(Refused) as refused:
-            world.service.entrance(name, **asked)
+            world.service.presence.entrance(name, **asked)
         assert refused.value.code == code

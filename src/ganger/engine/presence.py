@@ -18,14 +18,15 @@ RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
 
 
 class Presence:
-    """Over the state that `view` publishes and the world behind it."""
+    """Over the state that `view` publishes and the world behind it. `alive` gives the id of a job that lives."""
 
-    def __init__(self, view: Callable[[], State], backend: Backend) -> None:
-        self._view, self._backend = view, backend
+    def __init__(self, view: Callable[[], State], backend: Backend, alive: Callable[[str], str]) -> None:
+        self._view, self._backend, self._alive = view, backend, alive
 
-    def entrance(self, name: str, rank: int | None, node: str | None) -> Entrance:
-        """How to run a command beside a rank of the live job `name`: that rank, the first one on `node`, or rank 0.
-        Refused (no_such_rank, no_such_node; 404) and (not_running, 409)."""
+    def entrance(self, text: str, *, rank: int | None, node: str | None) -> Entrance:
+        """How to run a command beside a rank of a job, by id or name: that rank, the first one on `node`, or rank 0.
+        Refused (no_such_rank, no_such_node; 404) and (already_ended, not_running; 409)."""
+        name = self._alive(text)
         gang = self._view().gangs.get(name)
         if gang is None or gang.start is None or gang.state not in RUNS:
             why = f"{name} is {gang.state if gang else 'waiting'}: a command runs beside a rank that runs"
@@ -40,7 +41,7 @@ class Presence:
         )
 
     def samples(self) -> Samples:
-        """What every rank that runs uses now, and every GPU that can be asked."""
+        """What every rank that runs uses now, and every GPU that can be asked. May take a moment."""
         state, use = self._view(), self._backend.use()
         ranks = [sample for each in use.ranks if (sample := _sample(state, each)) is not None]
         order = {name: number for number, name in enumerate(state.gangs)}

@@ -53,7 +53,6 @@ from ganger.model.job import ENDED, GangState, Job, array_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import (
     DryRun,
-    Entrance,
     EventRow,
     Explanation,
     JobRow,
@@ -62,7 +61,6 @@ from ganger.model.view import (
     NodeRow,
     QueueRow,
     ReasonView,
-    Samples,
     ServerView,
 )
 from ganger.settings import Home
@@ -111,7 +109,7 @@ class Service:
         self._intake = Intake(loop, log, home, self._user)
         self._histories = Histories(log)
         self.secrets = SecretStore(home.secrets)
-        self._presence = Presence(loop.view, backend)
+        self.presence = Presence(loop.view, backend, self._alive)
         self._tokens = Tokens(home.tokens)
 
     # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
@@ -261,17 +259,6 @@ class Service:
     def metrics(self, text: str) -> Iterator[dict[str, Any]]:
         """Every report of rank 0, oldest first."""
         return self._backend.metrics(self.find(text))
-
-    # -- what goes on now ---------------------------------------------------------------------------------------------
-
-    def entrance(self, text: str, *, rank: int | None, node: str | None) -> Entrance:
-        """How to run a command beside a rank. Refused (already_ended, not_running; 409), (no_such_rank, no_such_node;
-        404)."""
-        return self._presence.entrance(self._alive(text), rank, node)
-
-    def samples(self) -> Samples:
-        """What every rank that runs uses, measured now. May take a moment."""
-        return self._presence.samples()
 
     # -- events -------------------------------------------------------------------------------------------------------
 

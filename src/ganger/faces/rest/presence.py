@@ -15,7 +15,7 @@ router: Final = APIRouter(tags=["presence"])
 def read_samples(service: Served) -> Response:
     """What every rank that runs uses of processors, memory and GPUs, measured now: it may take a quarter of a second.
     It is kept nowhere."""
-    return answer(service.samples())
+    return answer(service.presence.samples())
 
 
 @router.get("/jobs/{id}/entrance", responses=shown(Entrance, 404, 409), dependencies=[Local])
@@ -29,4 +29,4 @@ def get_entrance(
 ) -> Response:
     """How to run a command beside a rank, with its variables and in its directory: what `ganger exec` starts. Only over
     the unix socket."""
-    return answer(service.entrance(id, rank=rank, node=node))
+    return answer(service.presence.entrance(id, rank=rank, node=node))
