@@ -270,6 +270,10 @@ def _sdk() -> Iterator[str]:
     return table(("name", "kind", "meaning"), ((_code(call), kind, said) for kind, call, said in generate_sdk.names()))
 
 
+def _train() -> Iterator[str]:
+    return table(("name", "meaning"), ((_code(call), said) for call, said in generate_sdk.in_training()))
+
+
 def _methods(name: str) -> Iterator[str]:
     return table(("method", "meaning"), ((_code(call), said) for call, said in generate_sdk.methods(name)))
 
@@ -288,6 +292,7 @@ BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
     "sdk": _sdk,
     "spec": _spec,
     "templates": _templates,
+    "train": _train,
     "travels": _travels,
     "variables": _variables,
 }

@@ -1,4 +1,6 @@
-"""The public names of the SDK, with what they take and what they say, for sdk.md: called by `generate_blocks.py`."""
+"""The public names of the SDK and of `ganger.train`, with what they take and what they say: called by
+`generate_blocks.py` for sdk.md and train.md.
+"""
 # ruff: noqa: INP001 - a script's part, found by its path
 
 import inspect
@@ -7,6 +9,7 @@ from types import FunctionType
 from typing import Any, Final, cast
 
 import ganger
+from ganger import train
 
 _TWINS: Final = {"AsyncClient": "Client", "AsyncJob": "Job"}
 """These have the methods of those, to be awaited."""
@@ -29,6 +32,13 @@ def methods(name: str) -> Iterator[tuple[str, str]]:
     for each, found in inspect.getmembers(getattr(ganger, name), callable):
         if not each.startswith("_"):
             yield _call(each, found, hidden=("id",) if name == "Job" else ()), _said(found)
+
+
+def in_training() -> Iterator[tuple[str, str]]:
+    """Every public name of `ganger.train`: how it is called, and what it says."""
+    for name in train.__all__:
+        found = getattr(train, name)
+        yield (name if inspect.isclass(found) else _call(name, found)), _said(found)
 
 
 def _call(name: str, found: Any, hidden: tuple[str, ...] = ()) -> str:
