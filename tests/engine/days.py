@@ -10,7 +10,7 @@ from ganger.backends.simulator.world import World
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
-from ganger.model.job import Checkpoint, Retry
+from ganger.model.job import Array, Checkpoint, Retry
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import MINUTE_MS
 from tests.engine.scenes import POLICIES, limits, node, submit
@@ -89,11 +89,12 @@ def days(draw: st.DrawFn, max_jobs: int = 12) -> Day:
     names = [one.name for one in there]
     jobs = [f"job-{number}" for number in range(draw(st.integers(1, max_jobs)))]
     asked = [(draw(MOMENTS_MS), _submission(draw, name, len(there))) for name in jobs]
-    asked += draw(st.lists(st.tuples(MOMENTS_MS, _requests(jobs, names)), max_size=8))
+    asked_of = [*jobs, *(f"{name}[{index}]" for name in jobs for index in (2, 3))]
+    asked += draw(st.lists(st.tuples(MOMENTS_MS, _requests(asked_of, names)), max_size=8))
     return Day(
         policy=draw(st.sampled_from(sorted(POLICIES))),
         nodes=there,
-        acts={name: draw(behaviours) for name in jobs},
+        acts={name: draw(behaviours) for name in (*jobs, *(f"{each}[2]" for each in jobs[:3]))},
         requests=asked,
         losses=draw(st.lists(st.tuples(MOMENTS_MS, st.integers(1, 30_000), st.sampled_from(names)), max_size=4)),
     )
@@ -112,6 +113,7 @@ def _submission(draw: st.DrawFn, id: str, most: int) -> e.Event:
         checkpoint=draw(st.none() | st.builds(Checkpoint, grace_ms=st.sampled_from((0, 2_000)))),
         retry=draw(st.builds(Retry, max=st.none() | st.integers(0, 2))),
         limits=limits(time_ms, queue_time_ms),
+        array=draw(st.sampled_from((None, None, None, Array(indices=(0, 2, 3)), Array(indices=(1, 2, 3), limit=1)))),
     )
 
 
