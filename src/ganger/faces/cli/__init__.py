@@ -21,7 +21,7 @@ from ganger.faces.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, in_short
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Start here": {
         "run": ("run", "Run a job and follow it to its end."),
-        "ls": ("jobs", "List jobs: what is live, and what ended last."),
+        "ls": ("jobs", "List jobs: what is live, and what ended last; or the elements of an array."),
         "logs": ("logs", "Show what a job's processes wrote."),
         "explain": ("explain", "Say why a job waits, for whom, until when, and what would start it now."),
         "stop": ("jobs", "Stop jobs: each may save its work first."),
