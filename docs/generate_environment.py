@@ -36,7 +36,10 @@ _MEANINGS: Final = {
 _SOMETIMES: Final = {
     "GANGER_TP, GANGER_PP, GANGER_DP": "with `parallel:`, the sizes, what was left open worked out",
     "GANGER_VOLUME_NAME": "for each of `volumes:`, its path; NAME in capitals, with `_` for `-`",
-    "GANGER_ARRAY_INDEX": "in an element of an array, its index",
+    "GANGER_OUTPUT_DIR": "a directory for what the job makes, kept until it is deleted; the same for all its attempts",
+    "GANGER_RESUME_FROM": "with `checkpoint:`, the directory of the newest whole checkpoint, if there is one",
+    "GANGER_ARRAY_ID, GANGER_ARRAY_INDEX": "in an element of an array, the id of the array and its index",
+    "GANGER_TRIAL_PARAMS": "with `params:`, their values as JSON",
     "CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER": "on a node with real GPUs: those of the gang there, and none else",
     "GANGER_HOME": "the state directory, so that `ganger` in a job speaks to the server that runs it",
     "GANGER_TASK_DIR": "the attempt's own directory on this node: what comes with it, and where reports go",

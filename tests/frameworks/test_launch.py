@@ -1,5 +1,6 @@
 """What each launcher is told to run: whose variable wins, what is executed, and where checkpoints go."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -91,6 +92,14 @@ def test_a_default_gives_way_to_the_user(name: str) -> None:
 def test_what_says_who_is_who_gives_way_to_nobody(name: str) -> None:
     assert environment(plans(replace(SPEC, env={name: "mine"}))[0], 0)[name] != "mine"
     assert environment(plans(origin=replace(ORIGIN, environment={name: "mine"}))[0], 0)[name] != "mine"
+
+
+def test_parameters_reach_everybody_as_json() -> None:
+    made = plans(replace(SPEC, params={"lr": "1e-3", "name": 'a "b"'}))
+    assert [json.loads(plan.environment["GANGER_TRIAL_PARAMS"]) for plan in made] == [
+        {"lr": "1e-3", "name": 'a "b"'}
+    ] * 2
+    assert "GANGER_TRIAL_PARAMS" not in environment(plans()[0], 0)
 
 
 def test_setup_knows_the_node_but_no_rank() -> None:

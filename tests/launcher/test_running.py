@@ -61,6 +61,26 @@ def test_environment_is_the_plans_and_nothing_else(task: Task, server: Server) -
     }
 
 
+@pytest.mark.parametrize(
+    ("resume", "job", "found"),
+    [("auto", "other", "step-000000012"), ("never", "other", ""), ("never", GANG, "step-000000012")],
+)
+def test_the_newest_whole_checkpoint_is_named(task: Task, server: Server, resume: str, job: str, found: str) -> None:
+    root = task.work / "checkpoints"
+    for step, size in ((7, 3), (12, 3), (20, 4), (30, None)):
+        place = root / f"step-{step:09}"
+        place.mkdir(parents=True)
+        (place / "model.pt").write_text("abc")
+        if size is not None:
+            manifest = {"step": step, "job": job, "files": {"model.pt": {"bytes": size, "crc32": 0}}}
+            (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+    (root / ".step-000000040.draft").mkdir()
+    environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root), "GANGER_RESUME": resume}
+    task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
+    server.wait("cleared")
+    assert task.texts("o") == [f"from {root / found if found else ''}"]
+
+
 def test_zipapp_comes_after_the_users_own_python_path(task: Task, server: Server) -> None:
     task.run([*SH, "echo $PYTHONPATH"], environment={"PATH": os.environ["PATH"], "PYTHONPATH": "/mine"})
     server.wait("cleared")

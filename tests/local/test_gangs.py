@@ -230,3 +230,17 @@ def test_delete_removes_files_and_follows_no_link(serve: Serve, tmp_path: Path) 
     wait_until(lambda: not server.layout.job(job.id).exists(), "the job's files are gone")
     assert (elsewhere / "file").exists()
     assert server.timers() == []
+
+
+def test_output_is_kept_with_the_job_over_its_attempts(serve: Serve, tmp_path: Path) -> None:
+    server = serve().open()
+    job = make_job(tmp_path, 'echo "$GANGER_RANK" >> "$GANGER_OUTPUT_DIR/ranks-$GANGER_ATTEMPT"', nodes=2)
+    for generation in (1, 2):
+        server.backend.start(make_start(job, generation=generation), job)
+        server.wait("cleared", 2 * generation)
+    output = server.layout.jobs / job.id / "output"
+    assert {path.name: sorted(path.read_text().split()) for path in output.iterdir()} == {
+        "ranks-1": ["0", "1", "2", "3"],
+        "ranks-2": ["0", "1", "2", "3"],
+    }
+    assert output.stat().st_mode & 0o777 == 0o700

@@ -67,12 +67,11 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
             cause=Cause.RANK_FAILED,
             rank=3,
             exit_code=1,
-            match=e.RuleMatch(rule=1, do="exclude_node", node="n2", rank=4, line="uncorrectable ECC"),
+            match=e.RuleMatch(rule=1, do="exclude_node", node="n2", rank=4, line="ECC"),
             **GENERATION,
         ),
         "a-1",
-        "a-1 (attempt 2): rank 3 on n1 exited with code 1; "
-        "retry.rules[1] says exclude_node: rank 4 on n2 wrote 'uncorrectable ECC'",
+        "a-1 (attempt 2): rank 3 on n1 exited with code 1; retry.rules[1] says exclude_node: rank 4 on n2 wrote 'ECC'",
     ),
     (
         e.Failed(

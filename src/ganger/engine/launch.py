@@ -4,6 +4,7 @@ Pure but for the look-up of the framework. `wiring` gives it to backends as thei
 `engine.service` shows its first rank in a dry run.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from types import ModuleType
@@ -61,7 +62,7 @@ class _Composer:
         spec, placed = self._job.spec, self._placed
         host = placed.hosts[index]
         users = self._users(spec.env)
-        environment = users | _over(users, node_environment(placed, index) | _volumes(spec) | _layout(spec), RESERVED)
+        environment = users | _over(users, node_environment(placed, index) | _of_spec(spec), RESERVED)
         return LaunchPlan(
             gang=self._job.id,
             node=host.name,
@@ -101,6 +102,11 @@ class _Composer:
         return {name: value for name, value in both.items() if not _is_ours(name, self._framework.RESERVED)}
 
 
+def _of_spec(spec: JobSpec) -> dict[str, str]:
+    """What every process is told of the job's own words."""
+    return _volumes(spec) | _layout(spec) | _params(spec)
+
+
 def _layout(spec: JobSpec) -> dict[str, str]:
     """How the model is spread, with what was left open worked out."""
     if spec.parallel is None:
@@ -108,6 +114,11 @@ def _layout(spec: JobSpec) -> dict[str, str]:
     tp, pp = spec.parallel.tp, spec.parallel.pp
     dp = spec.parallel.dp or spec.processes // (tp * pp)
     return {"GANGER_TP": str(tp), "GANGER_PP": str(pp), "GANGER_DP": str(dp)}
+
+
+def _params(spec: JobSpec) -> dict[str, str]:
+    """What the parameters of a template came to."""
+    return {"GANGER_TRIAL_PARAMS": json.dumps(spec.params)} if spec.params else {}
 
 
 def argv_of(run: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from ganger.launcher.process import NOT_EXECUTABLE, Process, StartError, ending
 from ganger.launcher.records import Records
 from ganger.launcher.redaction import Redaction, load_secrets
 from ganger.launcher.reports import Reports
+from ganger.launcher.resume import newest_checkpoint
 from ganger.launcher.stopping import Stop
 
 TYPE_CHECKING = False
@@ -53,6 +54,7 @@ class Generation:
         self._tell = tell
         self._directory = task.generation(plan.generation)
         self._records = Records(self._directory, plan.generation)
+        self._resume_from: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
         self._redaction = Redaction([])
         self._setup: Process | None = None
@@ -79,6 +81,7 @@ class Generation:
         """Run the set-up line, or the first ranks."""
         try:
             self._records.prepare(self._plan)
+            self._find_checkpoint()
             self._load_secrets()
             if self._plan.setup is not None:
                 self._setup = self._start([*SHELL, self._plan.setup], {})
@@ -156,6 +159,11 @@ class Generation:
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
+    def _find_checkpoint(self) -> None:
+        found = newest_checkpoint(self._plan.environment, self._plan.gang)
+        if found is not None:
+            self._resume_from = {"GANGER_RESUME_FROM": found}
+
     def _load_secrets(self) -> None:
         if self._plan.secrets is None:
             return
@@ -166,7 +174,7 @@ class Generation:
         self._redaction = Redaction(list(self._secrets.values()))
 
     def _start(self, argv: list[str], own: dict[str, str], *, has_input: bool = False) -> Process:
-        environment = environment_of(self._plan, own, self._secrets, self._directory)
+        environment = environment_of(self._plan, {**self._resume_from, **own}, self._secrets, self._directory)
         words = [placed(word, self._directory) for word in argv]
         return Process(words, self._plan.directory, environment, has_input=has_input)
 

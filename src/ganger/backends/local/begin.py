@@ -43,10 +43,12 @@ def refuse_busy_port(start: Start) -> None:
 def complete(
     layout: Layout, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
 ) -> tuple[LaunchPlan, ...]:
-    """The plans of a whole generation with what only this backend knows: where the agents listen, what is to be shown
-    to them, and where the secrets are. Unstartable when the disk will not have the token it all begins with."""
-    if job.spec.secrets:
-        plans = tuple(replace(plan, secrets=str(layout.secrets(job.id))) for plan in plans)
+    """The plans of a whole generation with what only this backend knows: where the job's output goes, where the secrets
+    are, where the agents listen, and what is to be shown to them. Unstartable when the disk will not have the directory
+    of the output, or the token it all begins with."""
+    output = {"GANGER_OUTPUT_DIR": _output(layout, job, plans[0])}
+    secrets = str(layout.secrets(job.id)) if job.spec.secrets else None
+    plans = tuple(replace(plan, environment=plan.environment | output, secrets=secrets) for plan in plans)
     if not any(plan.agent for plan in plans):
         return plans
     token = _agent_token(layout, plans[0])
@@ -74,6 +76,17 @@ def working_directory(layout: Layout, start: Start, job: Job) -> str:
     else:
         return str(path)
     raise Unstartable(Cause.START_FAILED, start.shares[0].node, f"the directory {path} {trouble}")
+
+
+def _output(layout: Layout, job: Job, first: LaunchPlan) -> str:
+    """A directory that is kept as long as the job is, the same for all its attempts."""
+    path = layout.output(job.id)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        detail = f"the directory of its output {path} cannot be made: {error.strerror}"
+        raise Unstartable(Cause.START_FAILED, first.node, detail) from None
+    return str(path)
 
 
 def _agent_token(layout: Layout, first: LaunchPlan) -> str:

@@ -122,6 +122,10 @@ class Layout:
         """This job's copy of its code, with `code:`; an array has one."""
         return self._whole(gang) / "code"
 
+    def output(self, gang: str) -> Path:
+        """What a job wants kept with it: GANGER_OUTPUT_DIR."""
+        return self.job(gang) / "output"
+
     def secrets(self, gang: str) -> Path:
         """The values of a job's secrets, by name."""
         return self._whole(gang) / "secrets.json"
