@@ -129,11 +129,10 @@ def meant(state: State, name: str) -> list[Gang]:
 def recount(state: State, touched: Iterable[Gang], at_ms: int) -> tuple[Gang | ArrayJob, ...]:
     """Those that an event touched, and the arrays they belong to, brought up to date. With its last element an array
     ends; those that waited for that are told, and touched too."""
-    gangs, changed = dict.fromkeys(gang.id for gang in touched), dict[str, ArrayJob]()
     by_id = {gang.id: gang for gang in touched}
+    changed: dict[str, ArrayJob] = {}
     told: list[Gang] = []
-    for name in gangs:
-        gang = by_id[name]
+    for gang in by_id.values():
         array = state.arrays.get(gang.array) if gang.array else None
         if array is not None:
             _recount(array, gang)
