@@ -143,7 +143,9 @@ def check_sound(day: Day) -> None:
     assert [row.seq for row in rows] == [*range(1, len(rows) + 1)]
     assert all(one.at_ms <= after.at_ms for one, after in pairwise(rows))
     _each_generation_once(rows)
-    assert {gang.array or gang.id for gang in state.gangs.values()} == {job for job, at in ends(log).items() if at not in ENDED}
+    assert {gang.array or gang.id for gang in state.gangs.values()} == {
+        job for job, at in ends(log).items() if at not in ENDED
+    }
     assert all(gang.state in DURABLE for gang in state.gangs.values())
     held = {gang.id: gang.left for gang, _ in state.holding()}
     assert day.world.processes() == held, "what runs and what is held are the same"
