@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger import AsyncClient, BadRequest, JobFailed, NotFound, TimedOut, Unreachable
+from ganger import AsyncClient, BadRequest, Client, JobFailed, NotFound, TimedOut, Unreachable
 from ganger.faces import client as faces
 from ganger.settings import Home
 from tests.sdk.places import DEADLINE_S, waits_for
@@ -91,6 +91,17 @@ def test_one_client_may_serve_several_loops(home: Path, folder: Path) -> None:
     assert [asyncio.run(main()), asyncio.run(main())] == ["succeeded", "succeeded"]
 
 
+def test_the_blocking_client_works_beside_a_running_loop(home: Path, folder: Path) -> None:
+    """As in a notebook."""
+
+    async def main() -> list[str]:
+        job = Client(home).run("echo here")
+        lines = [line.text for line in job.logs(follow=True)]
+        return [*lines, job.wait(DEADLINE_S).row.state]
+
+    assert asyncio.run(main()) == ["here", "succeeded"]
+
+
 def test_followers_outlive_a_restart_and_are_told_of_an_end(own_home: Path, folder: Path) -> None:
     server = faces.Client(Home(own_home))
 
@@ -99,13 +110,9 @@ def test_followers_outlive_a_restart_and_are_told_of_an_end(own_home: Path, fold
         lines = job.logs(follow=True)
         assert (await anext(lines)).text == "waits"
         await asyncio.to_thread(server.connect().restart)
-        waiter = asyncio.create_task(job.wait())
-        await job.get()
         await asyncio.to_thread(server.shutdown)
         with pytest.raises(Unreachable):
             await anext(lines)
-        with pytest.raises(Unreachable):
-            await waiter
         (folder / "go").touch()
         assert (await job.wait(DEADLINE_S)).row.state == "succeeded"
 

@@ -46,6 +46,18 @@ def test_a_file_or_a_mapping_is_submitted(client: Client, folder: Path) -> None:
     assert (mapped.get().spec.notes, mapped.get().spec.resources.cpu_milli) == ("why", 2000)
 
 
+def test_a_file_of_several_jobs_is_submitted_in_order(client: Client, folder: Path) -> None:
+    (folder / "jobs.yaml").write_text(
+        "name: second\nrun: cat made\nafter: [{job: first}]\n---\nname: first\nrun: echo by first > made\n"
+    )
+    jobs = {job.row.name: job for job in client.submit_all(Job.load("jobs.yaml"), queue="default")}
+    assert list(jobs) == ["first", "second"]
+    assert jobs["second"].get().spec.after[0].job == jobs["first"].id
+    assert [line.text for line in jobs["second"].logs(follow=True)] == ["by first"]
+    with pytest.raises(ganger.BadRequest):
+        client.submit(Job.load("jobs.yaml"))
+
+
 def test_secrets_of_this_environment_travel_beside_the_job(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDK_TOKEN", "open sesame")
     job = client.run('test -n "$SDK_TOKEN" && echo got $SDK_TOKEN', secrets=("SDK_TOKEN",))

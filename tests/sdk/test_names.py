@@ -42,7 +42,7 @@ NAMES = {
     "task",
     "wait",
 }
-CLIENT = {"call", "dry_run", "job", "list", "run", "submit"}
+CLIENT = {"call", "dry_run", "job", "list", "run", "submit", "submit_all"}
 JOB = {
     "clone",
     "delete",

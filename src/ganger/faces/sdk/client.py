@@ -5,7 +5,7 @@ a command does.
 """
 
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from ganger.faces.client.talk import at_once, each_at_once
 from ganger.faces.sdk.fields import Command, JobFields
 from ganger.faces.sdk.job import AsyncJob, Job
 from ganger.faces.sdk.tasks import Task
+from ganger.faces.sdk.values import JobFile
 from ganger.faces.sdk.verbs import ListFields, Submittable, Verbs
 from ganger.model.view import DryRun
 
@@ -43,6 +44,11 @@ class Client:
     def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> Job[None]:
         """Submit a file that `Job.load` read, or a mapping with the keys of a job file; `fields` go over it."""
         return Job(self._verbs, at_once(self._verbs.submit(job, **fields)).row)
+
+    def submit_all(self, file: JobFile, /, **fields: Unpack[JobFields]) -> Sequence[Job[None]]:
+        """Submit every job of a file that `Job.load` read, those that others come after first; `fields` go over each.
+        When something is wrong with one, none is submitted."""
+        return [Job(self._verbs, job.row) for job in at_once(self._verbs.submit_all(file, **fields))]
 
     def call(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a call of a function that `@task` made a task, with these arguments for every rank."""
@@ -78,6 +84,10 @@ class AsyncClient:
     async def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> AsyncJob[None]:
         """As Client.submit."""
         return AsyncJob(self._verbs, (await self._verbs.submit(job, **fields)).row)
+
+    async def submit_all(self, file: JobFile, /, **fields: Unpack[JobFields]) -> Sequence[AsyncJob[None]]:
+        """As Client.submit_all."""
+        return [AsyncJob(self._verbs, job.row) for job in await self._verbs.submit_all(file, **fields)]
 
     async def call(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]:
         """As Client.call."""

@@ -90,6 +90,12 @@ class Verbs:
         body = submission(job, spec_of(fields))
         return view(JobView, await self._ask("POST", "/jobs", body, key=body["request_id"], timeout_s=SUBMIT_S))
 
+    async def submit_all(self, file: JobFile, /, **fields: Unpack[JobFields]) -> Sequence[JobView]:
+        """Submit a file of several jobs, which may come after each other: all of them or, when one is wrong, none."""
+        body = submission(file, spec_of(fields))
+        told = await self._ask("POST", "/batches", body, key=body["request_id"], timeout_s=SUBMIT_S)
+        return [view(JobView, each) for each in told["items"]]
+
     async def call(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
         """Submit a call of a function, with these arguments for every rank."""
         command = command_of(self.home, task, args, kwargs)
