@@ -70,10 +70,14 @@ def test_there_must_be_a_rank_that_runs(world: Embedded, busy: str) -> None:
     waits = world.submit(resources={"gpu": "h100:4"}, nodes=2)
     over = world.submit(["true"])
     world.ended(over)
+    array = world.submit(array="0-1", resources={"gpu": "a100:2"})
+    world.until(f"{array}[0]", "running")
     for name, asked, code in (
         (busy, {"rank": 7, "node": None}, "no_such_rank"),
         (busy, {"rank": 1, "node": "n1"}, "no_such_rank"),
         (busy, {"rank": None, "node": "n3"}, "no_such_node"),
+        (array, {"rank": None, "node": None}, "is_array"),
+        (f"{array}[1]", {"rank": None, "node": None}, "not_running"),
         (waits, {"rank": None, "node": None}, "not_running"),
         (over, {"rank": None, "node": None}, "already_ended"),
     ):

@@ -11,7 +11,7 @@ from ganger.core.state import State
 from ganger.engine.ports import Backend, RankUse
 from ganger.engine.refusal import Refused
 from ganger.model.decision import NodeShare
-from ganger.model.job import GangState
+from ganger.model.job import GangState, array_of
 from ganger.model.view import Entrance, GpuSample, RankSample, Samples
 
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
@@ -28,8 +28,11 @@ class Presence:
         Refused (no_such_rank, no_such_node; 404) and (already_ended, not_running; 409)."""
         name = self._alive(text)
         gang = self._view().gangs.get(name)
+        if gang.is_head if gang else array_of(name) is None:
+            why = f"{name} is an array: a command runs beside a rank of one element"
+            raise Refused("is_array", why, f"see which run: ganger ls {name}", 409)
         if gang is None or gang.start is None or gang.state not in RUNS:
-            why = f"{name} is {gang.state if gang else 'waiting'}: a command runs beside a rank that runs"
+            why = f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
             raise Refused("not_running", why, f"ganger explain {name}", 409)
         share = _share(gang, rank, node)
         return Entrance(

@@ -33,7 +33,7 @@ ANSWER_S: Final = 60.0
 """How long a plain request may take."""
 _EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
 _OF_THE_STATE: Final = frozenset(
-    ("already_ended", "conflict", "queue_in_use", "request_id_reused", "still_live", "token_exists")
+    ("already_ended", "conflict", "not_running", "queue_in_use", "request_id_reused", "still_live", "token_exists")
 )
 """Codes with status 409 that speak of how things are. The others speak of what was asked for: usage, to a person."""
 
