@@ -4,7 +4,6 @@ A file is a line of JSON, {"rank", "returned", "at_ms", "summary", "traceback"},
 exception; no pickle when the exception has none.
 """
 
-import io
 import json
 import pickle
 from collections.abc import Sequence
@@ -23,20 +22,22 @@ _RANK_MAIN = "__ganger_main__"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one rank ended. The pickle is opened when the value is asked for."""
+    """How one rank ended. The pickle, in the file at `path`, is opened when the value is asked for."""
 
     rank: int
     returned: bool
     at_ms: int
     summary: str
     traceback: str
-    content: bytes
+    path: Path
 
     @property
     def value(self) -> Any:
         """What the function returned, or the exception it raised. Whatever unpickling raises, when a class is not here
         that was there."""
-        return _Unpickler(io.BytesIO(self.content)).load()
+        with self.path.open("rb") as file:
+            file.readline()
+            return _Unpickler(file).load()
 
 
 class TracebackOfRank(Exception):
@@ -86,5 +87,5 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _read(path: Path) -> Outcome:
-    head, _, content = path.read_bytes().partition(b"\n")
-    return Outcome(**json.loads(head), content=content)
+    with path.open("rb") as file:
+        return Outcome(**json.loads(file.readline()), path=path)

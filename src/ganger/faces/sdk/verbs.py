@@ -203,7 +203,7 @@ class Verbs:
         """Wait for a job, and give what rank 0 of a task returned; None for a job that is a command. The exception that
         ended a task is raised, JobFailed when there is none; TimedOut when it takes longer than `timeout_s`."""
         outcomes = await self._outcomes(id, timeout_s)
-        return outcomes[0].value if outcomes else None
+        return next((outcome.value for outcome in outcomes if outcome.rank == 0), None)
 
     async def results(self, id: str, timeout_s: float | None = None) -> Sequence[Any]:
         """The same for all ranks, in their order."""
