@@ -1,4 +1,5 @@
-# Every target sets up what it needs: a fresh machine has Python 3.11 or later, make and git.
+# Every target sets up what it needs: a fresh machine has Python 3.11 or later, make and git (and curl, which
+# docs/rest.md types: the tests type what pages say).
 #
 #   make setup   .venv: the locked base and development requirements, and this checkout
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
