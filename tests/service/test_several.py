@@ -62,11 +62,11 @@ def test_a_dependency_that_is_none_is_met_with_a_near_name(world: Embedded) -> N
 def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embedded) -> None:
     for run in (python("pass"), f"{python('pass')[0]} -c pass"):
         with pytest.raises(Refused) as refused:
-            world.service.dry_run(world.asked(run, framework="mxnet"))
+            world.service.dry_run(world.asked(run, framework="tensorflow"))
         assert refused.value.code == "no_module"
-        assert "needs the Python module mxnet" in refused.value.detail
-        assert f"{python('')[0]} -m pip install mxnet" in refused.value.next
-    assert world.service.dry_run(world.asked(python("pass"), framework="mxnet", setup="pip install mxnet")).starts_now
+        assert "needs the Python module tensorflow" in refused.value.detail
+        assert f"{python('')[0]} -m pip install tensorflow" in refused.value.next
+    assert world.service.dry_run(world.asked(python("pass"), framework="tensorflow", setup="pip install tensorflow")).starts_now
 
 
 def test_a_volume_is_there_or_refused(world: Embedded) -> None:

@@ -250,6 +250,45 @@ def test_a_text_that_is_no_job(text: str, want: str) -> None:
         assert want in error
 
 
+ROLES = {
+    "framework: mxnet": "2:1 framework: framework mxnet needs one scheduler|has none: write roles: {scheduler:",
+    "framework: mxnet\nroles: {server: {run: x}}": "3:1 needs one scheduler",
+    "framework: mxnet\nroles: {scheduler: {count: 2}, server: {}}": "3:1 needs one scheduler|and has 2",
+    "framework: mxnet\nroles: {scheduler: {}}": "3:1 needs a server, and has none",
+    "framework: mxnet\nroles: {scheduler: {}, server: {}, ps: {}}": "3:36 it knows scheduler, server or worker",
+    "framework: tensorflow\nroles: {ps: {}, workers: {}}": "3:17 tensorflow has no such role|did you mean 'worker'?",
+    "framework: tensorflow\nroles: {chief: {count: 2}}": "3:1 can have one chief or master, and has 2",
+    "framework: tensorflow\nroles: {chief: {}, master: {}}": "3:1 can have one chief or master, and has 2",
+    "framework: tensorflow\nroles: {evaluator: {count: 2}}": "3:1 can have one evaluator, and has 2",
+    "framework: ray\nroles: {head: {count: 2}}": "3:1 has one head, on which the command runs, and not 2",
+    "framework: ray\nroles: {ps: {}}": "3:9 framework ray has no such role: it knows head or worker",
+    "framework: paddle\nroles: {pserver: {}}": "3:9 framework paddle has no such role|did you mean 'server'?",
+}
+
+
+@pytest.mark.parametrize(("text", "want"), ROLES.items(), ids=lambda value: value[:40])
+def test_roles_that_a_framework_cannot_use(text: str, want: str) -> None:
+    (error,) = errors(f"run: x\n{text}")
+    place, _, parts = want.partition(" ")
+    assert error.startswith(f"job.yaml:{place}: ")
+    for part in parts.split("|"):
+        assert part in error
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("framework: paddle\nroles: {ps: {run: x}, server: {run: x}}", "paddle has servers and nobody who trains"),
+        ("framework: tensorflow\nroles: {ps: {run: x}, evaluator: {run: x}}", "tensorflow has nobody who trains"),
+        ("framework: mxnet\nroles: {scheduler: {run: x}, server: {run: x}}", "needs a worker, and has none"),
+    ],
+)
+def test_roles_without_somebody_who_trains(text: str, says: str) -> None:
+    (error,) = errors(text)
+    assert error.startswith("job.yaml:2:1: roles: ")
+    assert says in error
+
+
 def test_aliases_do_not_explode() -> None:
     lines = ["run: x", "a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]

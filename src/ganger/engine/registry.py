@@ -41,11 +41,16 @@ def _unknown(_argv: tuple[str, ...]) -> dict[str, int] | None:
     return None
 
 
+def _fine(_counts: Any) -> None:
+    return None
+
+
 _MAY_HAVE: Final[dict[str, Any]] = {
     "PER": "rank",
     "NEEDS": None,
     "AGENT": False,
     "ROLES": None,
+    "lacks": _fine,
     "rank_command": _as_it_is,
     "files": _no_files,
     "ends": _all,

@@ -5,6 +5,7 @@ worker to ps-lite, which knows no other. Scheduler and servers end when the work
 """
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from ganger.model.placed import RESERVED as SHARED
@@ -43,6 +44,15 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
         "MX_CONFIG": _config(placed, rank),
     }
     return given | ({"DMLC_WORKER_ID": str(placed.role_rank(rank))} if role == _WORKER else {})
+
+
+def lacks(counts: Mapping[str, int]) -> str | None:
+    """What keeps ps-lite from working with so many processes of each role."""
+    asked = "roles: {scheduler: {run: COMMAND}, server: {count: 1, run: COMMAND}}, and run for the workers"
+    if counts.get("scheduler") != 1:
+        return f"needs one scheduler, at which all meet, and has {counts.get('scheduler', 'none')}: write {asked}"
+    missing = [role for role in ("server", _WORKER) if role not in counts]
+    return f"needs a {missing[0]}, and has none: write {asked}" if missing else None
 
 
 def ends(placed: Placed) -> tuple[int, ...]:

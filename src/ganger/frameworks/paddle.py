@@ -4,6 +4,7 @@ Names: python/paddle/distributed/launch (collective.py, ps.py) and fleet's role 
 launcher becomes what that would start for each rank; its HTTP rendezvous is not needed.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ganger.model.command_line import find_call, length, whole
@@ -69,6 +70,13 @@ def rank_command(_placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[st
     if call is None:
         return argv
     return call.replaced((call.head[0], "-u"), length(call.options(())))
+
+
+def lacks(counts: Mapping[str, int]) -> str | None:
+    """What keeps parameter servers from being of use with so many processes of each role."""
+    if any(role not in _SERVERS for role in counts):
+        return None
+    return "has servers and nobody who trains: write run for the workers, or roles.trainer"
 
 
 def ends(placed: Placed) -> tuple[int, ...]:

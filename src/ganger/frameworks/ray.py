@@ -6,6 +6,7 @@ which would end other clusters on the machine too. Ports but the head's are Ray'
 machine. Whoever reaches a Ray cluster may run code in it: it takes only those who show the generation's token.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ganger.model.command_line import interpreter
@@ -88,6 +89,12 @@ def rank_command(placed: Placed, rank: int, argv: tuple[str, ...]) -> tuple[str,
 def files(_placed: Placed) -> dict[str, str]:
     """The program."""
     return {_FILE: _PROGRAM}
+
+
+def lacks(counts: Mapping[str, int]) -> str | None:
+    """What keeps it from being one cluster with so many processes of each role."""
+    heads = counts.get("head", 1)
+    return f"has one head, on which the command runs, and not {heads}: write roles.head.count: 1" if heads > 1 else None
 
 
 def ends(_placed: Placed) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ in it. Parameter servers and evaluators run for ever: the job ends with the othe
 """
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from ganger.model.placed import RESERVED as SHARED
@@ -30,6 +31,17 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
     return shared_environment(placed, rank) | {
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
     }
+
+
+def lacks(counts: Mapping[str, int]) -> str | None:
+    """What keeps tf.distribute from working with so many processes of each role."""
+    if all(role in _ENDLESS for role in counts):
+        return "has nobody who trains: write run for the workers, or roles.chief"
+    chiefs = counts.get("chief", 0) + counts.get("master", 0)
+    if chiefs > 1:
+        return f"can have one chief or master, and has {chiefs}: write one of them, with count 1"
+    evaluators = counts.get(_EVALUATOR, 0)
+    return f"can have one evaluator, and has {evaluators}: write count 1" if evaluators > 1 else None
 
 
 def ends(placed: Placed) -> tuple[int, ...]:

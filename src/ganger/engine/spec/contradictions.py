@@ -63,13 +63,18 @@ def _of_workers(data: dict[str, Any]) -> list[str]:
 
 
 def _known_roles(spec: JobSpec) -> Iterator[Problem]:
-    """A framework that tells each process its role has words of its own for them."""
+    """A framework that tells each process its role has words of its own for them, and may need some of them."""
     module = frameworks().get(spec.framework)
     known: tuple[str, ...] = (trait(module, "ROLES") if module else None) or ()
     for name in spec.roles if known else {}:
         if name not in known:
             what = f"roles.{name}: framework {spec.framework} has no such role: it knows {listed(known)}"
             yield Problem(("roles", name), what + did_you_mean(name, known), key=True)
+    counts = {name: spec.role(name).count for name in spec.order}
+    missing = trait(module, "lacks")(counts) if module and all(name in known for name in spec.roles) else None
+    if missing:
+        place = "roles" if spec.roles else "framework"
+        yield Problem((place,), f"{place}: framework {spec.framework} {missing}", key=True)
 
 
 def _endings(spec: JobSpec) -> Iterator[Problem]:
