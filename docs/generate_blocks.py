@@ -5,12 +5,14 @@ A block reads the code's own tables, or the golden environments that the tests h
 # ruff: noqa: INP001 - a script's part, found by its path
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Final, get_args
 
+import generate_rest
 import generate_sdk
 from generate_environment import travels, variables
+from generate_tables import code, table
 
 from ganger.engine.codes import CODES
 from ganger.engine.registry import frameworks, trait
@@ -18,7 +20,6 @@ from ganger.engine.sentences import CAUSES
 from ganger.faces.cli.exit_codes import EXIT_CODES
 from ganger.faces.cli.explain_spec import described, keys
 from ganger.faces.cli.init import TEMPLATES
-from ganger.faces.rest.app import make_app
 from ganger.model.event import Event
 from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import HOUR_MS
@@ -28,8 +29,6 @@ GOLDEN: Final = ROOT / "tests" / "frameworks" / "golden"
 
 _COMMAND: Final = "python train.py --lr 1e-3"
 """What the golden environments run."""
-_ALWAYS: Final = ("401", "403", "500", "503")
-"""Statuses that every route may answer; rest.md says so once."""
 _STARTED: Final = {
     "rank": "every process",
     "node": "one process on each node, which starts or stands for the others there",
@@ -61,19 +60,6 @@ def block(name: str, *words: str) -> str:
     return "\n".join(BLOCKS[name](*words))
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """A Markdown table."""
-    head = tuple(head)
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |"
-
-
-def _code(text: str) -> str:
-    return f"`{text}`" if text else ""
-
-
 def _frameworks() -> Iterator[str]:
     rows = ((f"[`{name}`](frameworks/{name}.md)", each.DOC) for name, each in sorted(frameworks().items()))
     return table(("framework", "what it is"), rows)
@@ -86,8 +72,8 @@ def _framework(name: str) -> Iterator[str]:
     yield f"- ganger starts {_STARTED[trait(module, 'PER')]}."
     if needs:
         yield f"- `run` must be able to import `{needs}`: that is tried when the job is submitted."
-    yield f"- Roles it knows: {', '.join(map(_code, roles)) if roles else 'any'}."
-    yield f"- Variables that only ganger may set: {', '.join(map(_code, module.RESERVED))}, and `GANGER_*`."
+    yield f"- Roles it knows: {', '.join(map(code, roles)) if roles else 'any'}."
+    yield f"- Variables that only ganger may set: {', '.join(map(code, module.RESERVED))}, and `GANGER_*`."
     what = "Every process gets" if name == "plain" else "Beside [what every process gets](../environment.md) there is"
     yield f"\n{what}, in the third attempt of a job `bert` on `n1` and `n2` with two processes on each:\n"
     yield from _environment(GOLDEN / f"{name}.txt")
@@ -105,7 +91,7 @@ def _environment(path: Path) -> Iterator[str]:
         yield from table(
             ("variable", "ranks", "value"),
             (
-                (_code(name), ranks.replace("*", "all"), "is not set" if value == "(none)" else _code(value))
+                (code(name), ranks.replace("*", "all"), "is not set" if value == "(none)" else code(value))
                 for name, ranks, value in variables
             ),
         )
@@ -119,21 +105,21 @@ def _environment(path: Path) -> Iterator[str]:
         elif name == "ends with":
             yield f"- The job ends with rank {ranks}; what else runs is stopped then."
     if files:
-        names = ", ".join(map(_code, re.findall(r"^--- (.*)$", f"---{files}", re.MULTILINE)))
+        names = ", ".join(map(code, re.findall(r"^--- (.*)$", f"---{files}", re.MULTILINE)))
         yield f"- Files in `@GANGER_TASK_DIR@`, the attempt's directory on that node: {names}."
 
 
 def _exit_codes() -> Iterator[str]:
-    return table(("code", "in short", "meaning"), ((str(code), *told) for code, told in EXIT_CODES.items()))
+    return table(("code", "in short", "meaning"), ((str(number), *told) for number, told in EXIT_CODES.items()))
 
 
 def _reasons() -> Iterator[str]:
     def sample(why: Why) -> str:
-        other = Reason(why=why, need=2, have=1, limit=4, resource="", scope="", holders=("bert-7f3a",))
+        other = Reason(why=why, resource="nodes", need=2, have=1, limit=4, scope="8 GPUs", holders=("bert-7f3a",))
         return sentence(_EXAMPLES.get(why, other))
 
     return table(
-        ("code", "for instance", "what to do"), ((_code(why), sample(why), _placeholders(REMEDY[why])) for why in Why)
+        ("code", "for instance", "what to do"), ((code(why), sample(why), _placeholders(REMEDY[why])) for why in Why)
     )
 
 
@@ -142,20 +128,20 @@ def _placeholders(remedy: str) -> str:
 
 
 def _causes() -> Iterator[str]:
-    return table(("code", "meaning"), ((_code(cause), meaning) for cause, meaning in CAUSES.items()))
+    return table(("code", "meaning"), ((code(cause), meaning) for cause, meaning in CAUSES.items()))
 
 
 def _problems() -> Iterator[str]:
     rows = (
-        (_code(name), " or ".join(map(str, filter(None, (code.status, code.other_status)))), code.meaning)
-        for name, code in sorted(CODES.items())
+        (code(name), " or ".join(map(str, filter(None, (each.status, each.other_status)))), each.meaning)
+        for name, each in sorted(CODES.items())
     )
     return table(("code", "status", "meaning"), rows)
 
 
 def _events() -> Iterator[str]:
     rows = (
-        (_code(kind.__dataclass_fields__["kind"].default), " ".join((kind.__doc__ or "").split("\n\n")[0].split()))
+        (code(kind.__dataclass_fields__["kind"].default), " ".join((kind.__doc__ or "").split("\n\n")[0].split()))
         for kind in get_args(Event)
     )
     return table(("kind", "meaning"), rows)
@@ -176,106 +162,33 @@ def _spec() -> Iterator[str]:
                 told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[:3] if "   " in line.strip())
                 example = told.get("example", "").partition(": ")[2]
                 name = path.rpartition(".")[2]
-                rows.append((_code(name), key.doc, told["written"], _code(example), told["default"]))
+                rows.append((code(name), key.doc, told["written"], code(example), told["default"]))
         yield from table(("key", "meaning", "written as", "for instance", "without it"), rows)
 
 
-def _rest() -> Iterator[str]:
-    """Every route with its parameters, from the OpenAPI document."""
-    # Nothing is asked of it here but what it would take.
-    document = make_app(cast("Any", None), cast("Any", None)).openapi()
-    for path, methods in document["paths"].items():
-        for method, route in methods.items():
-            yield f"\n### {method.upper()} {path}\n"
-            yield route.get("description", route["summary"])
-            parameters = [each for each in route.get("parameters", ()) if each["in"] in ("query", "header")]
-            if parameters:
-                yield ""
-                yield from table(
-                    ("parameter", "in", "meaning"),
-                    ((_code(each["name"]), each["in"], _told(each)) for each in parameters),
-                )
-            yield ""
-            if body := _named(route.get("requestBody", {}).get("content", {})):
-                yield f"Takes {body}."
-            yield f"Answers {', '.join(_answers(route['responses']))}."
-
-
-def _told(parameter: dict[str, Any]) -> str:
-    text = parameter.get("description") or parameter["schema"].get("description", "")
-    return " ".join(text.split())
-
-
-def _answers(responses: dict[str, Any]) -> Iterator[str]:
-    for status, answer in sorted(responses.items()):
-        if status in _ALWAYS:
-            continue
-        named = _named(answer.get("content", {}))
-        yield f"{status} {named}" if named and "problem+json" not in named else status
-
-
-def _named(content: dict[str, Any]) -> str:
-    """The name of the schema of a body, and its kind where that is not JSON."""
-    for kind, body in content.items():
-        schema = body.get("schema", {})
-        items = schema.get("items", {}).get("$ref", "")
-        name = schema.get("$ref", items).rpartition("/")[2]
-        listed = f"a list of `{name}`" if items else f"`{name}`"
-        return (listed if name else "") + (f" ({kind})" if kind != "application/json" else "")
-    return ""
-
-
-def _schemas() -> Iterator[str]:
-    """The fields of every body, from the OpenAPI document."""
-    document = make_app(cast("Any", None), cast("Any", None)).openapi()
-    for name, schema in sorted(document["components"]["schemas"].items()):
-        if schema.get("properties"):
-            needed = schema.get("required", ())
-            rows = (
-                (_code(key), _type(each), "yes" if key in needed else "", " ".join(each.get("description", "").split()))
-                for key, each in schema["properties"].items()
-            )
-            yield f"\n### {name}\n"
-            yield from table(("field", "type", "needed", "meaning"), rows)
-
-
-def _type(schema: dict[str, Any]) -> str:
-    """A schema in a word or two."""
-    if "$ref" in schema:
-        return _code(schema["$ref"].rpartition("/")[2])
-    if kinds := schema.get("anyOf") or schema.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(each) for each in kinds))
-    if "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema.get("const")])
-        return " or ".join(_code(str(each)) for each in values) if len(values) < 6 else "one word of a list"
-    if schema.get("type") == "array":
-        return f"list of {_type(schema.get('items', {}))}"
-    return str(schema.get("type", "anything"))
-
-
 def _templates() -> Iterator[str]:
-    return iter([", ".join(map(_code, TEMPLATES))])
+    return iter([", ".join(map(code, TEMPLATES))])
 
 
 def _variables() -> Iterator[str]:
-    rows = ((", ".join(map(_code, names.split(", "))), meaning) for names, meaning in variables())
+    rows = ((", ".join(map(code, names.split(", "))), meaning) for names, meaning in variables())
     return table(("variable", "meaning"), rows)
 
 
 def _travels() -> Iterator[str]:
-    return iter([", ".join(map(_code, travels()))])
+    return iter([", ".join(map(code, travels()))])
 
 
 def _sdk() -> Iterator[str]:
-    return table(("name", "kind", "meaning"), ((_code(call), kind, said) for kind, call, said in generate_sdk.names()))
+    return table(("name", "kind", "meaning"), ((code(call), kind, said) for kind, call, said in generate_sdk.names()))
 
 
 def _train() -> Iterator[str]:
-    return table(("name", "meaning"), ((_code(call), said) for call, said in generate_sdk.in_training()))
+    return table(("name", "meaning"), ((code(call), said) for call, said in generate_sdk.in_training()))
 
 
 def _methods(name: str) -> Iterator[str]:
-    return table(("method", "meaning"), ((_code(call), said) for call, said in generate_sdk.methods(name)))
+    return table(("method", "meaning"), ((code(call), said) for call, said in generate_sdk.methods(name)))
 
 
 BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
@@ -287,8 +200,8 @@ BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
     "methods": _methods,
     "problems": _problems,
     "reasons": _reasons,
-    "rest": _rest,
-    "schemas": _schemas,
+    "rest": generate_rest.routes,
+    "schemas": generate_rest.bodies,
     "sdk": _sdk,
     "spec": _spec,
     "templates": _templates,
