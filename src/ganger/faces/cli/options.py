@@ -153,7 +153,12 @@ _OVERRIDES: Final = (
 _SPEC_OPTIONS: Final = (
     _COMMAND,
     click.option(
-        "-f", "--file", "path", type=click.Path(), metavar="FILE", help="A job file; flags override what it says."
+        "-f",
+        "--file",
+        "path",
+        type=click.Path(readable=False),
+        metavar="FILE",
+        help="A job file; flags override what it says.",
     ),
     *_OVERRIDES,
     click.option("--param", multiple=True, metavar="NAME=VALUE", help="A value for ${{ params.NAME }} in the file."),
