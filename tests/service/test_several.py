@@ -66,7 +66,8 @@ def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embe
         assert refused.value.code == "no_module"
         assert "needs the Python module tensorflow" in refused.value.detail
         assert f"{python('')[0]} -m pip install tensorflow" in refused.value.next
-    assert world.service.dry_run(world.asked(python("pass"), framework="tensorflow", setup="pip install tensorflow")).starts_now
+    installs = world.asked(python("pass"), framework="tensorflow", setup="pip install tensorflow")
+    assert world.service.dry_run(installs).starts_now
 
 
 def test_a_volume_is_there_or_refused(world: Embedded) -> None:
