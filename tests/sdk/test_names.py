@@ -13,6 +13,7 @@ import pytest
 import ganger
 from ganger import AsyncClient, AsyncJob, Client, Job
 from ganger.faces.sdk import fields as sdk_fields
+from ganger.launcher.archive import build
 from ganger.model import job as model
 
 PACKAGE = Path(ganger.__file__).parent
@@ -105,6 +106,21 @@ def test_the_package_costs_nothing_until_it_is_used() -> None:
 
 def test_the_package_is_python_3_8() -> None:
     ast.parse((PACKAGE / "__init__.py").read_text(), feature_version=(3, 8))
+
+
+def test_a_task_without_ganger_is_told_what_to_install(tmp_path: Path) -> None:
+    """It has the part that training scripts need, from the launcher's zipapp, and no more."""
+    code = "from ganger import train; train.report(step=1); import ganger; ganger.Client()"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(build(tmp_path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: ganger.Client: this Python has no ganger of its own: pip install ganger"
+    )
 
 
 PARTS = [
