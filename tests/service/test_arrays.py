@@ -39,7 +39,7 @@ def test_every_element_runs_once_and_the_array_ends_as_the_worst_of_them(world: 
 
 def test_no_more_run_at_a_time_than_the_limit_and_untouched_elements_have_rows(world: Embedded) -> None:
     array = world.submit(array="0-9%2")
-    world.until(array, "running")
+    world.until(f"{array}[0]", "running")
     job = world.until(f"{array}[1]", "running")
     assert (job.row.array, job.row.index) == (array, 1)
     waits = world.service.job(f"{array}[7]")

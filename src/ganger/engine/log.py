@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -119,15 +119,18 @@ class EventLog:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Sequence[Stamped], projections: Iterable[Projection]) -> None:
-        """Write events and what they change in one transaction. Refused("no_room" or "log_failed") and any other error:
-        nothing was written."""
+    def append(
+        self, batch: Sequence[Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write events and what they change in one transaction; `shows` is called when readers are about to see it.
+        Refused("no_room" or "log_failed") and any other error: nothing was written."""
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for stamped in batch:
                 self._insert(stamped)
             for projection in projections:
                 job_table.put(self._writer, projection)
+            shows()
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error

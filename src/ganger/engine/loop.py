@@ -103,6 +103,7 @@ class Loop:
         self._grown = threading.Condition()
         self._view = State()
         self._published: dict[str, Gang] = {}
+        self._is_read = self._is_shown = False
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
 
@@ -136,14 +137,21 @@ class Loop:
             return self._seq
 
     def view(self) -> State:
-        """The state to read. Callers share it: who wants to try something takes a `copy_of` it."""
-        with self._lock:
-            if self._view.seq != self._state.seq:
-                # With thousands of jobs waiting, to copy them all after every event would cost more than to plan.
-                known, gangs = self._published, self._state.gangs
-                self._published = {name: known.get(name) or _copy_of(gang) for name, gang in gangs.items()}
-                self._view = self._state.copy(self._published, map(_array_copy, self._state.arrays.values()))
-            return self._view
+        """The state after the last whole round, to read: never older than what the log shows. Nobody waits for the
+        round under way to be planned and written: while somebody looks, each round ends with a new view. Callers share
+        it: who wants to try something takes a `copy_of` it."""
+        self._is_read = True
+        if self._is_shown or self._view.seq < self._seq:
+            with self._lock:
+                self._publish()
+        return self._view
+
+    def _publish(self) -> None:
+        if self._view.seq != self._state.seq:
+            # With thousands of jobs waiting, to copy them all after every event would cost more than to plan.
+            known, gangs = self._published, self._state.gangs
+            self._published = {name: known.get(name) or _copy_of(gang) for name, gang in gangs.items()}
+            self._view = self._state.copy(self._published, map(_array_copy, self._state.arrays.values()))
 
     def health(self) -> str:
         """ok, or what is wrong."""
@@ -208,6 +216,7 @@ class Loop:
             return
         with self._grown:
             self._seq = self._state.seq
+            self._is_shown = False
             self._grown.notify_all()
         turn.answer()
         self._carry_out(turn)
@@ -239,13 +248,21 @@ class Loop:
                 self._published.pop(name, None)
             try:
                 if turn.rows:
-                    self._log.append(turn.rows, turn.projections(now_ms))
+                    self._log.append(turn.rows, turn.projections(now_ms), self._show)
                     self._trouble = None
             except Refused as refused:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
                 self._state, self._published = self._log.restore(), {}
+                self._is_shown = False
                 return None
+            if self._is_read:
+                self._is_read = False
+                self._publish()
             return turn
+
+    def _show(self) -> None:
+        """From here on the log shows what the view does not have yet."""
+        self._is_shown = True
 
     def _accept(self, wishes: list[Wish], now_ms: int) -> _Turn:
         """Fold what is not refused."""

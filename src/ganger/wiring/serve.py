@@ -60,6 +60,9 @@ END_S: Final = 2
 FORGET_FIRST_S: Final = 600
 FORGET_EVERY_S: Final = 3600
 """When a server looks for what it need not keep any more: not while it and its first jobs begin."""
+TURN_S: Final = 0.0005
+"""How long a thread may compute while others wait to: an answer passes through several threads, and with Python's 5 ms
+each hand-over would be a wait, beside a thousand submissions."""
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _log = logging.getLogger("ganger")
@@ -167,6 +170,7 @@ class _Server:
             _log.info(MEMORY_NOTE)
             gc.collect()
             gc.freeze()  # what start-up made stays: later collections need not look at it
+            sys.setswitchinterval(TURN_S)
             let_go = app.state.feed.close
             await asyncio.gather(*(_Rest(door, self._end, let_go).serve([listener]) for door, listener in doors))
             _log.info("the server ends; jobs run on")
