@@ -154,6 +154,7 @@ def test_a_function_without_a_file_travels_by_value(home: Path, folder: Path) ->
     script = """
 code = '''
 import ganger
+import near
 factor = 3
 
 class Box:
@@ -170,13 +171,15 @@ def made(by):
     return inner
 
 print(tripled.remote(Box(5)).result(120).value, made(4).remote(1).result(120))
+print(near.shown.remote(Box(6)).result(120), near.shown.remote(lambda: 1).result(120)[:9])
 '''
 import sys
 main = sys.modules["__main__"]
 del main.__file__
 exec(code, main.__dict__)
 """
-    assert said_by(script, home, folder) == "15 5\n"
+    (folder / "near.py").write_text("import ganger\n@ganger.task\ndef shown(x): return str(getattr(x, 'value', x))\n")
+    assert said_by(script, home, folder) == "15 5\n6 <function\n"
 
 
 def test_without_cloudpickle_it_is_said_what_to_do(home: Path, folder: Path) -> None:

@@ -83,7 +83,9 @@ def command_of(home: Home, function: Task[P, R], args: tuple[Any, ...], kwargs: 
     be pickled, or the function cannot be found again."""
     plain, main = function.__ganger_task__, _main()
     reference = _reference(function)
-    by_value = reference is None or (reference.startswith("__main__:") and main == _Main(None, None))
+    by_value = reference is None or (
+        main == _Main(None, None) and (reference.startswith("__main__:") or _needs_main((args, kwargs)))
+    )
     given = (plain, args, dict(kwargs)) if by_value else (args, dict(kwargs))
     files = {"call.pickle": _dumps(given, plain, by_value=by_value)}
     if main.script and (b"__main__" in files["call.pickle"] or str(reference).startswith("__main__:")):
@@ -106,6 +108,14 @@ def _main() -> _Main:
         return _Main(spec.name, None)
     script = getattr(module, "__file__", None)
     return _Main(None, str(Path(script).absolute()) if script and Path(script).is_file() else None)
+
+
+def _needs_main(given: Any) -> bool:
+    """Whether arguments are, or have in them, what was defined in `__main__`."""
+    try:
+        return b"__main__" in pickle.dumps(given)
+    except Exception:  # noqa: BLE001 - such as what a function of __main__ raises: that it has no name
+        return True
 
 
 def _reference(function: Task[P, R]) -> str | None:
