@@ -1,4 +1,4 @@
-"""The one way to a server from outside its process: used by the command line, later by the SDK."""
+"""The one way to a server from outside its process: used by the command line and the SDK."""
 
 from ganger.faces.client.client import Client, ClientError
 
