@@ -4,7 +4,7 @@ SQLite itself refuses to grow the file (`PRAGMA max_page_count`), as it does on 
 of a transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ganger.engine.log import EventLog
@@ -30,12 +30,14 @@ class FillingLog(EventLog):
         super().__init__(path)
         self.at, self.appends, self.failures = at, 0, list[str]()
 
-    def append(self, batch: Sequence[e.Stamped], projections: Iterable[Projection]) -> None:
+    def append(
+        self, batch: Sequence[e.Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+    ) -> None:
         self.appends += 1
         if self.appends == self.at:
             self.fill()
         try:
-            super().append(batch, projections)
+            super().append(batch, projections, shows)
         except Refused as refused:
             self.failures.append(refused.code)
             raise
