@@ -49,7 +49,7 @@ def test_top_shows_every_rank(shell: Shell, measured: World) -> None:
         ["bert-7f3", "1", "n2", "1", "1.5", "2Gi", "70%", "10Gi/80Gi"],
         ["cv-11", "-", "n1", "-", "1.5", "2Gi", "-", "-"],
     ]
-    assert below == "3 ranks of 2 jobs use 4.5 CPUs and 6Gi"
+    assert below == "2 jobs use 4.5 CPUs and 6Gi"
 
 
 def test_top_shows_nodes_with_what_is_allocated(shell: Shell, measured: World) -> None:

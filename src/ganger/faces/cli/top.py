@@ -103,7 +103,7 @@ def _jobs(seen: Record) -> Picture:
         )
     jobs = len({each["job"] for each in seen["ranks"]})
     cpu, memory = _used(seen["ranks"])
-    below = f"{len(rows)} ranks of {jobs} job{'' if jobs == 1 else 's'} use {cpu} CPUs and {memory}" if rows else ""
+    below = f"{jobs} job{'' if jobs == 1 else 's'} use{'s' * (jobs == 1)} {cpu} CPUs and {memory}" if rows else ""
     return Picture(columns, rows, below, "nothing runs: ganger ls")
 
 

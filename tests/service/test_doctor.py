@@ -1,0 +1,52 @@
+"""What `ganger doctor` tells of the room that is used, against what the settings let."""
+
+from pathlib import Path
+
+import pytest
+
+from ganger.settings import Home
+from ganger.wiring.doctor import Check, examine
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """3 KiB of logs of two jobs, one an array, 2 KiB of code, 1 KiB of a repository."""
+    tmp_path.chmod(0o700)
+    for name, kib in (
+        ("jobs/a-1/nodes/n1/1/rank-0.log", 1),
+        ("jobs/a-1/code/own.log", 9),
+        ("jobs/b-2/elements/7/nodes/n1/1/rank-0.log", 2),
+        (f"code/{'0' * 64}/train.py", 2),
+        (f"git/{'0' * 32}/HEAD", 1),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * 1024 * kib)
+    return Home(tmp_path)
+
+
+def kept(home: Home) -> list[Check]:
+    return [check for check in examine(home) if check.name in ("kept", "settings")]
+
+
+def test_it_tells_what_is_used(home: Home) -> None:
+    logs, code, repositories, events = kept(home)
+    assert logs.detail.startswith("logs of 2 jobs: 3Ki of at most 20Gi; kept 90d")
+    assert code.detail.startswith("copies of code: 2Ki of at most 10Gi")
+    assert repositories.detail.startswith("repositories: 1Ki; kept 30d")
+    assert events.detail.startswith("the event log: 0 of at most 2Gi")
+    assert all(check.ok for check in kept(home))
+
+
+def test_it_says_what_to_do_about_too_much(home: Home) -> None:
+    home.settings_file.write_text('[keep]\nlogs_size = "2Ki"\ncode = "always"\n')
+    logs, code, _, _ = kept(home)
+    assert (logs.ok, logs.next.startswith("ganger prune")) == (False, True)
+    assert code.detail.endswith("kept always")
+
+
+def test_it_finds_settings_that_cannot_be(home: Home) -> None:
+    home.settings_file.write_text("[keep]\nlogs_sise = 3\n")
+    (wrong,) = kept(home)
+    assert (wrong.name, wrong.ok) == ("settings", False)
+    assert "there is no setting keep.logs_sise" in wrong.detail
