@@ -1,7 +1,7 @@
 """A rank of `log_follow`: writes numbered lines at a steady pace, and the same lines to a file of its own afterwards.
 
-python writing.py FOLDER LINES_A_SECOND UNTIL (Unix seconds). A write is no longer than PIPE_BUF, so a kill leaves all of
-it in the pipe or nothing; what a kill leaves out is at most the copy of one write.
+python writing.py FOLDER LINES_A_SECOND UNTIL (Unix seconds). A write is no longer than PIPE_BUF, so a kill leaves all
+of it in the pipe or nothing; what a kill leaves out is at most the copy of one write.
 """
 
 import os
