@@ -1,15 +1,20 @@
 """Values of secrets are where they belong and nowhere else: not in the database, the logs, the answers or the process
 list, whatever a job does with them."""
 
+import http.client
 import json
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.badinput.yard import GANGER, Yard
+from tests.badinput.yard import DEADLINE_S, GANGER, Yard, wait_for
+from tests.real.environments import python_with
 
 KEPT, SENT, SENT_TO_ROLE = "kept-9f3a77c1b2", "sent-04d1e8aa57", "role-5be0c3d944"
 SECRETS = (KEPT, SENT, SENT_TO_ROLE)
@@ -32,6 +37,33 @@ secrets: [KEPT]
 env: {SENT: , OTHER: 1}
 roles: {ps: {env: {ROLES: }, run: "true"}}
 retry: {max: 1, backoff: 0}
+"""
+TELL_ALL = """\
+import os, pathlib, sys, time
+from mpi4py import MPI
+everybody = MPI.COMM_WORLD
+secrets = " ".join(os.environ[name] for name in ("KEPT", "SENT"))
+print("rank", everybody.rank, "has", secrets, flush=True)
+everybody.barrier()
+if os.environ["GANGER_ATTEMPT"] == "1":
+    if everybody.rank == 3:
+        print("cannot use", secrets, file=sys.stderr, flush=True)
+        time.sleep(0.5)  # mpirun passes on what it has read when it is told of the abort
+        everybody.Abort(7)
+    everybody.barrier()
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+"""
+JOB_OF_ALL = """\
+name: reduces
+framework: mpi
+run: [{python}, tell.py]
+nodes: 2
+nproc_per_node: 2
+setup: 'set -x; test -n "$KEPT$SENT"'
+secrets: [KEPT]
+env: {{SENT: }}
+retry: {{backoff: 0, rules: [{{log: "cannot use", do: retry}}]}}
 """
 
 
@@ -59,6 +91,51 @@ def files_with(folder: Path, secrets: tuple[str, ...]) -> set[str]:
 
 def command_lines() -> str:
     return "\n".join(" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+
+
+@contextmanager
+def sampled() -> Iterator[list[str]]:
+    """The command line of every process there is, again and again."""
+    seen: list[str] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            seen.append(command_lines())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    yield seen
+    over.set()
+    looking.join()
+
+
+class OverSocket(http.client.HTTPConnection):
+    """HTTP to the server's own socket, as curl would speak it."""
+
+    def __init__(self, yard: Yard) -> None:
+        super().__init__("ganger", timeout=DEADLINE_S)
+        self._path = str(yard.client.connect(start=False).address()["socket"])
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)
+
+
+def answers(yard: Yard, job: str) -> dict[str, str]:
+    """What every address that can be read answers, but for the stream that has no end, of a job and of none."""
+
+    def get(path: str) -> str:
+        connection = OverSocket(yard)
+        connection.request("GET", path)
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
+
+    paths = json.loads(get("/api/v1/openapi.json"))["paths"]
+    readable = [path for path, verbs in paths.items() if "get" in verbs and not path.endswith("/stream")]
+    asked = [path.replace("{id}", name).replace("{name}", "none") for path in readable for name in (job, "none")]
+    return {path: get(path) for path in asked}
 
 
 def test_no_value_is_where_it_does_not_belong(yard: Yard) -> None:
@@ -109,3 +186,36 @@ def test_a_value_of_the_shell_goes_before_one_that_is_kept_and_is_gone_with_the_
     assert not (yard.home.jobs / job).exists()
     assert yard.fine("secret", "rm", "TOKEN") == "TOKEN is forgotten"
     assert list((yard.home.path / "secrets").iterdir()) == []
+
+
+def test_a_gang_of_mpi_that_fails_and_outlives_its_server_tells_none(yard: Yard) -> None:
+    python = python_with("mpi")
+    yard.fine("server", "start", "--topology", "topology.yaml")
+    keep(yard, "KEPT", KEPT)
+    yard.environment |= {"SENT": SENT}
+    yard.put("tell.py", TELL_ALL)
+    yard.put("job.yaml", JOB_OF_ALL.format(python=python))
+    with sampled() as listed:
+        job = yard.fine("submit", "-f", "job.yaml")
+        wait_for(
+            lambda: yard.attempt(job) == 2 and yard.fine("logs", job).count(" has ") == 4, "all of attempt 2 write"
+        )
+        yard.fine("server", "stop")
+        yard.fine("server", "start")
+        said = answers(yard, job)
+        words = (
+            *(("get", job), ("explain", job), ("events", job), ("events",), ("ls", "--all"), ("top", "-o", "json")),
+            *(("logs", job, "--rank", "all", "--attempt", "1"), ("logs", job, "--rank", "all"), ("secret",)),
+            *(("get", job, "-o", "json"), ("events", job, "-o", "json"), ("clone", job, "--dry-run")),
+            ("exec", job, "--", "sh", "-c", "env; set -x; : $KEPT $SENT; exit 3"),
+        )
+        said |= {" ".join(each): str(yard.ganger(*each)) for each in words}
+        yard.put("go", "")
+        assert yard.ganger("wait", job).code == 0
+    said["/proc/*/cmdline"] = "\n".join(listed)
+    assert "prte" in said["/proc/*/cmdline"]
+    assert "tell.py" in said["/proc/*/cmdline"]
+    assert "cannot use *** ***" in said[f"get {job}"]
+    assert [(where, secret) for secret in (KEPT, SENT) for where, text in said.items() if secret in text] == []
+    own = {"home/secrets/KEPT", f"home/jobs/{job}/secrets.json"}
+    assert files_with(yard.folder, (KEPT, SENT)) == own
