@@ -1,4 +1,4 @@
-"""Somebody who types what a page says: a shell, a directory and a state directory of the page's own."""
+"""Somebody who types what a page says: a shell in a directory of the page's own, before a server."""
 
 import os
 import re
@@ -15,7 +15,6 @@ from tests.docs.pages import ROOT, Block, agrees, typed
 from tests.real.cluster import ENDED, until
 from tests.real.environments import python_with
 
-BIN = ROOT / ".venv" / "bin"
 STAND_INS = "stand-ins"
 CLUSTER = "nodes: [{name: 'n{}', rack: r1, count: 4, cpu: 96, memory: 1Ti, gpus: 8, gpu_type: H100}]\n"
 PROGRAMS = ("mpirun", "torchrun", "deepspeed", "horovodrun")
@@ -24,37 +23,26 @@ OTHER_YAML = re.compile(r"^nodes:\n|^---$", re.MULTILINE)
 """A topology, or several jobs in a file: a page submits these itself."""
 SCRIPT = re.compile(r"[\w./-]+\.py\b")
 
+Environment = dict[str, str]
+
 
 class Reader:
-    """A shell in a directory that has the examples; `stop` ends what was started."""
+    """A shell in a directory that has the examples."""
 
-    def __init__(self, folder: Path, tested_with: str) -> None:
+    def __init__(self, folder: Path, environment: Environment) -> None:
         self.folder = folder / "work"
         self.folder.mkdir()
         for example in [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples").glob("*.yaml")]:
             copy(example, self.folder)
-        path = [str(Path(sys.executable).parent), os.environ["PATH"]]
-        kept = {name: os.environ[name] for name in ("LANG", "USER") if name in os.environ}
-        self.environment = kept | {"GANGER_HOME": str(folder / "home"), "HOME": str(folder), "COLUMNS": "120"}
-        if tested_with == STAND_INS:
-            stand_ins(folder / "stand-ins")
-            path.insert(0, str(folder / "stand-ins" / "bin"))
-            self.environment["PYTHONPATH"] = str(folder / "stand-ins")
-        elif tested_with:
-            path.insert(0, str(Path(python_with(tested_with)).parent))
-        self.environment["PATH"] = os.pathsep.join(path)
         self._shell = subprocess.Popen(
             ["/bin/bash", "--noprofile", "--norc"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=self.folder,
-            env=self.environment,
+            env=environment,
             text=True,
         )
-        if tested_with == STAND_INS:
-            (folder / "cluster.yaml").write_text(CLUSTER)
-            self.type("ganger server start --topology ../cluster.yaml")
 
     def follow(self, block: Block) -> None:
         """Do what the block says; AssertionError when it does not come as the page shows it."""
@@ -70,15 +58,7 @@ class Reader:
             (self.folder / "block.py").write_text(block.text)
             self.type("python block.py")
         elif block.language == "yaml" and not OTHER_YAML.search(block.text):
-            self.dry_run(block)
-
-    def dry_run(self, block: Block) -> None:
-        """Have the server check a job file."""
-        path = self.folder / (block.name or "checked.yaml")
-        path.write_text(block.text)
-        for script in SCRIPT.findall(block.text):
-            (self.folder / script).touch()
-        self.type(f"ganger submit --dry-run -f {path.name}")
+            self._dry_run(block)
 
     def type(self, command: str) -> str:
         """What the command prints, to both streams."""
@@ -97,22 +77,33 @@ class Reader:
             lines.append(line)
         raise AssertionError(f"the shell ended: {command}\n{''.join(lines)}")
 
-    def stop(self) -> None:
-        """End the jobs, the server and the shell."""
-        client = Client(home(self.environment))
-        try:
-            live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] not in ENDED]
-            for job in live:
-                client.stop(job)
-            until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
-            client.shutdown()
-        except ClientError:
-            pass  # no server runs
-        finally:
-            self._shell.communicate()
+    def leave(self) -> None:
+        """End the shell."""
+        self._shell.communicate()
+
+    def _dry_run(self, block: Block) -> None:
+        """Have the server check a job file, in a directory that has the scripts it names."""
+        path = self.folder / (block.name or "checked.yaml")
+        path.write_text(block.text)
+        for script in SCRIPT.findall(block.text):
+            (self.folder / script).touch()
+        self.type(f"ganger submit --dry-run -f {path.name}")
 
 
-def stand_ins(folder: Path) -> None:
+def surroundings(folder: Path, tested_with: str) -> Environment:
+    """The environment of a page: ganger, the packages it is tested with, and a state directory in `folder`."""
+    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    kept = {name: os.environ[name] for name in ("LANG", "USER") if name in os.environ}
+    given = kept | {"GANGER_HOME": str(folder / "home"), "HOME": str(folder), "COLUMNS": "120"}
+    if tested_with == STAND_INS:
+        given["PYTHONPATH"] = str(stand_ins(folder / STAND_INS))
+        path.insert(0, str(folder / STAND_INS / "bin"))
+    elif tested_with:
+        path.insert(0, str(Path(python_with(tested_with)).parent))
+    return given | {"PATH": os.pathsep.join(path)}
+
+
+def stand_ins(folder: Path) -> Path:
     """Empty modules and programs for what is too large to install only to be looked for."""
     (folder / "bin").mkdir(parents=True)
     for framework in frameworks().values():
@@ -121,3 +112,17 @@ def stand_ins(folder: Path) -> None:
     for program in PROGRAMS:
         (folder / "bin" / program).write_text("#!/bin/sh\nexit 1\n")
         (folder / "bin" / program).chmod(0o755)
+    return folder
+
+
+def end_all(environment: Environment) -> None:
+    """End the jobs and the server of an environment."""
+    client = Client(home(environment))
+    try:
+        live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] not in ENDED]
+        for job in live:
+            client.stop(job)
+        until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
+        client.shutdown()
+    except ClientError:
+        pass  # no server runs

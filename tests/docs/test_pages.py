@@ -1,12 +1,14 @@
 """Everything that a page says to type is typed, and comes to what the page shows."""
 
 import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, agrees, blocks, environment_of, typed, written
-from tests.docs.reader import Reader
+from tests.docs.reader import CLUSTER, STAND_INS, Environment, Reader, end_all, surroundings
 
 RUN = ("console", "yaml", "python")
 NOT_RUN = 12
@@ -18,14 +20,37 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="session")
+def dry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """The environment that pages have in common which only ask what would happen."""
+    folder = tmp_path_factory.mktemp("dry")
+    environment = surroundings(folder, STAND_INS)
+    (folder / "cluster.yaml").write_text(CLUSTER)
+    start = ["ganger", "server", "start", "--topology", str(folder / "cluster.yaml")]
+    subprocess.run(start, env=environment, check=True, capture_output=True)
+    yield environment
+    end_all(environment)
+
+
+@pytest.fixture
+def environment(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Environment]:
+    """The environment of a page; what it started there is ended afterwards."""
+    if environment_of(page) == STAND_INS:
+        yield request.getfixturevalue("dry")
+        return
+    own = surroundings(tmp_path, environment_of(page))
+    yield own
+    end_all(own)
+
+
 @pytest.mark.parametrize("page", [page for page in written() if any(b.language in RUN for b in blocks(page))], ids=name)
-def test_what_a_page_says_to_type_does_what_it_shows(page: Path, tmp_path: Path) -> None:
-    reader = Reader(tmp_path, environment_of(page))
+def test_what_a_page_says_to_type_does_what_it_shows(page: Path, environment: Environment, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, environment)
     try:
         for block in blocks(page):
             reader.follow(block)
     finally:
-        reader.stop()
+        reader.leave()
 
 
 def test_commands_that_are_not_run_say_why() -> None:
