@@ -1,10 +1,15 @@
 """What the pages say of the code is what the code says, and every framework has its page."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from ganger.engine.registry import frameworks
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, written
+from tests.docs.test_pages import name
 
 
 def test_generated_pages_are_current() -> None:
@@ -16,3 +21,12 @@ def test_generated_pages_are_current() -> None:
 def test_every_framework_has_a_page_with_its_variables() -> None:
     for framework in frameworks():
         assert f"<!-- generated: framework {framework} -->" in (DOCS / "frameworks" / f"{framework}.md").read_text()
+
+
+@pytest.mark.parametrize("page", written(), ids=name)
+def test_every_block_has_a_beginning_and_an_end(page: Path) -> None:
+    """One that is mistyped would stay as it is, and nobody would see."""
+    marks = re.findall(r"^<!-- (generated.*|end.*) -->$", page.read_text(), re.MULTILINE)
+    assert all(re.fullmatch(r"generated: [\w-]+( \w+)?", mark) for mark in marks[::2])
+    assert marks[1::2] == ["end"] * (len(marks) // 2)
+    assert len(marks) % 2 == 0
