@@ -9,10 +9,10 @@ from pathlib import Path
 from shutil import copy
 
 from ganger.engine.registry import frameworks, trait
-from ganger.faces.client import Client, ClientError
+from ganger.faces.client import Client
 from ganger.settings import home
 from tests.docs.pages import ROOT, Block, agrees, typed
-from tests.real.cluster import ENDED, until
+from tests.real.cluster import end_jobs
 from tests.real.environments import python_with
 
 STAND_INS = "stand-ins"
@@ -116,13 +116,8 @@ def stand_ins(folder: Path) -> Path:
 
 
 def end_all(environment: Environment) -> None:
-    """End the jobs and the server of an environment."""
+    """End the jobs and the server of an environment, where one runs."""
     client = Client(home(environment))
-    try:
-        live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] not in ENDED]
-        for job in live:
-            client.stop(job)
-        until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
+    if client.lives():
+        end_jobs(client)
         client.shutdown()
-    except ClientError:
-        pass  # no server runs

@@ -5,10 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ganger.faces.client import Client
+from ganger.faces.client import Client, ClientError
 from ganger.settings import home
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,15 @@ class Cluster:
     def ended(self, job: str) -> bool:
         """Whether nothing more will come of it."""
         return self.state(job) in ENDED
+
+
+def end_jobs(client: Client) -> None:
+    """Stop what is live, and wait for its end."""
+    live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] not in ENDED]
+    for job in live:
+        with suppress(ClientError):  # it has ended meanwhile
+            client.stop(job)
+    until(lambda: all(client.job(job)["row"]["state"] in ENDED for job in live), "the end of every job")
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.cluster import ENDED, ROOT, Cluster, until
+from tests.real.cluster import ROOT, Cluster, end_jobs
 
 
 @pytest.fixture
@@ -15,10 +15,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     mine.start()
     yield mine
     client = mine.client.connect()
-    live = [row["id"] for row in client.jobs(all=True, limit=1000)["items"] if row["state"] not in ENDED]
-    for job in live:
-        client.stop(job)
-    until(lambda: all(mine.ended(job) for job in live), "the end of every job")
+    end_jobs(client)
     client.shutdown()
 
 
