@@ -26,6 +26,7 @@ def test_job_is_done_when_all_that_count_ended_well(task: Task, server: Server) 
     chiefs = [rank(0, "exit 0", ends=True), rank(1, UNTIL_GO, ends=True)]
     task.run(HOLD, ranks=[*chiefs, rank(2, "exec sleep 60")])
     task.wait_for("rank-0.exit")
+    server.wait("started")  # it may be on its way while the first rank has ended
     assert server.kinds() == ["started"]
     (task.work / "go").touch()
     server.wait("done")
