@@ -210,6 +210,9 @@ def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeyp
         await asyncio.to_thread(reached.wait, DEADLINE_S)
         for target in ("/server", "/jobs", "/queues", "/nodes", "/events", "/secrets"):
             assert (await request(app, "GET", target)).status == 200, target
+        # Nor does what takes no time behind what there may be thousands of.
+        assert (await request(app, "PUT", "/queues/nlp", {})).status == 200
+        assert (await request(app, "POST", "/jobs?dryRun=plan", asked)).status == 200
         assert not any(write.done() for write in writes)
         go.set()
         return [(await write).status for write in writes]

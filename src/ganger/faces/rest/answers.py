@@ -55,10 +55,11 @@ Served = Annotated[Service, Depends(_service)]
 """The service, as a parameter of a route."""
 
 
-async def changed(request: Request, make: Callable[[], T]) -> T:
+async def changed(request: Request, make: Callable[[], T], *, submits: bool = False) -> T:
     """What `make` gives, on one of the few threads that change something: it waits for the core, and whoever only
-    reads does not wait behind it."""
-    return await to_thread.run_sync(make, limiter=request.app.state.writers)
+    reads does not wait behind it. `submits`: it takes in a job that brings no code, of which there may be thousands."""
+    state = request.app.state
+    return await to_thread.run_sync(make, limiter=state.submitters if submits else state.writers)
 
 
 def encoded(value: Any) -> bytes:

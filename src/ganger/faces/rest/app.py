@@ -26,6 +26,9 @@ from ganger.faces.rest.feed import Feed
 PREFIX: Final = "/api/v1"
 WRITERS: Final = 4
 """Requests that change something and are worked on at one time. More would only take the processor from the reads."""
+SUBMITTERS: Final = 1
+"""The same for submissions that bring no code. They compute, so two take turns with Python's lock and neither is done
+sooner, and a read waits for both: `python -m bench ls_under_load`."""
 
 
 def make_app(service: Service, leave: server.Leave) -> FastAPI:
@@ -43,7 +46,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
-    app.state.writers = CapacityLimiter(WRITERS)
+    app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
     api = APIRouter(prefix=PREFIX)
     for router in (
         server.router,

@@ -130,8 +130,13 @@ async def submit_job(
     asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
     if dry_run:
         return answer(await changed(request, lambda: service.dry_run(asked)))
-    job, is_new = await changed(request, lambda: service.submit(asked))
+    job, is_new = await changed(request, lambda: service.submit(asked), submits=not _brings_code(asked))
     return answer(job, 201 if is_new else 200)
+
+
+def _brings_code(submission: Submission) -> bool:
+    """Whether a snapshot, or a repository, may have to be waited for."""
+    return any("code" in (where or ()) for where in (submission.spec, submission.overrides, submission.spec_text))
 
 
 @router.get("/{id}", responses=reads(JobView, 404))
