@@ -200,3 +200,29 @@ def test_tokens_are_told_apart(tmp_path: Path) -> None:
         again.revoke("first")
     assert (refused.value.status, refused.value.code) == (404, "no_such_token")
     assert again.holder(first, 0) is None
+
+
+def test_a_body_of_100_MB_is_refused_and_what_it_holds_is_not_repeated(open_place: Place) -> None:
+    token = open_place.client.create_token("large", None)
+    given = {"Authorization": bearer(token), "Content-Type": "application/json"}
+    large = b'{"directory": "' + b"hidden" * 16_700_000 + b'"}'
+    for announced in (True, False):
+        link = http.client.HTTPConnection(url_of(open_place).removeprefix("http://"), timeout=60)
+        body = large if announced else (large[at : at + 1_000_000] for at in range(0, len(large), 1_000_000))
+        link.request("POST", "/api/v1/jobs", body, given, encode_chunked=not announced)
+        answer = link.getresponse()
+        problem = json.loads(answer.read())
+        link.close()
+        assert (answer.status, problem["code"]) == (413, "body_too_large")
+        assert "hidden" not in json.dumps(problem)
+    status, problem, _ = ask(
+        open_place,
+        "POST",
+        "/jobs",
+        {"directory": 7, "secrets": {"TOKEN": "hidden"}},
+        Authorization=given["Authorization"],
+    )
+    assert (status, problem["code"], "hidden" in json.dumps(problem)) == (422, "invalid_request", False)
+    assert "hidden" not in open_place.home.server_log.read_text()
+    assert ask(open_place, "GET", "/server", Authorization=bearer(token))[0] == 200
+    open_place.client.revoke_token("large")
