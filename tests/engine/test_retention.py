@@ -36,7 +36,8 @@ def test_what_is_left_recovers_and_replays(script: Script, home: Home, monkeypat
     loop = played(world, log, script.policy, script.until_ms)
     before, end = raw(log.restore()), log.last_seq()
     oldest = seqs(home, "SELECT min(seq) FROM snapshot")[0]
-    needed = min([oldest, *(gang.number - 1 for gang in loop.view().gangs.values())])
+    live = [log.rows(gang=gang.array or gang.id, limit=1)[0].seq for gang in loop.view().gangs.values()]
+    needed = min([oldest, *(submitted - 1 for submitted in live)])
     gone = Retention(home, Keep(**(ALWAYS | {"events_ms": 0})), world, loop.view).once(loop.now_ms())
     assert gone.events == needed
     assert seqs(home, "SELECT seq FROM event ORDER BY seq") == list(range(needed + 1, end + 1))

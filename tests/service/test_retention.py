@@ -52,6 +52,20 @@ def test_logs_of_jobs_that_ended_long_ago(world: Embedded) -> None:
     assert len(texts(world, over)) == 1
 
 
+def test_a_log_that_grew_after_a_look_at_it(world: Embedded) -> None:
+    name = lives(world)
+    run = Retention(world.home, Keep(**(ALWAYS | {"logs_ms": 0})), world.backend, world.loop.view)
+    small = world.backend.log_bytes(name)
+    assert run.once(world.loop.now_ms()).logs == 0
+    (log,) = (world.home.jobs / name).glob("nodes/*/*/rank-0.log")
+    with log.open("a") as file:
+        file.write("1 o more\n" * 500)
+    world.service.stop(name)
+    world.ended(name)
+    gone = run.once(world.loop.now_ms() + 1)
+    assert (gone.logs, gone.log_bytes > small) == (1, True)
+
+
 def test_logs_beyond_the_size_go_the_oldest_first(world: Embedded) -> None:
     first, second = ended(world, TALKS), ended(world, TALKS)
     live = lives(world)

@@ -85,6 +85,11 @@ class Gang:
         return self.job.id
 
     @property
+    def submitted_seq(self) -> int:
+        """The seq of its submission; an element's is its array's."""
+        return self.number // STRIDE
+
+    @property
     def is_head(self) -> bool:
         """Whether it stands for the elements of an array that nobody has touched."""
         return self.job.spec.array is not None and self.job.index is None

@@ -100,7 +100,8 @@ class Retention:
 
     def _forget_logs(self, jobs: list[_Listed], now_ms: int, gone: Forgotten) -> None:
         """By age, then, the first that ended first, until the others are within the limit."""
-        sizes = self._sizes = {job.id: self._log_bytes(job) for job in self._steps(jobs)}
+        sizes = {job.id: self._log_bytes(job) for job in self._steps(jobs)}
+        self._sizes = {job.id: sizes[job.id] for job in jobs if job.ended_ms is not None and job.id in sizes}
         total = sum(sizes.values())
         for job in jobs:
             if job.ended_ms is None or not sizes.get(job.id) or self._end.is_set():
@@ -114,11 +115,11 @@ class Retention:
             self.backend.drop_logs(job.id, f"ganger: this log was taken away: {why} of {self.home.settings_file.name}")
             total -= sizes[job.id]
             gone.logs, gone.log_bytes = gone.logs + 1, gone.log_bytes + sizes[job.id]
-            sizes[job.id] = 0
+            self._sizes[job.id] = 0
 
     def _log_bytes(self, job: _Listed) -> int:
         """Of an ended job it is looked at once: it does not change any more."""
-        if job.ended_ms is not None and job.id in self._sizes:
+        if job.id in self._sizes:
             return self._sizes[job.id]
         with suppress(OSError):  # it was deleted meanwhile
             return self.backend.log_bytes(job.id)
@@ -184,7 +185,7 @@ class Retention:
     def _last_to_forget(self, database: sqlite3.Connection) -> int:
         """Of the rows that neither the oldest snapshot nor a live job needs, the last; 0 without a snapshot."""
         oldest = database.execute("SELECT min(seq) FROM snapshot").fetchone()[0] or 0
-        return min([oldest, *(gang.number - 1 for gang in self.view().gangs.values())])
+        return min([oldest, *(gang.submitted_seq - 1 for gang in self.view().gangs.values())])
 
     def _steps(self, values: list[T]) -> Iterator[T]:
         """The values, with a pause now and then; none any more once it is to end."""
