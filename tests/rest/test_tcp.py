@@ -202,7 +202,7 @@ def test_tokens_are_told_apart(tmp_path: Path) -> None:
     assert again.holder(first, 0) is None
 
 
-def test_a_body_of_100_MB_is_refused_and_what_it_holds_is_not_repeated(open_place: Place) -> None:
+def test_a_body_of_a_hundred_megabytes_is_refused_and_what_it_holds_is_not_repeated(open_place: Place) -> None:
     token = open_place.client.create_token("large", None)
     given = {"Authorization": bearer(token), "Content-Type": "application/json"}
     large = b'{"directory": "' + b"hidden" * 16_700_000 + b'"}'
