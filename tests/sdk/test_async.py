@@ -45,6 +45,27 @@ def test_errors_are_the_same(home: Path, folder: Path) -> None:
     asyncio.run(main())
 
 
+def test_an_element_of_an_array_is_waited_for(home: Path, folder: Path) -> None:
+    async def main() -> None:
+        client = AsyncClient(home)
+        array = await client.run(waits_for(folder / "go"), array="0-1%1")
+        begun, untouched = [await client.job(f"{array.id}[{index}]") for index in range(2)]
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(each.wait(DEADLINE_S)) for each in (begun, untouched)]
+            async for line in begun.logs(follow=True):
+                assert line.text in ("waits", "went")
+                (folder / "go").touch()
+        assert [wait.result().row.state for wait in waits] == ["succeeded", "succeeded"]
+        (folder / "go").unlink()
+        array = await client.run(waits_for(folder / "go"), array="0-1%1")
+        untouched = await client.job(f"{array.id}[1]")
+        wait = asyncio.create_task(untouched.wait(DEADLINE_S))
+        await array.stop()
+        assert (await wait).row.state == "stopped"
+
+    asyncio.run(main())
+
+
 def test_a_hundred_wait_at_once(home: Path, folder: Path) -> None:
     async def main() -> None:
         client = AsyncClient(home)

@@ -69,6 +69,8 @@ def test_a_dry_run_changes_nothing(client: Client) -> None:
     assert client.dry_run({"run": "true"}).starts_now
     told = client.dry_run({"run": "true", "nodes": 2}, gpu=2)
     assert told.shape == "2x2 gpu"
+    asked = client.dry_run({"run": "true", "resources": {"cpu": 2, "memory": "1Gi"}}, cpu=1).spec.resources
+    assert (asked.cpu_milli, asked.memory_bytes) == (1000, 1 << 30)
     assert [job.id for job in client.list()] == before
 
 

@@ -109,13 +109,15 @@ async def ended(link: Link, id: str, timeout_s: float | None = None) -> Record |
                 if _may_end(await anext(news), found):
                     job = await job_of(link, found)
     except TimedOut:
+        if deadline is None:  # it was the server that said nothing
+            raise
         return None
     return job
 
 
 def _may_end(event: Record, id: str) -> bool:
-    """Whether a job may have come to its end by an event: one of its own, or of its elements; or one of a node. Each
-    round of the scheduler names the gangs that it decided on."""
+    """Whether a job may have come to its end by an event: one of its own, of its elements or, an element, of its array;
+    or one of a node. Each round of the scheduler names the gangs that it decided on."""
     if event["kind"] == "decided":
         decisions = event["data"].get("plan", {}).get("decisions", ())
         return any(_belongs(decision.get("gang"), id) for decision in decisions)
@@ -123,7 +125,7 @@ def _may_end(event: Record, id: str) -> bool:
 
 
 def _belongs(gang: str | None, id: str) -> bool:
-    return gang is not None and gang.partition("[")[0] == id
+    return gang is not None and (gang == id or gang.partition("[")[0] == id or id.partition("[")[0] == gang)
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -26,7 +26,7 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
         "request_id": os.urandom(16).hex(),
     }
     if isinstance(job, JobFile):
-        overrides = plain({**job.overrides, **fields})
+        overrides = plain(_laid_over(job.overrides, fields))
         values = secret_values_of_text(job.text, os.environ) | secret_values(overrides, os.environ)
         return request | {
             "spec_text": job.text,
@@ -34,7 +34,7 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
             "overrides": overrides,
             "secrets": values,
         }
-    spec = plain({**spec_of(job), **fields})
+    spec = plain(_laid_over(spec_of(job), fields))
     if "name" not in spec and isinstance(spec.get("run"), str | list) and spec["run"]:
         spec["name"] = name_of_command(spec["run"])
     return request | {"spec": spec, "secrets": secret_values(spec, os.environ)}
@@ -48,6 +48,17 @@ def plain(spec: Mapping[str, Any]) -> dict[str, Any]:
         why = f"a job is made of text, numbers, lists and mappings: {error}"
         raise BadRequest("bad_spec", why, "ganger explain-spec", USAGE) from None
     return value
+
+
+def _laid_over(spec: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields over the spec as the server lays them over a file: mappings in both are joined, all else is
+    replaced."""
+    joined = dict(spec)
+    for key, value in fields.items():
+        mine = joined.get(key)
+        both = isinstance(mine, Mapping) and isinstance(value, Mapping)
+        joined[key] = _laid_over(joined[key], value) if both else value
+    return joined
 
 
 def _here() -> str:
