@@ -16,7 +16,8 @@ from typing import Any, Final, get_args
 from ganger import __version__
 from ganger.core.explain import explain
 from ganger.engine import codec
-from ganger.engine.admission import nearest, wrong_with
+from ganger.engine.admission import nearest
+from ganger.engine.cluster_service import ClusterService
 from ganger.engine.codes import CODES
 from ganger.engine.history import Histories
 from ganger.engine.intake import Intake
@@ -27,30 +28,23 @@ from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
-from ganger.engine.rows import many, node_rows, queue_rows, waiting_for
+from ganger.engine.rows import many, waiting_for
 from ganger.engine.secret_store import SecretStore
 from ganger.engine.sentences import job_of, sentence
 from ganger.engine.spec import json_schema as spec_schema
 from ganger.engine.submission import Submission
 from ganger.engine.tokens import TokenRow, Tokens
-from ganger.model.cluster import NodeState
 from ganger.model.event import (
     Deleted,
     Described,
     Event,
-    NodeCordoned,
-    NodeDrained,
-    NodeUncordoned,
     PriorityChanged,
-    QueueDeleted,
-    QueueSet,
     ResumeRequested,
     Stamped,
     StopRequested,
     SuspendRequested,
 )
 from ganger.model.job import ENDED, GangState, Job, array_of
-from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import (
     DryRun,
     EventRow,
@@ -58,8 +52,6 @@ from ganger.model.view import (
     JobRow,
     JobView,
     Ledger,
-    NodeRow,
-    QueueRow,
     ReasonView,
     ServerView,
 )
@@ -83,7 +75,6 @@ __all__ = [
 LIVE: Final = tuple(state for state in GangState if state not in ENDED)
 SUSPENDED: Final = (GangState.SUSPENDED, GangState.SUSPENDING)
 EVENT_KINDS: Final = tuple(kind.__dataclass_fields__["kind"].default for kind in get_args(Event))
-CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 MAX_CURSOR_DIGITS: Final = 18
 """SQLite counts a little further."""
 _LIST: Final = "ganger ls"
@@ -97,13 +88,13 @@ class Page:
     next: str | None
 
 
-class Service:
+class Service(ClusterService):
     """Everything a person or a program may ask of one server. Safe from any thread."""
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
         """Over a loop that is open, and the log it writes. The user is the one the process belongs to."""
-        self._loop, self._log, self._backend, self._home = loop, log, backend, home
-        self._user = _user_name()
+        super().__init__(loop, _user_name())
+        self._log, self._backend, self._home = log, backend, home
         self._started_ms = loop.now_ms()
         self._changes = threading.Lock()
         self._intake = Intake(loop, log, home, self._user)
@@ -284,62 +275,6 @@ class Service:
                 why = f"{subject.rpartition('/')[2]} has changed since event {since}: event {newest} did it"
                 raise Refused("precondition_failed", why, "read it again, and send its new ETag", 412)
             yield
-
-    # -- queues and nodes ---------------------------------------------------------------------------------------------
-
-    def queues(self) -> list[QueueRow]:
-        """Every queue, parents first."""
-        return queue_rows(self._loop.view())
-
-    def queue(self, name: str) -> QueueRow:
-        """One queue. Refused (no_such_queue, 404)."""
-        rows = {row.name: row for row in self.queues()}
-        if name not in rows:
-            raise Refused("no_such_queue", f"there is no queue {name}", nearest(name, rows) or "ganger queue", 404)
-        return rows[name]
-
-    def set_queue(self, queue: Queue) -> QueueRow:
-        """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle."""
-        why = wrong_with(queue) or self._loop.view().refusal(QueueSet(queue=queue))
-        if why:
-            raise Refused("bad_queue", why, "see the queues there are: ganger queue")
-        self._loop.ask(QueueSet(queue=queue, by=self._user))
-        return self.queue(queue.name)
-
-    def delete_queue(self, name: str) -> None:
-        """Take an empty queue away. Refused (queue_in_use, 409): jobs or queues are in it, or it is always there."""
-        self.queue(name)
-        why = self._loop.view().refusal(QueueDeleted(queue=name))
-        if why:
-            limit = f"limit it instead: ganger queue set {name} --help"
-            always = name in (ROOT, DEFAULT)
-            raise Refused("queue_in_use", why, limit if always else "see what is in it: ganger queue; ganger ls", 409)
-        self._loop.ask(QueueDeleted(queue=name, by=self._user))
-
-    def nodes(self) -> list[NodeRow]:
-        """Every node, in topology order."""
-        return node_rows(self._loop.view())
-
-    def cordon(self, name: str, *, cordoned: bool, why: str = "") -> NodeRow:
-        """Take a node out of service, or put it back. Refused (no_such_node, 404)."""
-        if (self._node(name).state in CORDONED) is not cordoned:
-            out = NodeCordoned(node=name, by=self._user, why=why)
-            self._loop.ask(out if cordoned else NodeUncordoned(node=name, by=self._user))
-        return self._node(name)
-
-    def drain(self, name: str, *, why: str = "") -> NodeRow:
-        """Take a node out of service; what runs there is stopped with notice, spends no attempt by it, and starts again
-        elsewhere. The answer's `gangs` are those that are not gone yet. Refused (no_such_node, 404)."""
-        row = self._node(name)
-        if row.gangs or row.state not in CORDONED:
-            self._loop.ask(NodeDrained(node=name, by=self._user, why=why))
-        return self._node(name)
-
-    def _node(self, name: str) -> NodeRow:
-        rows = {row.name: row for row in self.nodes()}
-        if name not in rows:
-            raise Refused("no_such_node", f"there is no node {name}", nearest(name, rows) or "ganger node", 404)
-        return rows[name]
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 
