@@ -38,6 +38,17 @@ def test_a_file_is_taken_whole_and_a_repeat_makes_nothing_new(world: Embedded) -
     assert sorted(listed(world)) == ["first", "second"]
 
 
+def test_a_file_is_in_the_log_before_any_of_its_jobs_starts(world: Embedded) -> None:
+    many = "".join(f"---\nname: later-{at}\nrun: sleep 0\nafter: [{{job: first}}]\n" for at in range(40))
+    made = world.service.submit_all(file(world, f"name: first\nrun: exit 1\n{many}"))
+    assert len(made) == 41
+    assert {world.ended(job.row.id).row.state for job in made[1:]} == {"stopped"}
+    kinds = [row.kind for row in world.service.events(after=0, gang=None, limit=1000)]
+    assert kinds.count("submitted") == 41
+    first = kinds.index("submitted")
+    assert set(kinds[first : first + 41]) == {"submitted"}
+
+
 def test_nothing_is_taken_when_one_is_wrong(world: Embedded) -> None:
     for text, code in (
         (FILE, "no_such_dependency"),

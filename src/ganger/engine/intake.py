@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final, TypeGuard
 
@@ -75,7 +75,7 @@ class Intake:
                     spec, replace(submission, request_id=request_id), digest
                 )
                 jobs[job.id] = job
-            return [self._taken(job, submission) for job in jobs.values()]
+            return self._taken(list(jobs.values()), submission)
 
     def again(
         self, job: Job, overrides: dict[str, Any], secrets: Mapping[str, str], request_id: str
@@ -106,36 +106,42 @@ class Intake:
             if known is not None:
                 return known.id, False
             job = self._checked(self._resolved(read_spec(submission), {}), submission, digest, of)
-            return self._taken(job, submission)
+            return self._taken([job], submission)[0]
 
-    def _taken(self, job: Job, submission: Submission) -> tuple[str, bool]:
-        """Keep a job and put it into the log, unless it is there."""
-        if self._log.job(job.id) is not None:
-            return job.id, False
+    def _taken(self, jobs: list[Job], submission: Submission) -> list[tuple[str, bool]]:
+        """Keep jobs and put them into the log, but for those that are there."""
+        new = {job.id: job for job in jobs if self._log.job(job.id) is None}
         try:
-            job = keep(job, submission, self._home)
-            self._put_in(job)
+            self._put_in([keep(job, submission, self._home) for job in new.values()])
         except BaseException:
-            shutil.rmtree(self._home.jobs / job.id, ignore_errors=True)
+            for name in new:
+                if self._log.job(name) is None:
+                    shutil.rmtree(self._home.jobs / name, ignore_errors=True)
             raise
-        return job.id, True
+        return [(job.id, job.id in new) for job in jobs]
 
-    def _put_in(self, job: Job) -> None:
-        """Into the log, with those of `after` that live at that moment."""
-        while True:
-            job = replace(job, awaits=self._awaited(job.spec.after))
-            try:
-                self._loop.ask(Submitted(job=job))
-            except Refused:
+    def _put_in(self, jobs: list[Job]) -> None:
+        """Into the log in one turn, each behind those it comes after, with those of `after` that live at that moment.
+        One after the other the first could end before the last is there, and whether that is taken would be luck."""
+        while jobs:
+            together = {job.id for job in jobs}
+            jobs = [replace(job, awaits=self._awaited(job.spec.after, together)) for job in jobs]
+            done = self._loop.post_all(Submitted(job=job) for job in jobs)
+            answers = [(job, each.exception()) for job, each in zip(jobs, done, strict=True)]
+            refused = [(job, why) for job, why in answers if why is not None]
+            for job, why in refused[:1]:
                 if job.awaits == self._awaited(job.spec.after):
-                    raise
-            else:
-                return
+                    raise why
+            jobs = [job for job, _ in refused]
 
-    def _awaited(self, all_of: Iterable[After]) -> tuple[After, ...]:
-        """Those that have not ended. Refused (cannot_come_true, 409) for one that ended otherwise than is asked."""
+    def _awaited(self, all_of: Iterable[After], together: Collection[str] = ()) -> tuple[After, ...]:
+        """Those that have not ended; the jobs `together` are about to be submitted. Refused (cannot_come_true, 409) for
+        one that ended otherwise than is asked."""
         live = []
         for after in all_of:
+            if after.job in together:
+                live.append(after)
+                continue
             found = self._log.job(after.job)
             state = GangState(found[0].state) if found else None
             if state is None or (state in ENDED and not after.holds(state)):

@@ -112,19 +112,18 @@ class Loop:
     def post(self, event: Event) -> "Future[int]":
         """Something happened, or is asked for. The future has its seq once it is in the log, 0 if it was stale and
         dropped, and Refused if it was not taken."""
-        done: Future[int] = Future()
-        try:
-            codec.encode(event)
-        except ValueError as error:
-            # Here, and not in the middle of a batch: one text that is no text must not hold up everybody else.
-            done.set_exception(Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8"))
-            return done
+        return self.post_all([event])[0]
+
+    def post_all(self, events: Iterable[Event]) -> list["Future[int]"]:
+        """The same for several, which are taken in one turn: nothing happens and nothing is decided between them."""
+        wishes: list[tuple[Event, Future[int], Refused | None]] = [(each, Future(), _not_text(each)) for each in events]
         with self._door:
-            if self._closed:
-                done.set_exception(_stopping())
-            else:
-                self._inbox.put((event, done))
-        return done
+            for event, done, why in wishes:
+                if why is not None or self._closed:
+                    done.set_exception(why or _stopping())
+                else:
+                    self._inbox.put((event, done))
+        return [done for _, done, _ in wishes]
 
     def ask(self, event: Event) -> int:
         """Somebody wants something: its seq, once it is in the log. Refused says why not."""
@@ -230,14 +229,16 @@ class Loop:
         if self.next_wake_ms is not None:
             timeout_s = min(MAX_SLEEP_MS, max(0, self.next_wake_ms - self._clock.now_ms())) / 1000
         try:
-            first = self._inbox.get(timeout=timeout_s)
+            first = None if self._closing else self._inbox.get(timeout=timeout_s)
         except queue.Empty:
             return []
         if self._closing:
             if first is not None:
                 first[1].set_exception(_stopping())
             return None
-        return self.drain() if first is None else [first, *self.drain()]
+        with self._door:  # what was posted together is taken together
+            rest = self.drain()
+        return rest if first is None else [first, *rest]
 
     def _round(self, wishes: list[Wish], now_ms: int) -> _Turn | None:
         """Fold, plan, write. None: it could not be written, and the state is as it was."""
@@ -349,6 +350,16 @@ def _copy_of(gang: Gang) -> Gang:
         started=list(gang.started),
         finished=list(gang.finished),
     )
+
+
+def _not_text(event: Event) -> Refused | None:
+    """Why an event cannot be written. Asked of each alone, and not in the middle of a batch: one text that is no text
+    must not hold up everybody else."""
+    try:
+        codec.encode(event)
+    except ValueError as error:
+        return Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
+    return None
 
 
 def _stopping() -> Refused:
