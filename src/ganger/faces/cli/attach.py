@@ -9,7 +9,7 @@ from ganger.faces.cli.options import RANKS, exit_code_option, job_argument
 from ganger.faces.cli.render import quoted, say
 from ganger.faces.cli.run import connected, exit_code_of, say_detached
 from ganger.faces.cli.story import summary
-from ganger.faces.client.talk import ENDED
+from ganger.model.job import ENDED
 
 
 @click.command("attach")

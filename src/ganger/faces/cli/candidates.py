@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ganger import settings
+from ganger.model.job import ENDED
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 NEWEST: Final = 200
 """Jobs that are looked at: nobody chooses among more."""
-_ENDED: Final = ("succeeded", "failed", "stopped")
 
 Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
 
@@ -29,13 +29,13 @@ def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["C
 
 def live_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """The same, of jobs that have not ended."""
-    rows = [row for row in _rows(f"/jobs?limit={NEWEST}") if row["state"] not in _ENDED]
+    rows = [row for row in _rows(f"/jobs?limit={NEWEST}") if row["state"] not in ENDED]
     return _jobs(ctx, param, incomplete, rows)
 
 
 def ended_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """The same, of jobs that have ended."""
-    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={NEWEST}&all=true&state={','.join(_ENDED)}"))
+    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={NEWEST}&all=true&state={','.join(ENDED)}"))
 
 
 def _named(target: str) -> Completer:

@@ -12,8 +12,8 @@ from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import quoted, show
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.several import each
-from ganger.faces.cli.story import ENDED, SUSPENDED
-from ganger.model.job import PRIORITIES
+from ganger.faces.cli.story import SUSPENDED
+from ganger.model.job import ENDED, PRIORITIES
 
 Record = dict[str, Any]
 

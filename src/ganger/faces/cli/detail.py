@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import Column, aligned, coloured_state, quoted, when
-from ganger.faces.cli.story import ENDED, SUSPENDED, Progress, count, ledger_line, size
+from ganger.faces.cli.story import SUSPENDED, Progress, count, ledger_line, size
+from ganger.model.job import ENDED
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]

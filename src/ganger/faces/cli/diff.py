@@ -10,7 +10,7 @@ from ganger.faces.cli import candidates
 from ganger.faces.cli.options import job_argument, output_option
 from ganger.faces.cli.render import Column, quoted, show, show_json, show_table
 from ganger.faces.cli.run import connected
-from ganger.faces.cli.story import ENDED
+from ganger.model.job import ENDED
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 Record = dict[str, Any]

@@ -97,7 +97,6 @@ def _jobs_argument(complete: candidates.Completer) -> Callable[[Decorated], Deco
 
 
 job_argument = click.argument("job", metavar="JOB", shell_complete=candidates.jobs)
-jobs_argument = _jobs_argument(candidates.jobs)
 live_jobs_argument = _jobs_argument(candidates.live_jobs)
 ended_jobs_argument = _jobs_argument(candidates.ended_jobs)
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import clock, quoted
+from ganger.model.job import ENDED
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 Record = dict[str, Any]
 
 LEDGER: Final = ("queued", "starting", "productive", "lost", "recovery")
-ENDED: Final = ("succeeded", "failed", "stopped")
 WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
 RATE_OVER_MS: Final = 30_000

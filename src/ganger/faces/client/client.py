@@ -15,15 +15,13 @@ from ganger.faces.client import holder, spawn
 from ganger.faces.client.blocking import BlockingLink
 from ganger.faces.client.errors import ClientError
 from ganger.faces.client.talk import Record, ask, at_once, each_at_once, ended, events, log_lines
-from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
+from ganger.faces.client.wire import ANSWER_S, SUBMIT_S, Request, query_of, quoted
 from ganger.settings import Home
 
 __all__ = ["Client", "ClientError"]
 
 SIGN_OF_LIFE_S: Final = 10.0
 """How long the first, small request of a command may take before the server counts as silent."""
-SUBMIT_S: Final = 600.0
-"""How long a submission may take: the code directory is copied first."""
 GONE_S: Final = 20.0
 """How long a reader that follows waits for a server that restarts."""
 
@@ -253,14 +251,6 @@ class Client:
     def events(self, *, after: int = 0, gang: str | None = None, limit: int = 1000) -> Record:
         """A page of the event log, oldest first: {"items", "next"}; `next` is the seq to go on after, or None."""
         return self._record("GET", "/events", after=after, gang=gang, limit=limit)
-
-    def job_events(self, id: str) -> Iterator[Record]:
-        """Every event of one job, by id or name, oldest first."""
-        after: int | None = 0
-        while after is not None:
-            page = self._record("GET", f"/jobs/{quoted(id)}/events", after=after)
-            yield from page["items"]
-            after = page["next"]
 
     def stream(self, after: int, deadline: float | None = None, gang: str | None = None) -> Iterator[Record]:
         """Every event after `after` as it comes, over restarts of the server; only those of one job, if its id is

@@ -9,17 +9,16 @@ import json
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ganger.faces.client.errors import TimedOut, Unreachable, unreachable
 from ganger.faces.client.seen import Query, Seen
 from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
+from ganger.model.job import ENDED
 
 Record = dict[str, Any]
 """One JSON object; `model.view` has its class."""
 T = TypeVar("T")
-
-ENDED: Final = ("succeeded", "failed", "stopped")
 
 
 class Link(Protocol):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "/api/v1"
 ANSWER_S: Final = 60.0
 """How long a plain request may take."""
+SUBMIT_S: Final = 600.0
+"""How long a submission may take: the code directory is copied first."""
 _EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
 _OF_THE_STATE: Final = frozenset(
     ("already_ended", "conflict", "not_running", "queue_in_use", "request_id_reused", "still_live", "token_exists")

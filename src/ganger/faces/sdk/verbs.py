@@ -15,7 +15,7 @@ from ganger.faces.client.errors import Unreachable, timed_out
 from ganger.faces.client.naming import name_of_command
 from ganger.faces.client.secrets import secret_values
 from ganger.faces.client.seen import Query
-from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
+from ganger.faces.client.wire import ANSWER_S, SUBMIT_S, Request, query_of, quoted
 from ganger.faces.sdk.decode import view
 from ganger.faces.sdk.fields import Command, JobFields, spec_of
 from ganger.faces.sdk.outcomes import Outcome, failure_of, read_outcomes
@@ -26,8 +26,6 @@ from ganger.model.job import ENDED, PRIORITIES, GangState
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
 from ganger.settings import Home
 
-SUBMIT_S: Final = 600.0
-"""How long a submission may take: the code directory is copied first."""
 PAGE: Final = 200
 """Jobs that are asked for at a time."""
 
