@@ -120,6 +120,17 @@ def test_a_key_makes_one_job_of_one_submission(app: FastAPI, full: Embedded) -> 
     assert len(call(app, "GET", "/jobs").json["items"]) == 1
 
 
+def test_a_key_makes_the_jobs_of_a_file_once(app: FastAPI, full: Embedded) -> None:
+    text = "name: a\nrun: 'true'\n---\nname: b\nrun: 'true'\n"
+    asked = {"spec_text": text, "directory": str(full.work), "environment": {"PATH": "/bin"}}
+    first, second = (call(app, "POST", "/batches", asked, {"Idempotency-Key": "key"}) for _ in range(2))
+    assert first.status == 201
+    made = [[job["row"]["id"] for job in each.json["items"]] for each in (first, second)]
+    assert (len(made[0]), made[1]) == (2, made[0])
+    other = asked | {"spec_text": text.replace("true", "false")}
+    assert_problem(call(app, "POST", "/batches", other, {"Idempotency-Key": "key"}), 409, "request_id_reused")
+
+
 def test_a_read_that_has_not_changed_is_not_sent_again(app: FastAPI, full: Embedded) -> None:
     name = full.submit()
     for target in ("/jobs", f"/jobs/{name}", "/queues", "/queues/default", "/nodes", "/events", f"/jobs/{name}/events"):
