@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ganger.backends.local.layout import Layout
+from ganger.backends.local.rules import found_in_logs
 from ganger.model.decision import Cause
-from ganger.model.event import RuleMatch
+from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import Retry, Rule
 from tests.local.world import Server, make_job, make_start, make_stop, python
 
@@ -97,3 +99,14 @@ raise SystemExit(7)
     assert told.match == RuleMatch(rule=0, do="fail", node="n1", rank=0, line=ECC)
     server.backend.stop(make_stop(start, Cause.RANK_FAILED), job)
     server.wait("cleared")
+
+
+def test_a_search_may_end_after_each_line(tmp_path: Path) -> None:
+    layout = Layout(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
+    log = layout.jobs / "job-1" / "nodes" / "n1" / "1" / "rank-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("1 o second\n2 o first\n")
+    told = Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0)
+    retry = Retry(rules=(Rule(log="first", do="fail"), Rule(log="second", do="retry")))
+    assert found_in_logs(layout, retry, told, lambda: True) == {1: ("n1", 0, "second")}
+    assert found_in_logs(layout, retry, told, lambda: False)[0] == ("n1", 0, "first")

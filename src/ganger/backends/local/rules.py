@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from ganger.backends.local.layout import Layout
@@ -28,7 +27,6 @@ SEARCH_BYTES: Final = 16 << 20
 """How much of each log is read, from its end."""
 SEARCH_S: Final = 10.0
 """How long a failure waits for the search; what was not found by then is not there."""
-LOOK_LINES: Final = 1000
 LINE_CHARACTERS: Final = 1000
 
 Held = tuple[Event, "Future[int]"]
@@ -112,13 +110,12 @@ def found_in_logs(layout: Layout, retry: Retry, failed: Failed, given_up: Callab
     found: dict[int, Found] = {}
     deadline_s = time.monotonic() + SEARCH_S
     for source, node in _sources(layout, failed):
-        lines = newest_lines(source, SEARCH_BYTES)
-        while some := list(islice(lines, LOOK_LINES)):
-            for line in some:
-                for index, wanted in rules:
-                    if index not in found and wanted.is_in(line.text):
-                        rank = source.rank if source.rank >= 0 else None
-                        found[index] = (node, rank, line.text[:LINE_CHARACTERS])
+        for line in newest_lines(source, SEARCH_BYTES):
+            for index, wanted in rules:
+                if index not in found and wanted.is_in(line.text):
+                    rank = source.rank if source.rank >= 0 else None
+                    found[index] = (node, rank, line.text[:LINE_CHARACTERS])
+            # After each line: one may be long, and a pattern, though linear, large.
             if rules[0][0] in found or given_up() or time.monotonic() > deadline_s:
                 return found
     return found
