@@ -20,6 +20,8 @@ def test_an_array_is_one_job_and_its_elements_are_looked_at_by_name(live: Live) 
     assert live("logs", "sweep[3]").out == "index 3\n"
     assert "4 elements, 2 at a time" in live("get", array).out
     assert [row["id"] for row in live.told("ls", "--all")] == [array]
+    again = live("retry", array)
+    assert f"elements: ganger ls {again.out.strip()}\n" in again.err
 
 
 def test_what_is_asked_of_an_array_by_mistake(live: Live) -> None:

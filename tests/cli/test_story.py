@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ganger.faces.cli.render import ago, clock, quoted, when
-from ganger.faces.cli.story import Progress, attempt_failed, plan_lines, waiting
-from ganger.model.job import Checkpoint
+from ganger.faces.cli.story import Progress, attempt_failed, plan_lines, size, start_of_job, waiting
+from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
 FAILED = {"sentence": "rank 2 on n2 was ended by SIGKILL", "data": {"generation": 1}}
@@ -75,6 +75,29 @@ def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:
     assert len(plan_lines("x", asdict(WIDE), "now")) == 2
     assert len(plan_lines("x", asdict(SPEC), "now")) == 2
     assert len(plan_lines("x", asdict(replace(plain, run="./solver")), "now")) == 2
+
+
+def test_the_size_of_roles_is_that_of_each() -> None:
+    roles = {
+        "ps": Role(count=2, resources=Resources(cpu_milli=1000), run="serve"),
+        "chief": Role(resources=Resources(gpu=GpuRequest(count=8, type="H100")), run="lead"),
+    }
+    alone = replace(SPEC, run=(), roles=roles)
+    assert size(asdict(alone)) == "2 ps, 1 CPU + 1 chief x 8 H100"
+    assert size(asdict(replace(WIDE, roles=roles))) == "2 nodes x 2 H100 + 2 ps, 1 CPU + 1 chief x 8 H100"
+    assert (
+        plan_lines("x", asdict(alone), "now")[0]
+        == f"Plan   x  queue default  {size(asdict(alone))}  3 processes, plain"
+    )
+
+
+def test_an_array_of_which_some_run_does_not_only_wait() -> None:
+    def start(**elements: int) -> str:
+        return start_of_job(asdict(job(state="pending", nodes=(), elements=elements, reason=REASON)))
+
+    assert start(pending=4).startswith("waiting for 2 nodes")
+    assert start(pending=2, running=1, starting=1).startswith("now, 2 of 4 elements; waiting for 2 nodes")
+    assert start(running=3) == "now, 3 of 3 elements"
 
 
 def test_a_reason_that_is_no_wait_is_called_one() -> None:

@@ -105,6 +105,14 @@ def test_a_dry_run_is_what_the_next_round_does(world: Embedded) -> None:
         world.ended(name)
 
 
+def test_a_dry_run_of_roles_tells_what_rank_0_runs_and_each_node_once(world: Embedded) -> None:
+    sizes = {"chief": {"resources": {"cpu": 1}, "run": "lead"}, "ps": {"count": 2, "resources": {"cpu": 1}}}
+    roles = {name: {"run": "serve", **role} for name, role in sizes.items()}
+    told = world.service.dry_run(world.asked(roles=roles))
+    assert told.argv == ("/bin/sh", "-c", "lead")
+    assert len(told.nodes) == len(set(told.nodes)) > 0
+
+
 def test_a_job_that_does_not_wait_says_so(world: Embedded) -> None:
     name = world.submit()
     world.until(name, "running")

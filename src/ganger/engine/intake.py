@@ -17,7 +17,7 @@ from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.engine.admission import nearest
 from ganger.engine.dependencies import in_order
-from ganger.engine.launch import launch_plans
+from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.refusal import Refused
@@ -171,7 +171,7 @@ class Intake:
             starts_now=False,
             reason=told.reason,
             earliest_ms=told.earliest_ms,
-            argv=("/bin/sh", "-c", run) if isinstance(run := job.spec.run, str) else run,
+            argv=_first_command(job.spec),
         )
 
     def _resolved(self, spec: JobSpec, of_file: Mapping[str, str]) -> JobSpec:
@@ -265,7 +265,12 @@ def _would_start(job: Job, start: Start, state: State) -> DryRun:
         spec=job.spec,
         shape=str(job.spec.shape),
         starts_now=True,
-        nodes=tuple(share.node for share in start.shares),
-        argv=first.argv,
+        nodes=tuple(dict.fromkeys(share.node for share in start.shares)),
+        argv=_first_command(job.spec),
         environment={name: value for name, value in everything.items() if given.get(name) != value},
     )
+
+
+def _first_command(spec: JobSpec) -> tuple[str, ...]:
+    """What rank 0 was asked to run."""
+    return argv_of(spec.command_of(spec.order[0]))

@@ -11,7 +11,7 @@ from ganger.faces.cli.options import ended_jobs_argument, job_argument, output_o
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import quoted, say, show, show_json
 from ganger.faces.cli.request import command_of_words, spec_of_flags
-from ganger.faces.cli.run import connected, exit_code_of, follow_job, say_plan
+from ganger.faces.cli.run import connected, exit_code_of, follow_job, say_plan, submitted
 from ganger.faces.cli.several import each
 from ganger.faces.client.secrets import secret_values
 
@@ -30,7 +30,7 @@ def retry_command(jobs: tuple[str, ...], output: str) -> int:
     client = connected()
 
     def tell(row: Record) -> None:
-        say(f"✓ submitted {quoted(row['id'])}   follow: ganger logs {quoted(row['id'])} -f")
+        say(submitted(row))
         show(row["id"])
 
     return each(jobs, client.retry, tell, output)

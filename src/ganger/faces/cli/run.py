@@ -173,11 +173,16 @@ def show_dry_run(plan: Record, output: str) -> int:
 
 def say_plan(job: Record) -> None:
     """What was submitted, where it stands, and what to type next."""
-    name = quoted(job["row"]["id"])
     for line in plan_lines(job["row"]["id"], job["spec"], start_of_job(job)):
         say(line, dim=True)
-    look = f"elements: ganger ls {name}" if job["row"]["elements"] else f"logs: ganger logs {name} -f"
-    say(f"✓ submitted {name}   stop: ganger stop {name}   {look}")
+    say(submitted(job["row"]))
+
+
+def submitted(row: Record) -> str:
+    """That a job was taken, and what to type next."""
+    name = quoted(row["id"])
+    look = f"elements: ganger ls {name}" if row["elements"] else f"logs: ganger logs {name} -f"
+    return f"✓ submitted {name}   stop: ganger stop {name}   {look}"
 
 
 def _follower(client: Client, job: Record, after: int) -> "Follower":

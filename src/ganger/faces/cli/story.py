@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import clock, quoted
-from ganger.model.job import ENDED
+from ganger.model.job import ENDED, WORKER
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 Record = dict[str, Any]
@@ -21,10 +21,17 @@ RATE_OVER_MS: Final = 30_000
 
 
 def size(spec: Record) -> str:
-    """`2 nodes x 8 H100`, with CPU and memory where they were asked for."""
-    asked = spec["resources"]
+    """`2 nodes x 8 H100`, with CPU and memory where they were asked for; of roles: `1 chief, 2 CPUs + 2 ps, 1 CPU`."""
+    roles = spec["roles"]
+    workers = [] if roles and (not spec["run"] or WORKER in roles) else [_needs(count(spec["nodes"], "node"), spec)]
+    return " + ".join([*workers, *(_needs(f"{role['count']} {name}", role) for name, role in roles.items())])
+
+
+def _needs(what: str, asks: Record) -> str:
+    """What there is of something, and the resources that each of them asks for."""
+    asked = asks["resources"]
     gpu = asked["gpu"]
-    parts = [count(spec["nodes"], "node")]
+    parts = [what]
     if gpu["count"]:
         parts[0] += f" x {gpu['count']} {gpu['type'] or ('GPUs' if gpu['count'] != 1 else 'GPU')}"
     if asked["cpu_milli"] is not None:
@@ -58,7 +65,12 @@ def start_of_job(job: Record) -> str:
     row, reason = job["row"], job["reason"]
     if row["nodes"]:
         return f"now, on {', '.join(row['nodes'])}"
-    return waiting(reason, row["submitted_ms"]) if reason else "in the next round"
+    waits = waiting(reason, row["submitted_ms"]) if reason else "in the next round"
+    elements = row["elements"] or {}
+    if started := sum(elements.values()) - elements.get("pending", 0):
+        now = f"now, {started} of {count(sum(elements.values()), 'element')}"
+        return f"{now}; {waits}" if "pending" in elements else now
+    return waits
 
 
 def start_of_dry_run(plan: Record, now: int) -> str:
