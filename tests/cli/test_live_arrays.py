@@ -28,6 +28,7 @@ def test_what_is_asked_of_an_array_by_mistake(live: Live) -> None:
     array = live.submit("--array", "5-6", "--", "true")
     live.until(array, "succeeded")
     assert live("logs", array).err.endswith(f"next: ganger logs '{array}[6]'\n")
+    assert live("attach", array).err.endswith(f"next: ganger ls {array}   or: ganger wait {array}\n")
     assert f"{array} has no element 7\n  next: ganger ls {array}" in live("get", f"{array}[7]").err
     assert "write 0-99, 1,3,5-9:2, or 0-99%10" in live("submit", "--array", "9-1x", "--", "true").err
     assert "of an array's elements, --state and --all" in live("ls", array, "--user", "me").err

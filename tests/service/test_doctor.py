@@ -32,6 +32,8 @@ def kept(home: Home) -> list[Check]:
 def test_it_tells_what_is_used(home: Home) -> None:
     logs, code, repositories, events = kept(home)
     assert logs.detail.startswith("logs of 2 jobs: 3Ki of at most 20Gi; kept 90d")
+    (home.jobs / "somebody's own").mkdir()
+    assert kept(home)[0].detail.startswith("logs of 3 jobs: 3Ki")
     assert code.detail.startswith("copies of code: 2Ki of at most 10Gi")
     assert repositories.detail.startswith("repositories: 1Ki; kept 30d")
     assert events.detail.startswith("the event log: 0 of at most 2Gi")

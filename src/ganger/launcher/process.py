@@ -1,4 +1,5 @@
-"""Starting one program of a task, a rank or the setup line, and knowing how it ended. Called by `generation`.
+"""Starting one program of a task, a rank or the setup line, and knowing how it ended. Called by `generation`; `start`
+by `exec_command` too.
 
 Each gets a session of its own, exactly the environment it is given, and dies with the launcher. Only what the agent
 starts has an input.

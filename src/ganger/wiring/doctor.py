@@ -9,13 +9,13 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ganger import __version__
-from ganger.backends.local.layout import Layout
+from ganger.backends.local.layout import BadName, Layout
 from ganger.engine import registry
 from ganger.engine.log import set_aside
 from ganger.engine.retention import tree_bytes
@@ -122,7 +122,7 @@ def _kept(home: Home) -> Iterator[Check]:
         return
     layout = Layout(home=home.path, socket=home.socket("launcher"), launcher=home.path)
     jobs = [path.name for path in home.jobs.iterdir() if path.is_dir()] if home.jobs.is_dir() else []
-    logs = sum(path.stat().st_size for job in jobs for path in layout.logs(job))
+    logs = sum(_log_bytes(layout, job) for job in jobs)
     events = sum(path.stat().st_size for path in home.path.glob(f"{home.database.name}*"))
     for name, used, most, age in (
         (f"logs of {len(jobs)} jobs", logs, limits.logs_bytes, limits.logs_ms),
@@ -134,6 +134,15 @@ def _kept(home: Home) -> Iterator[Check]:
         size = "" if most is None else f" of at most {format_bytes(most)}"
         said = f"{name}: {format_bytes(used)}{size}; kept {'always' if age is None else format_duration(age)}"
         yield Check("kept", ok, said, "" if ok else "ganger prune --older-than 1d; limits: docs/retention.md")
+
+
+def _log_bytes(layout: Layout, job: str) -> int:
+    """What the logs of a job take, as far as they stay while they are looked at."""
+    total = 0
+    with suppress(OSError, BadName):  # it was deleted meanwhile; somebody else's directory
+        for path in layout.logs(job):
+            total += path.stat().st_size
+    return total
 
 
 def _clock(home: Home) -> Check:

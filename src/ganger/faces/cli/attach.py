@@ -6,6 +6,7 @@ from ganger.faces.cli.exit_codes import INTERRUPTED
 from ganger.faces.cli.follow import Follower
 from ganger.faces.cli.lines import Writing, processes_of
 from ganger.faces.cli.options import RANKS, exit_code_option, job_argument
+from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import quoted, say
 from ganger.faces.cli.run import connected, exit_code_of, say_detached
 from ganger.faces.cli.story import summary
@@ -27,6 +28,9 @@ def attach_command(job: str, rank: str | None, tail: int, own_exit_code: bool) -
     after = client.server()["seq"]
     found = client.job(job)
     row, name = found["row"], found["row"]["id"]
+    if row["elements"]:
+        what = f"{name} is an array: come to one of its elements, or wait for all of it"
+        raise Problem(what, f"ganger ls {quoted(name)}   or: ganger wait {quoted(name)}")
     if row["state"] not in ENDED:
         where = f" on {', '.join(row['nodes'])}" if row["nodes"] else ""
         say(f"{name} is {row['state']}{where}; Ctrl-C leaves it so", dim=True)

@@ -1,6 +1,7 @@
 """The client: one method for each thing the REST interface can do. Gives what the server sent, as plain dicts.
 
-Used by `faces.cli`. The classes that the dicts mirror are in `model.view`; errors are `ClientError`.
+Used by `faces.cli`, and by the SDK to find a server. The classes that the dicts mirror are in `model.view`; errors are
+`ClientError`.
 """
 
 import json

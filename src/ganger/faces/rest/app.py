@@ -1,4 +1,5 @@
-"""Puts the REST interface together. Called by `wiring`, which serves it on the unix socket."""
+"""Puts the REST interface together. Called by `wiring`, which serves it on the unix socket and, behind `gate`,
+over TCP."""
 
 from typing import Final
 
