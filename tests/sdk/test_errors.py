@@ -29,6 +29,7 @@ Act = Callable[[Client], Any]
         (lambda c: c.submit({"run": "true", "nods": 1}), BadRequest, "bad_spec", "did you mean"),
         (lambda c: c.run("true", params={"x": {1}}), BadRequest, "bad_spec", "set"),
         (lambda c: c.submit({}), BadRequest, "bad_spec", "run"),
+        (lambda c: c.submit("job.yaml"), BadRequest, "bad_spec", "neither a job file nor"),
         (lambda c: c.run("true", nodes=99), BadRequest, "too_few_nodes", "99"),
         (lambda c: c.submit(Job.load("none.yaml")), BadRequest, "no_file", "none.yaml"),
         (lambda c: c.job("nobody"), NotFound, "no_such_job", "nobody"),
@@ -42,6 +43,13 @@ def test_what_cannot_be_says_why_and_what_to_type(
     error = caught.value
     assert (error.code, says in error.detail, bool(error.next)) == (code, True, True), error.detail
     assert f"next: {error.next}" in "".join(traceback.format_exception(error))
+
+
+def test_what_is_wanted_is_not_passed_over(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"'states'.* there are .*state"):
+        next(client.list(states="failed"))
+    with pytest.raises(TypeError, match=r"'ranks'.* there are .*rank"):
+        next(client.run("true").logs(ranks=0))
 
 
 def test_a_job_that_ended_badly_has_no_result(client: Client) -> None:

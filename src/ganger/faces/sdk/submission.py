@@ -34,6 +34,8 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
             "overrides": overrides,
             "secrets": values,
         }
+    if not isinstance(job, Mapping):
+        raise BadRequest("bad_spec", f"{job!r} is neither a job file nor a mapping", "ganger.Job.load(PATH)", USAGE)
     spec = plain(_laid_over(spec_of(job), fields))
     if "name" not in spec and isinstance(spec.get("run"), str | list) and spec["run"]:
         spec["name"] = name_of_command(spec["run"])

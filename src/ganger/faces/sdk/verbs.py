@@ -112,6 +112,7 @@ class Verbs:
 
     async def list(self, **wanted: Unpack[ListFields]) -> AsyncGenerator[JobRow, None]:
         """Every job for which all holds that is wanted, newest first; those that ended long ago too."""
+        _check(wanted, ListFields)
         page: dict[str, Any] = {"next": ""}
         while page["next"] is not None:
             query = query_of({**wanted, "all": True, "limit": PAGE, "cursor": page["next"] or None})
@@ -124,6 +125,7 @@ class Verbs:
     ) -> AsyncGenerator[LogLine, None]:
         """Lines that ranks wrote, in order of time; with `follow` until the job has ended, through restarts of the
         server and attempts of the job. Who stops reading leaves the job as it is."""
+        _check(wanted, LogFields)
         await self._link.connect()
         lines = talk.log_lines(self._link, id, cast("Query", wanted), follow=follow)
         async with aclosing(lines):
@@ -245,3 +247,10 @@ class Verbs:
                 raise
             await self._link.connect()
             return await talk.ask(self._link, request)
+
+
+def _check(wanted: Mapping[str, Any], fields: type) -> None:
+    """TypeError, as for any function, when a name is none of the fields: it would be as if nothing had been wanted."""
+    if unknown := wanted.keys() - fields.__annotations__.keys():
+        known = ", ".join(fields.__annotations__)
+        raise TypeError(f"unexpected keyword arguments {sorted(unknown)}; there are {known}")
