@@ -47,6 +47,7 @@ def test_a_table_has_colours_and_keeps_to_the_width(shell: Shell, world: World) 
         assert "\x1b[" in shown
         assert max(len(each) for each in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= columns
     assert "\x1b[33mpending" in on_terminal("ls")
+    assert f"\n  {REASON.sentence}" in re.sub(r" *\r", "", on_terminal("ls", columns=80))
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])

@@ -20,6 +20,7 @@ from ganger import settings
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 STATE_COLOURS: Final = {
@@ -42,6 +43,9 @@ STATE_COLOURS: Final = {
 
 LONG: Final = 500
 """Rows beyond which a table is plain text even on a terminal: rich measures every cell, 10,000 rows take it seconds."""
+
+SQUEEZED: Final = 32
+"""Characters of the last column, a sentence most often, below which it is no pleasure to read."""
 
 Row = Sequence[str]
 
@@ -99,7 +103,7 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row], empty: str) -> No
     elif fancy(sys.stdout) and len(rows) <= LONG:
         from rich.console import Console
 
-        Console(file=sys.stdout, highlight=False).print(rich_table(columns, rows))
+        _print(Console(file=sys.stdout, highlight=False), columns, rows)
     else:
         for line in aligned(columns, rows):
             click.echo(line)
@@ -121,12 +125,35 @@ def aligned(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
 
 def rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> "Table":
     """The same with bold titles and coloured states; a narrow terminal folds the last column and cuts others short."""
+    return _table(columns, rows, len(columns) - 1)
+
+
+def _print(console: "Console", columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    """The table; what would be squeezed in the last column stands below its row."""
+    from rich.padding import Padding
+    from rich.segment import Segment, Segments
+    from rich.text import Text
+
+    *widths, last = (max(map(len, cells)) for cells in zip([each.title for each in columns], *rows, strict=True))
+    beside = console.width - sum(widths) - 2 * len(widths)
+    if beside >= min(last, SQUEEZED) or any(each.folds for each in columns):
+        console.print(rich_table(columns, rows))
+        return
+    table = _table(columns[:-1], [row[:-1] for row in rows], None)
+    below = ("", *(row[-1] for row in rows))
+    for line, cell in zip(console.render_lines(table, pad=False), below, strict=True):
+        console.print(Segments([*line, Segment.line()]), end="")
+        if cell not in ("", "-"):
+            console.print(Padding(Text(cell, overflow="fold"), (0, 0, 0, 2)))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Row], folding: int | None) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
-        folds = column.folds or i == len(columns) - 1
+        folds = column.folds or i == folding
         whole = i == 0 or column.state  # a name is there to be copied
         table.add_column(
             column.title,
