@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger import AsyncClient, BadRequest, Client, JobFailed, NotFound, TimedOut, Unreachable
+from ganger import AsyncClient, AsyncJob, BadRequest, Client, JobFailed, NotFound, TimedOut, Unreachable
 from ganger.faces import client as faces
 from ganger.settings import Home
 from tests.sdk.places import DEADLINE_S, waits_for
@@ -46,6 +46,9 @@ def test_errors_are_the_same(home: Path, folder: Path) -> None:
 
 
 def test_an_element_of_an_array_is_waited_for(home: Path, folder: Path) -> None:
+    async def kinds(job: AsyncJob[None]) -> list[str]:
+        return [event.kind async for event in job.events(follow=True)]
+
     async def main() -> None:
         client = AsyncClient(home)
         array = await client.run(waits_for(folder / "go"), array="0-1%1")
@@ -60,8 +63,11 @@ def test_an_element_of_an_array_is_waited_for(home: Path, folder: Path) -> None:
         array = await client.run(waits_for(folder / "go"), array="0-1%1")
         untouched = await client.job(f"{array.id}[1]")
         wait = asyncio.create_task(untouched.wait(DEADLINE_S))
+        story = asyncio.create_task(kinds(untouched))
         await array.stop()
         assert (await wait).row.state == "stopped"
+        assert await story == []
+        assert {"submitted", "started", "cleared"} <= {*await kinds(array)}
 
     asyncio.run(main())
 

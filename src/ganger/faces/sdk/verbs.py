@@ -22,7 +22,7 @@ from ganger.faces.sdk.outcomes import Outcome, failure_of, read_outcomes
 from ganger.faces.sdk.submission import plain, submission
 from ganger.faces.sdk.tasks import Task, command_of
 from ganger.faces.sdk.values import JobFile, LogLine, Report
-from ganger.model.job import ENDED, PRIORITIES, GangState
+from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
 from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
 from ganger.settings import Home
 
@@ -147,20 +147,18 @@ class Verbs:
 
     async def events(self, id: str, *, follow: bool = False) -> AsyncGenerator[EventRow, None]:
         """What happened to a job, oldest first; with `follow` until it has ended."""
-        found = (await self.job(id)).row.id
-        seq = 0
-        async for event in self._events_after(found, seq):
-            yield event
-            seq = event.seq
-        if not follow:
-            return
-        async with aclosing(talk.events(self._link, seq, found)) as news:
-            while (await self.job(found)).row.state not in ENDED:
-                event = view(EventRow, await anext(news))
-                yield event
-                seq = event.seq
-        async for event in self._events_after(found, seq):  # what came between the last look at it and its end
-            yield event
+        found, seq = (await self.job(id)).row.id, 0
+        element, newest = array_of(found), (await self._ask("GET", "/server"))["seq"]
+        # An element that has not begun ends with its array, by an event that names only that.
+        async with aclosing(talk.events(self._link, newest, element[0] if element else found)) as news:
+            over = False
+            while not over:
+                over = not follow or (await self.job(found)).row.state in ENDED
+                async for event in self._events_after(found, seq):
+                    yield event
+                    seq = event.seq
+                if not over:
+                    await anext(news)
 
     async def metrics(self, id: str) -> AsyncGenerator[Report, None]:
         """Every report of rank 0, oldest first."""
