@@ -61,6 +61,8 @@ def jobs(**after: str) -> list[JobSpec]:
 def test_a_job_comes_behind_those_it_names() -> None:
     assert in_order(jobs(d="b c", b="a", a="", c="a elsewhere")) == [2, 1, 3, 0]
     assert in_order(jobs(a="", b="", c="")) == [0, 1, 2]
+    chain = jobs(**{f"j{at}": f"j{at + 1}" for at in range(3000)})
+    assert in_order(chain) == [*reversed(range(3000))]
 
 
 @pytest.mark.parametrize(

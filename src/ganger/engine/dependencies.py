@@ -1,6 +1,6 @@
 """The order in which the jobs of one file are submitted: each after those it names. Called by `engine.intake`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ganger.engine.refusal import Refused
 from ganger.model.job import JobSpec
@@ -12,27 +12,31 @@ def in_order(specs: Sequence[JobSpec]) -> list[int]:
     indices: dict[str, list[int]] = {}
     for index, spec in enumerate(specs):
         indices.setdefault(spec.name, []).append(index)
-    order: list[int] = []
-    for index in range(len(specs)):
-        _visit(index, specs, indices, order, ())
-    return order
+    order: dict[int, None] = {}
+    for first in range(len(specs)):
+        # Each on this path waits for the next. No recursion: a file may be one long chain.
+        path = {} if first in order else {first: _named(specs[first], indices)}
+        while path:
+            index, named = next(reversed(path.items()))
+            behind = next((each for each in named if each not in order), None)
+            if behind is None:
+                order[index] = None
+                del path[index]
+            elif behind in path:
+                waiting = [*path, behind]
+                circle = " after ".join(specs[each].name for each in waiting[waiting.index(behind) :])
+                why = f"after: the jobs wait for each other: {circle}"
+                raise Refused("bad_spec", why, "take one of them out of `after`")
+            else:
+                path[behind] = _named(specs[behind], indices)
+    return [*order]
 
 
-def _visit(
-    index: int, specs: Sequence[JobSpec], indices: dict[str, list[int]], order: list[int], waiting: tuple[int, ...]
-) -> None:
-    """Put a job into the order, behind those it waits for; `waiting` led here."""
-    if index in order:
-        return
-    if index in waiting:
-        circle = [specs[each].name for each in (*waiting[waiting.index(index) :], index)]
-        why = f"after: the jobs wait for each other: {' after '.join(circle)}"
-        raise Refused("bad_spec", why, "take one of them out of `after`")
-    for after in specs[index].after:
-        named = indices.get(after.job, [])
+def _named(spec: JobSpec, indices: Mapping[str, Sequence[int]]) -> Iterator[int]:
+    """Indices of the jobs of the file that a job comes after."""
+    for after in spec.after:
+        named = indices.get(after.job, ())
         if len(named) > 1:
             why = f"after: {len(named)} jobs of the file have the name {after.job}"
             raise Refused("bad_spec", why, "give each its own name")
-        for each in named:
-            _visit(each, specs, indices, order, (*waiting, index))
-    order.append(index)
+        yield from named
