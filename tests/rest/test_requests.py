@@ -15,8 +15,12 @@ from ganger.faces.rest.problems import MAX_BODY_BYTES
 from tests.rest.asgi import DEADLINE_S, Answer, call, request
 from tests.service.world import Embedded, python
 
+DEEP: dict[str, Any] = {}
+for _ in range(900):
+    DEEP = {"a": DEEP}
 PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
     "no such job": ("GET", "/jobs/nothing", None, 404, "no_such_job"),
+    "no such element": ("GET", f"/jobs/{{job}}%5B{'9' * 5000}%5D", None, 404, "no_such_job"),
     "no such queue": ("GET", "/queues/nothing", None, 404, "no_such_queue"),
     "no such node": ("PATCH", "/nodes/nothing", {"cordoned": True}, 404, "no_such_node"),
     "no such route": ("GET", "/nothing", None, 404, "no_such_route"),
@@ -27,6 +31,14 @@ PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
     "a field that is none": ("POST", "/jobs", {"directory": "/", "spce": {}}, 422, "invalid_request"),
     "a field of another type": ("POST", "/jobs", {"directory": 7, "spec": {}}, 422, "invalid_request"),
     "a bad spec": ("POST", "/jobs", {"directory": "/", "spec": {"nodse": 1}}, 409, "bad_spec"),
+    "a spec without an end": ("POST", "/jobs", {"directory": "/", "spec": {"env": DEEP}}, 409, "bad_spec"),
+    "a request without an end": (
+        "POST",
+        "/jobs",
+        {"directory": "/", "spec": {"env": DEEP}, "request_id": "deep"},
+        409,
+        "bad_spec",
+    ),
     "a limit too large": ("GET", "/jobs?limit=2001", None, 422, "invalid_request"),
     "a limit of nothing": ("GET", "/jobs?limit=0", None, 422, "invalid_request"),
     "a bad cursor": ("GET", "/jobs?cursor=x", None, 400, "bad_cursor"),

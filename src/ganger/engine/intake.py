@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any, Final, TypeGuard
 
 from ganger.core.explain import explain
@@ -56,14 +56,13 @@ class Intake:
         """The id of the job, and whether it is new: a repeat of a request gives the job of the first. Refused says what
         is wrong, or (request_id_reused, 409) that the first was another request."""
         check_text(submission)
-        said = {name: value for name, value in asdict(submission).items() if name != "request_id"}
-        return self._once(submission, said)
+        return self._once(submission, _said(submission))
 
     def submit_all(self, submission: Submission) -> list[tuple[str, bool]]:
         """The same for a file of several jobs, in the order in which they come after each other. What is wrong with one
         is told before any is taken."""
         check_text(submission)
-        said = {name: value for name, value in asdict(submission).items() if name != "request_id"}
+        said = _said(submission)
         with self._requests.alone(submission.request_id):
             specs = read_specs(submission)
             jobs: dict[str, Job] = {}
@@ -242,10 +241,18 @@ class Intake:
         return state
 
 
+def _said(submission: Submission) -> dict[str, Any]:
+    """What tells one request from another. Without the values of secrets: what is kept must not help to guess them."""
+    names = [field.name for field in fields(submission) if field.name not in ("request_id", "secrets")]
+    return {name: getattr(submission, name) for name in names}
+
+
 def _digest(said: dict[str, Any]) -> str:
-    """Tells one request from another. Without the values of secrets: what is kept must not help to guess them."""
-    told = {name: value for name, value in said.items() if name != "secrets"}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    try:
+        text = json.dumps(said, sort_keys=True)
+    except RecursionError:
+        raise Refused("bad_spec", "the job is nested too deep", "ganger explain-spec") from None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _is_of(decision: Decision, job: Job) -> TypeGuard[Start]:

@@ -6,6 +6,7 @@ the CRD schema are derived from these classes, so a field is described once.
 Terms follow Slurm, torch and Kubernetes: nodes, nproc_per_node, queue, priority.
 """
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,6 +19,8 @@ WORKER: Final = "worker"
 """The role of the processes that `nodes` and `run` describe."""
 FIRST_ROLES: Final = ("chief", "master", "head", "scheduler")
 """Roles that have the first ranks, whatever the order they are written in."""
+_ELEMENT: Final = re.compile(r"(?P<array>[^\[\]]*)\[(?P<index>0|[1-9][0-9]{0,17})\]")
+"""The id of an element; SQLite counts a little further."""
 
 
 def _spec(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
@@ -371,6 +374,5 @@ class Job:
 
 def array_of(id: str) -> tuple[str, int] | None:
     """The array and the index of an element, by its id; None for what is no element's."""
-    array, bracket, index = id.rstrip("]").partition("[")
-    is_one = bracket and id.endswith("]") and index.isascii() and index.isdecimal() and str(int(index)) == index
-    return (array, int(index)) if is_one else None
+    found = _ELEMENT.fullmatch(id)
+    return (found["array"], int(found["index"])) if found else None
