@@ -45,6 +45,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     ),
     "a program that is not on PATH": (["trian"], {}, "no_program", "/usr/bin"),
     "a program that is not there": (["./trian"], {}, "no_program", "does not exist"),
+    "a directory for a program": (["./"], {}, "no_program", "is no file"),
     "a program that cannot run": (["./notes.txt"], {}, "no_program", "not executable"),
     "a program beside": (["train.sh"], {}, "no_program", "PATH"),
     "a script that is not there": (["python3", "-u", "trian.py"], {}, "no_script", "trian.py"),

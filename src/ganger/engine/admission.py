@@ -48,10 +48,8 @@ def limited(state: State, spec: JobSpec) -> JobSpec:
     """The spec with the time limit that its queue gives a job that names none. Refused when there is no such queue."""
     tree = state.tree
     if spec.queue not in tree.index:
-        near = nearest(spec.queue, tree.index)
-        raise Refused(
-            "no_such_queue", f"there is no queue {spec.queue}; there are {', '.join(sorted(tree.index))}", near
-        )
+        why = f"there is no queue {spec.queue}; there are {', '.join(sorted(tree.index))}"
+        raise Refused("no_such_queue", why, nearest(spec.queue, tree.index) or "ganger queue")
     limits = [tree.queues[at].user_limits.time_ms for at in tree.path(tree.index[spec.queue])]
     longest = min((limit for limit in limits if limit is not None), default=None)
     if spec.limits.time_ms is not None or longest is None:

@@ -142,7 +142,8 @@ def _check_program(program: str, directory: Path, environment: dict[str, str]) -
     if "/" in program:
         path = directory / program
         if not path.is_file():
-            raise Refused("no_program", f"{path} does not exist", f"see what is there: ls {path.parent}")
+            what = "is no file" if path.exists() else "does not exist"
+            raise Refused("no_program", f"{path} {what}", f"see what is there: ls {path.parent}")
         if not os.access(path, os.X_OK):
             raise Refused("no_program", f"{path} is not executable", f"chmod +x {path}")
         return
