@@ -30,6 +30,9 @@ WRITERS: Final = 4
 SUBMITTERS: Final = 1
 """The same for submissions that bring no code. They compute, so two take turns with Python's lock and neither is done
 sooner, and a read waits for both: `python -m bench ls_under_load`."""
+STREAMERS: Final = 2
+"""Subscribers of the event stream whose next events are looked up at one time: hundreds, who all wake with the same
+event, must not take all threads from those who ask for something."""
 
 
 def make_app(service: Service, leave: server.Leave) -> FastAPI:
@@ -48,6 +51,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
     )
     app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
     app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
+    app.state.streamers = CapacityLimiter(STREAMERS)
     api = APIRouter(prefix=PREFIX)
     for router in (
         server.router,

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
@@ -59,15 +60,19 @@ async def stream_events(
     start = last_event_id if last_event_id is not None else after
     if start is None:
         start = await run_in_threadpool(service.seq)
-    frames = _Frames(service, request.app.state.feed, gang, _listed(kinds))
+    state = request.app.state
+    frames = _Frames(service, state.feed, state.streamers, (gang, _listed(kinds)))
     return StreamingResponse(frames.after(start), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 class _Frames:
     """The stream of one subscriber."""
 
-    def __init__(self, service: Service, feed: Feed, gang: str | None, kinds: tuple[str, ...]) -> None:
-        self._service, self._feed, self._gang, self._kinds = service, feed, gang, kinds
+    def __init__(
+        self, service: Service, feed: Feed, turns: CapacityLimiter, wanted: tuple[str | None, tuple[str, ...]]
+    ) -> None:
+        self._service, self._feed, self._turns = service, feed, turns
+        self._gang, self._kinds = wanted
 
     async def after(self, seq: int) -> AsyncIterator[bytes]:
         """Frames of what is wanted after `seq`. A comment comes first, so that the client knows it is connected, and
@@ -75,23 +80,25 @@ class _Frames:
         yield b": connected\n\n"
         said_s = time.monotonic()
         while not self._feed.closed:
-            rows, seq = await run_in_threadpool(self._read, seq)
-            if rows:
-                yield b"".join(b"id: %d\ndata: %s\n\n" % (row.seq, encoded(row)) for row in rows)
+            frames, count, seq = await to_thread.run_sync(self._read, seq, limiter=self._turns)
+            if frames:
+                yield frames
                 said_s = time.monotonic()
             elif time.monotonic() >= said_s + KEEP_ALIVE_S:
                 yield b": still here\n\n"
                 said_s = time.monotonic()
-            if len(rows) < BATCH:
+            if count < BATCH:
                 await self._feed.beyond(seq, said_s + KEEP_ALIVE_S - time.monotonic())
 
-    def _read(self, seq: int) -> tuple[list[EventRow], int]:
-        """Rows after `seq`, and up to which all have been looked at: what is not wanted is looked at once."""
+    def _read(self, seq: int) -> tuple[bytes, int, int]:
+        """Frames of the rows after `seq`, how many they are, and up to which all have been looked at: what is not
+        wanted is looked at once."""
         newest = self._service.seq()
         rows = self._service.events(after=seq, gang=self._gang, kinds=self._kinds, limit=BATCH)
+        frames = b"".join(b"id: %d\ndata: %s\n\n" % (row.seq, encoded(row)) for row in rows)
         if len(rows) == BATCH:
-            return rows, rows[-1].seq
-        return rows, max(newest, seq, rows[-1].seq if rows else 0)
+            return frames, BATCH, rows[-1].seq
+        return frames, len(rows), max(newest, seq, rows[-1].seq if rows else 0)
 
 
 def _listed(kinds: str | None) -> tuple[str, ...]:
