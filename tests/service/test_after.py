@@ -81,3 +81,13 @@ def test_one_that_waits_for_others_can_be_stopped_suspended_and_outlive_a_change
     world.service.set_priority(stopped, 100)
     world.service.stop(stopped)
     assert world.ended(stopped).row.sentence == "stopped by its owner"
+
+
+def test_a_retry_forgets_what_was_deleted_meanwhile(world: Embedded) -> None:
+    first = world.submit(["true"], name="first")
+    second = after(world, first)
+    world.ended(second)
+    world.service.delete(first)
+    again = world.service.retry(second)[0]
+    assert again.spec.after == ()
+    assert world.ended(again.row.id).row.state == "succeeded"

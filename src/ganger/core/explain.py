@@ -15,7 +15,7 @@ from ganger.core.policy import Policy
 from ganger.core.queues import UNLIMITED, need
 from ganger.core.state import State
 from ganger.model.decision import Wait
-from ganger.model.job import GangState, Shape
+from ganger.model.job import GangState, Shape, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import format_duration
 from ganger.model.view import Change, Explanation, ReasonView
@@ -78,9 +78,9 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
 
 def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
     """A reason as the faces show it, its remedy filled in."""
-    holder = reason.holders[0] if reason.holders else "another job"
+    holder = typed(reason.holders[0]) if reason.holders else "another job"
     flag = {"gpus": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}.get(reason.resource, "gpus")
-    remedy = REMEDY[reason.why].format(gang=job, queue=reason.scope or queue, resource=flag, holder=holder)
+    remedy = REMEDY[reason.why].format(gang=typed(job), queue=reason.scope or queue, resource=flag, holder=holder)
     return ReasonView(
         code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
     )
@@ -101,7 +101,7 @@ def _expected_ms(gang: Gang, opening: Opening | None) -> int | None:
 
 def _not_waiting(gang: Gang) -> str:
     if gang.state is GangState.SUSPENDED:
-        return f"{gang.id} is suspended: it waits for `ganger resume {gang.id}`"
+        return f"{gang.id} is suspended: it waits for `ganger resume {typed(gang.id)}`"
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
     return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}{_excluded(gang)}"

@@ -84,6 +84,8 @@ class Intake:
         if "params" in overrides:
             why = f"the parameters of {job.id} were put in when it was submitted, so they cannot be replaced"
             raise Refused("bad_spec", why, "override what they stand in, or submit the file again")
+        known = tuple(after for after in job.spec.after if self._log.job(after.job) is not None)
+        job = replace(job, spec=replace(job.spec, after=known))  # what was deleted meanwhile had its say
         if job.index is not None:
             overrides = {"array": str(job.index)} | overrides
         submission = Submission(

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ganger.engine.pattern import BadPattern, pattern
 from ganger.engine.ports import LogQuery
 from ganger.engine.refusal import Refused
-from ganger.model.job import ENDED, JobSpec
+from ganger.model.job import ENDED, JobSpec, typed
 from ganger.model.view import JobRow
 
 
@@ -20,11 +20,11 @@ def see_there(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str
     missing = [rank for rank in query.ranks or () if rank > last]
     if missing:
         has = f"ranks 0 to {last}" if last else "rank 0 alone"
-        remedy = f"ganger logs {row.id} --rank all"
+        remedy = f"ganger logs {typed(row.id)} --rank all"
         raise Refused("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
     if query.role is not None and query.role not in spec.order:
         has = " and ".join(spec.order)
-        remedy = f"ganger logs {row.id} --role {spec.order[0]}"
+        remedy = f"ganger logs {typed(row.id)} --role {spec.order[0]}"
         raise Refused("no_such_role", f"{row.id} has the roles {has}, and no role {query.role}", remedy, 404)
     if query.node is not None and query.node not in (*nodes, *row.nodes):
         raise Refused("no_such_node", f"there is no node {query.node}", "ganger node", 404)
@@ -36,7 +36,7 @@ def _see_attempt(attempt: int, row: JobRow, *, may_come: bool) -> None:
     if attempt > row.generation and not (may_come and row.state not in ENDED):
         had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
         detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
-        raise Refused("no_such_attempt", detail, f"ganger get {row.id}", 404)
+        raise Refused("no_such_attempt", detail, f"ganger get {typed(row.id)}", 404)
 
 
 def _see_pattern(grep: str) -> None:

@@ -11,7 +11,7 @@ from ganger.core.state import State
 from ganger.engine.ports import Backend, RankUse
 from ganger.engine.refusal import Refused
 from ganger.model.decision import NodeShare
-from ganger.model.job import GangState, array_of
+from ganger.model.job import GangState, array_of, typed
 from ganger.model.view import Entrance, GpuSample, RankSample, Samples
 
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
@@ -33,7 +33,7 @@ class Presence:
             raise Refused("is_array", why, f"see which run: ganger ls {name}", 409)
         if gang is None or gang.start is None or gang.state not in RUNS:
             why = f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
-            raise Refused("not_running", why, f"ganger explain {name}", 409)
+            raise Refused("not_running", why, f"ganger explain {typed(name)}", 409)
         share = _share(gang, rank, node)
         return Entrance(
             job=name,
@@ -66,7 +66,7 @@ def _share(gang: Gang, rank: int | None, node: str | None) -> NodeShare:
             return share
     last = max(rank for share in shares for rank in share.ranks)
     where = f" on {node}" if node else f"; its last is {last}"
-    raise Refused("no_such_rank", f"{gang.id} has no rank {rank}{where}", f"ganger get {gang.id}", 404)
+    raise Refused("no_such_rank", f"{gang.id} has no rank {rank}{where}", f"ganger get {typed(gang.id)}", 404)
 
 
 def _sample(state: State, use: RankUse) -> RankSample | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ganger.core.arrays import ArrayJob
 from ganger.core.gang import Gang
 from ganger.model.decision import Cause
-from ganger.model.job import GangState, Job
+from ganger.model.job import GangState, Job, typed
 from ganger.model.view import JobRow, Ledger
 
 ENDED_BY = {
@@ -90,7 +90,7 @@ def _sentence(gang: Gang) -> str:
         case GangState.FAILING:
             return f"attempt {gang.generation}: {failed}; the rest of it is being stopped"
         case GangState.SUSPENDED:
-            return f"suspended: it waits for `ganger resume {gang.id}`"
+            return f"suspended: it waits for `ganger resume {typed(gang.id)}`"
         case GangState.SUSPENDING:
             return f"attempt {gang.generation}: it is being suspended"
         case GangState.FINISHING:

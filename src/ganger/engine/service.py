@@ -44,7 +44,7 @@ from ganger.model.event import (
     StopRequested,
     SuspendRequested,
 )
-from ganger.model.job import ENDED, GangState, Job, array_of
+from ganger.model.job import ENDED, GangState, Job, array_of, typed
 from ganger.model.view import (
     DryRun,
     EventRow,
@@ -322,7 +322,7 @@ class Service(ClusterService):
         name = self.find(text)
         if not self._loop.view().is_live(name):
             state = self._known(name)[0].state
-            raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {name}", 409)
+            raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {typed(name)}", 409)
         return name
 
     def _ended_job(self, text: str) -> str:
@@ -330,7 +330,9 @@ class Service(ClusterService):
         name = self.find(text)
         state = self._known(name)[0].state
         if state not in ENDED:
-            raise Refused("still_live", f"{name} is {state}: wait for its end, or stop it", f"ganger stop {name}", 409)
+            raise Refused(
+                "still_live", f"{name} is {state}: wait for its end, or stop it", f"ganger stop {typed(name)}", 409
+            )
         return name
 
     def _known(self, id: str) -> tuple[JobRow, Ledger, int | None, Job]:
@@ -401,7 +403,9 @@ def _whole(name: str) -> str:
     """The job itself. Refused (is_element, 409) for an element of an array."""
     element = array_of(name)
     if element is not None:
-        raise Refused("is_element", f"{name} is an element: this is done to the whole array", f"name {element[0]}", 409)
+        raise Refused(
+            "is_element", f"{name} is an element: this is done to the whole array", f"ganger get {element[0]}", 409
+        )
     return name
 
 

@@ -372,6 +372,11 @@ class Job:
         return replace(self, id=f"{self.id}[{index}]", array=self.id, index=index)
 
 
+def typed(id: str) -> str:
+    """An id as a person types it: an element's has brackets, which shells take for a pattern."""
+    return f"'{id}'" if "[" in id else id
+
+
 def array_of(id: str) -> tuple[str, int] | None:
     """The array and the index of an element, by its id; None for what is no element's."""
     found = _ELEMENT.fullmatch(id)
