@@ -55,6 +55,12 @@ def test_clients_that_start_at_once_get_one_server(place: Place) -> None:
     assert [int(pid) for pid in pids] == place.servers() == [place.pid]
 
 
+def test_threads_that_start_at_once_do_not_keep_the_server_from_its_lock(place: Place) -> None:
+    with ThreadPoolExecutor(80) as threads:
+        pids = list(threads.map(lambda _: Client(place.home).connect().server()["pid"], range(80)))
+    assert set(pids) == {place.pid}
+
+
 def test_files_and_sockets_are_for_their_owner_only(served: Place) -> None:
     for path in served.home.path.iterdir():
         mode = path.lstat().st_mode

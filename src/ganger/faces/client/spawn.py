@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,10 @@ LAST_WORDS: Final = 8
 """Lines of the server's log that are shown when it did not start and gave no reason."""
 _SAYS, _NEXT = "ganger: ", "next: "
 """How the server's log has the reason for not starting, and what to type."""
+
+_alone: Final = threading.Lock()
+"""One thread of a process looks after a server. To see whether one lives is to hold its lock for a moment, and hundreds
+of threads that look in turn would keep it from the server that is to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def start(home: Home, listen: str | None = None) -> Serving:
     except BadHome as error:
         raise unreachable(str(error), error.next) from None
     deadline = time.monotonic() + START_S
-    with _log(home) as log, _log(home) as turn:
+    with _alone, _log(home) as log, _log(home) as turn:
         said_before = log.tell()
         child: int | None = None
         while time.monotonic() < deadline:
