@@ -83,6 +83,7 @@ def test_rank_that_ends_well_early_does_not_finish_the_node(task: Task, server: 
     ranks = [{"rank": 0, "environment": {}}, {"rank": 1, "environment": {}, "stage": 1}]
     task.run([*SH, "exit 0"], ranks=ranks, stages=2)
     task.wait_for("rank-0.exit")
+    server.wait("ready")  # it may be on its way while the rank has ended
     server.hang_up()
     server.wait("ready", 2)
     assert server.kinds() == []
