@@ -184,7 +184,7 @@ def test_a_value_of_the_shell_goes_before_one_that_is_kept_and_is_gone_with_the_
     assert yard.ganger("wait", job).code == 0
     yard.fine("delete", job)
     assert not (yard.home.jobs / job).exists()
-    assert yard.fine("secret", "rm", "TOKEN") == "TOKEN is forgotten"
+    assert yard.fine("secret", "delete", "TOKEN") == "TOKEN is forgotten"
     assert list((yard.home.path / "secrets").iterdir()) == []
 
 

@@ -15,7 +15,7 @@ NAMES_A_JOB = [
     for path, command in COMMANDS.items()
     if any(isinstance(each, click.Argument) and "JOB" in (each.metavar or "") for each in command.params)
 ]
-NAMES_SOMETHING = ["queue delete", "secret rm", "token revoke", "node cordon", "node uncordon", "node drain"]
+NAMES_SOMETHING = ["queue delete", "secret delete", "token revoke", "node cordon", "node uncordon", "node drain"]
 
 
 @pytest.mark.parametrize("path", NAMES_A_JOB)

@@ -45,7 +45,7 @@ WORDS = {
     "secret": "",
     "secret ls": "",
     "secret set": "KEY",
-    "secret rm": "KEY",
+    "secret delete": "KEY",
     "node": "",
     "node cordon": "n1",
     "node drain": "n2",

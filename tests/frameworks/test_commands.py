@@ -105,7 +105,7 @@ def test_a_launcher_is_recognised_with_the_size_it_asks_for(
         assert trait(frameworks()[framework], "recognise")(argv) == sizes
 
 
-HOROVOD = "@GANGER_TASK_DIR@/horovod_rank.py"
+HOROVOD = "@GANGER_TASK_DIR@/horovod_rank.py 10.0.0.1 29511"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from ganger.faces.rest.app import make_app
+from tests.rest.serving import Place
 from tests.service.world import Embedded, launcher
 
 
@@ -15,6 +16,14 @@ def world(tmp_path: Path) -> Iterator[Embedded]:
     world = Embedded(tmp_path, launcher(tmp_path))
     yield world
     world.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A home without a server yet."""
+    place = Place(tmp_path)
+    yield place
+    place.close()
 
 
 @pytest.fixture

@@ -23,13 +23,6 @@ from ganger.launcher.archive import build
 from tests.rest.serving import Place, frames, streaming, wait_until
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    place.close()
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A server for tests that leave it as it was."""

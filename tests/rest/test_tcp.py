@@ -19,13 +19,6 @@ from tests.rest.serving import Place
 PORT = "127.0.0.1:0"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    place.close()
-
-
 @pytest.fixture(scope="module")
 def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A server that listens on a port of the loopback, too."""

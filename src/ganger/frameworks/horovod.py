@@ -7,6 +7,7 @@ A command that names horovodrun becomes what that would start for each rank: no 
 from typing import Final
 
 from ganger.model.command_line import find_call, interpreter, length, whole
+from ganger.model.companion import companion
 from ganger.model.placed import RESERVED as SHARED
 from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment
 
@@ -44,21 +45,8 @@ _FLAGS: Final = (
 )
 _NOT_TWICE: Final = "echo 'ganger: each rank would run mpirun; say framework: mpi to run it once' >&2; exit 64"
 _FILE: Final = "horovod_rank.py"
-_PROGRAM: Final = '''\
-"""Run by ganger: python horovod_rank.py COMMAND... begins COMMAND when the store is there. Without COMMAND it is the
-store."""
-import os
-import socket
-import subprocess
-import sys
-import time
-
-SECONDS = 300.0
-address, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-command = sys.argv[1:]
-
-
-def keep():
+_STORE: Final = """\
+def serve():
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
@@ -67,34 +55,7 @@ def keep():
         hosts = ",".join(line.strip().replace(" slots=", ":") for line in file)
     store.init(get_host_assignments(parse_hosts(hosts), int(os.environ["HOROVOD_SIZE"])))
     store.serve_forever()
-
-
-def is_there():
-    try:
-        socket.create_connection((address, port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
-
-
-def begin():
-    first = os.environ["HOROVOD_RANK"] == "0"
-    store = subprocess.Popen([sys.executable, sys.argv[0]]) if first else None
-    deadline = time.monotonic() + SECONDS
-    while not is_there():
-        if store and store.poll() is not None:
-            sys.exit("the store ended with %d before it was used" % store.returncode)
-        if time.monotonic() > deadline:
-            sys.exit("no store came up at %s:%d within %g s" % (address, port, SECONDS))
-        time.sleep(0.05)
-    os.execvp(command[0], command)
-
-
-if command:
-    begin()
-else:
-    keep()
-'''
+"""
 
 
 def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
@@ -121,18 +82,18 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
     return given
 
 
-def rank_command(_placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
     """What horovodrun would start as this rank, once the store is there."""
     if find_call(argv, _MPI) is not None:
         return ("/bin/sh", "-c", _NOT_TWICE)
     call = find_call(argv, _PROGRAMS)
     command = argv if call is None else call.replaced((), length(call.options(_FLAGS)))
-    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", *command)
+    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port), *command)
 
 
 def files(_placed: Placed) -> dict[str, str]:
     """The program that waits for the store, and the store."""
-    return {_FILE: _PROGRAM}
+    return {_FILE: companion("store", _STORE)}
 
 
 def recognise(argv: tuple[str, ...]) -> dict[str, int] | None:

@@ -8,6 +8,7 @@ pass the variables on: `collective.init` does not look into the environment.
 from typing import Final
 
 from ganger.model.command_line import interpreter
+from ganger.model.companion import companion
 from ganger.model.placed import RESERVED as SHARED
 from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment, threads
 
@@ -17,57 +18,19 @@ RESERVED: Final = (*SHARED, "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_
 NEEDS: Final = "xgboost"
 
 _FILE: Final = "xgboost_rank.py"
-_PROGRAM: Final = '''\
-"""Run by ganger: python xgboost_rank.py PORT COMMAND... begins COMMAND when the tracker is there. Without COMMAND it is
-the tracker, which says so at PORT: one that came to the tracker's own port only to look would confuse it."""
-import os
-import socket
-import subprocess
-import sys
-import time
-
-SECONDS = 300.0
-address, port, command = os.environ["DMLC_TRACKER_URI"], int(sys.argv[1]), sys.argv[2:]
-
-
-def track():
+_TRACKER: Final = """\
+def serve():
     from xgboost.tracker import RabitTracker
 
     workers, at = int(os.environ["DMLC_NUM_WORKER"]), int(os.environ["DMLC_TRACKER_PORT"])
     tracker = RabitTracker(n_workers=workers, host_ip=address, port=at, sortby="task")
     tracker.start()
+    # Not the tracker's own port: one that came there only to look would confuse it.
     ready = socket.create_server((address, port), backlog=workers)
     for _ in range(workers):
         ready.accept()[0].close()
     tracker.wait_for()
-
-
-def is_ready():
-    try:
-        socket.create_connection((address, port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
-
-
-def begin():
-    first = os.environ["GANGER_RANK"] == "0"
-    tracker = subprocess.Popen([sys.executable, *sys.argv[:2]]) if first else None
-    deadline = time.monotonic() + SECONDS
-    while not is_ready():
-        if tracker and tracker.poll() is not None:
-            sys.exit("the tracker ended with %d before it was used" % tracker.returncode)
-        if time.monotonic() > deadline:
-            sys.exit("no tracker came up at %s within %g s" % (address, SECONDS))
-        time.sleep(0.05)
-    os.execvp(command[0], command)
-
-
-if command:
-    begin()
-else:
-    track()
-'''
+"""
 
 
 def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
@@ -84,9 +47,9 @@ def rank_environment(placed: Placed, rank: int) -> dict[str, str]:
 
 def rank_command(placed: Placed, _rank: int, argv: tuple[str, ...]) -> tuple[str, ...]:
     """The user's command, when the tracker is there."""
-    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", str(placed.port_of(0)), *argv)
+    return (interpreter(argv), f"{TASK_DIRECTORY}/{_FILE}", placed.host, str(placed.port_of(0)), *argv)
 
 
 def files(_placed: Placed) -> dict[str, str]:
     """The program that waits, and is the tracker."""
-    return {_FILE: _PROGRAM}
+    return {_FILE: companion("tracker", _TRACKER)}

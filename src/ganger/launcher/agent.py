@@ -15,7 +15,7 @@ import socket
 import time
 
 from ganger.launcher import frames
-from ganger.launcher.logs import FULL_PIPE_READS, READ_BYTES, note
+from ganger.launcher.logs import FULL_PIPE_READS, READ_BYTES, note, taken
 from ganger.launcher.process import StartError
 
 TYPE_CHECKING = False
@@ -304,12 +304,9 @@ class _Visit:
         kind = self._outputs.get(fd)
         if kind is None:
             return False
-        try:
-            data = os.read(fd, READ_BYTES)
-        except BlockingIOError:
+        data = taken(fd)
+        if data is None:
             return False
-        except OSError:
-            data = b""
         if data:
             self._outgoing += frames.frame(kind, data)
             return True

@@ -21,6 +21,7 @@ import tty
 from contextlib import suppress
 
 from ganger.launcher.environment import environment_of, placed
+from ganger.launcher.logs import READ_BYTES, taken
 from ganger.launcher.plan import BadPlanError, load_plan
 from ganger.launcher.process import StartError, start
 from ganger.launcher.redaction import Redaction, load_secrets
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 CANNOT = 125  # what docker exits with when it is not the command that failed
 READER_LEFT = 128 + signal.SIGPIPE
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-READ_BYTES = 64 * 1024
 LOOK_EVERY_S = 0.5  # whether the generation is over
 ECHO_S = 0.05  # what a person types may look like the beginning of a secret: it is shown all the same
 CLEARED_WITHIN_S = 2.0
@@ -187,12 +187,9 @@ class _Visit:
         output = self._outputs.get(fd)
         if output is None:
             return False
-        try:
-            data = os.read(fd, READ_BYTES)
-        except BlockingIOError:
+        data = taken(fd)
+        if data is None:
             return False
-        except OSError:  # of a terminal that nobody has open any more
-            data = b""
         if data:
             output.write(data)
             return True

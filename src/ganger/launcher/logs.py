@@ -106,12 +106,9 @@ class Stream:
         """Take what is there, at most one buffer. False when there is nothing now, or never again."""
         if not self.is_open:
             return False
-        try:
-            data = os.read(self._fd, READ_BYTES)
-        except BlockingIOError:
+        data = taken(self._fd)
+        if data is None:
             return False
-        except OSError:
-            data = b""
         if not data:
             self._close()
             return False
@@ -192,6 +189,17 @@ class Stream:
         self._selector.unregister(self._fd)
         os.close(self._fd)
         self.is_open = False
+
+
+def taken(fd: int) -> bytes | None:
+    """What can be read from a pipe or a terminal at once: None when that is nothing now, empty when nothing comes any
+    more."""
+    try:
+        return os.read(fd, READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError:  # of a terminal that nobody has open any more
+        return b""
 
 
 def note(text: str) -> None:

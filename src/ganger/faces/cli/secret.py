@@ -57,10 +57,10 @@ def set_command(name: str, output: str) -> None:
         show(f"{name} is set")
 
 
-@secret_command.command("rm")
+@secret_command.command("delete")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=candidates.secrets)
 @output_option
-def rm_command(names: tuple[str, ...], output: str) -> int:
+def delete_command(names: tuple[str, ...], output: str) -> int:
     """Forget secrets. Jobs that have them already keep them until they are deleted."""
     return each_name(names, connected().delete_secret, "{} is forgotten", output)
 
