@@ -164,6 +164,15 @@ def test_a_shell_at_a_terminal(running: Task) -> None:
     assert VALUE.encode() not in person.shown
 
 
+def test_what_is_pasted_into_a_command_that_does_not_read_holds_up_nothing(running: Task) -> None:
+    person = Typist(words(running, "sh", "-c", "stty raw -echo; echo ready; sleep 2; echo done; exit 4", flags="it"))
+    person.types("", "ready")
+    for _ in range(16):
+        os.write(person.fd, b"x" * 1024)  # more than a terminal keeps for who does not read
+    person.types("", "done")
+    assert person.leaves() == 4
+
+
 def test_a_terminal_that_is_none_is_refused(running: Task) -> None:
     done = ran(running, "true", flags="t")
     assert (done.returncode, done.stderr) == (

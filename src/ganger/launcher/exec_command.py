@@ -77,6 +77,7 @@ class _Visit:
         self._selector = selectors.DefaultSelector()
         self._outputs: dict[int, _Masked] = {}
         self._master: int | None = None
+        self._typed = b""
         self._wake, woken = os.pipe()
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -144,7 +145,8 @@ class _Visit:
         over = False
         while child.poll() is None:
             held = self._terminal and any(output.holds for output in self._outputs.values())
-            ready = self._selector.select(ECHO_S if held else LOOK_EVERY_S)
+            ready = self._selector.select(ECHO_S if held or self._typed else LOOK_EVERY_S)
+            self._pass_on()
             for key, _ in ready:
                 self._ready(key.fd)
             if held and not ready:
@@ -176,11 +178,14 @@ class _Visit:
         data = os.read(0, READ_BYTES)
         if not data:
             self._selector.unregister(0)
-        while data and self._master is not None:
-            try:
-                data = data[os.write(self._master, data) :]
-            except BlockingIOError:
-                time.sleep(ECHO_S)  # faster than the command reads
+        self._typed += data
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """As much of what was typed as the command takes now: it may read slowly, or not at all."""
+        with suppress(BlockingIOError):
+            while self._typed and self._master is not None:
+                self._typed = self._typed[os.write(self._master, self._typed) :]
 
     def _read(self, fd: int) -> bool:
         """Take what is there. False when there is nothing now, or never again."""
