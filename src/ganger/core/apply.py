@@ -49,7 +49,16 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.NodeDrained(node=name)
         ):
             return cluster.no_node_step(state, name, event.kind)
-        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Failed() | e.Cleared():
+        case (
+            e.Started()
+            | e.Progressed()
+            | e.Checkpointed()
+            | e.Slow()
+            | e.Finished()
+            | e.Done()
+            | e.Failed()
+            | e.Cleared()
+        ):
             return facts.stale(state, event)
         case _:
             return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ganger.core.state import State
 
 Touched = tuple[Gang, ...]
-Fact = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Failed | e.Cleared
+Fact = e.Started | e.Progressed | e.Checkpointed | e.Slow | e.Finished | e.Done | e.Failed | e.Cleared
 ALIVE = (GangState.STARTING, GangState.RUNNING)
 
 

@@ -13,6 +13,8 @@ SHOWN_LINE = 200
 
 CAUSES: dict[Cause, str] = {
     Cause.RANK_FAILED: "a process failed",
+    Cause.OUT_OF_MEMORY: "a process was ended for want of memory",
+    Cause.HUNG: "a process made no progress any more",
     Cause.START_FAILED: "it could not be started",
     Cause.PORT_BUSY: "the rendezvous port was taken",
     Cause.LAUNCHER_LOST: "its launcher was lost",
@@ -44,7 +46,7 @@ def sentence(event: e.Event) -> str:
             return "; ".join(_decision(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed(event)
-        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
+        case e.Started() | e.Progressed() | e.Checkpointed() | e.Slow() | e.Finished() | e.Done() | e.Cleared():
             return _fact(event)
         case _:
             return _of_cluster(event)
@@ -103,7 +105,7 @@ def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e
             return f"{who} set the priority of {gang} to {priority}"
 
 
-def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Cleared) -> str:
+def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Slow | e.Finished | e.Done | e.Cleared) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Started(nodes=nodes):
@@ -112,6 +114,9 @@ def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done
             return f"{attempt} has done step {step}"
         case e.Checkpointed(step=step):
             return f"{attempt} saved a checkpoint of step {step}"
+        case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
+            times = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
+            return f"rank {rank} of {attempt} on {node} is slow: {times}"
         case e.Finished(nodes=nodes):
             return f"{attempt} finished on {_names(nodes)}"
         case e.Done():

@@ -13,6 +13,8 @@ class Cause(StrEnum):
     """Why a gang, or one of its ranks, stopped. Stable: these are cause codes of the API."""
 
     RANK_FAILED = "rank_failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    HUNG = "hung"
     START_FAILED = "start_failed"
     PORT_BUSY = "port_busy"
     LAUNCHER_LOST = "launcher_lost"

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Plan
+from ganger.model.evidence import RankEnd
 from ganger.model.job import Job
 from ganger.model.queue import Queue
 
@@ -191,12 +192,27 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """A checkpoint of `step` became visible, complete."""
+    """A checkpoint of `step` became visible, complete. took_ms: how long the ranks were about it, as far as they said."""
 
     gang: str
     generation: int
     step: int
+    took_ms: int = 0
     kind: Literal["checkpointed"] = field(default="checkpointed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """A rank takes longer for its steps than its peers: `step_ms` where they take `peers_ms`. Told once of a rank and
+    generation."""
+
+    gang: str
+    generation: int
+    node: str
+    rank: int
+    step_ms: int
+    peers_ms: int
+    kind: Literal["slow"] = field(default="slow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +254,9 @@ class Failed:
     """The first thing that went wrong on a node. `rank` None: before any rank, or the launcher itself.
 
     exit_code and signal as the operating system gave them (exactly one set for a rank that died); `detail` is one
-    sentence; `tail` the last lines the rank wrote; `match` the rule that decides what it leads to, None without one.
+    sentence; `tail` the last lines the rank wrote; `match` the rule that decides what it leads to, None without one;
+    `ends` how the ranks ended that had by then, on all nodes, oldest first; `since_ms` when it went wrong, in Unix ms by
+    the node's clock, None where only the event's own time is known.
     """
 
     gang: str
@@ -251,6 +269,8 @@ class Failed:
     detail: str = ""
     tail: tuple[str, ...] = ()
     match: RuleMatch | None = None
+    ends: tuple[RankEnd, ...] = ()
+    since_ms: int | None = None
     kind: Literal["failed"] = field(default="failed")
 
 
@@ -285,6 +305,7 @@ Event = (
     | Started
     | Progressed
     | Checkpointed
+    | Slow
     | Finished
     | Done
     | Failed

@@ -13,7 +13,15 @@ from ganger.model.job import Job
 
 KILL_AFTER_FAILURE_MS: Final = 500
 KILL_AFTER_MS: Final = 5_000
-_FAILURES: Final = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, Cause.NODE_LOST)
+_FAILURES: Final = (
+    Cause.RANK_FAILED,
+    Cause.OUT_OF_MEMORY,
+    Cause.HUNG,
+    Cause.START_FAILED,
+    Cause.PORT_BUSY,
+    Cause.LAUNCHER_LOST,
+    Cause.NODE_LOST,
+)
 
 
 @dataclass(slots=True)
