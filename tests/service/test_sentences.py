@@ -55,6 +55,11 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.Started(nodes=("n1", "n2"), **GENERATION), "a-1", "a-1 (attempt 2) runs on n1, n2"),
     (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has done step 7"),
     (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),
+    (
+        e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),
+        "a-1",
+        "rank 3 of a-1 (attempt 2) on n1 is slow: 900ms a step where the others take 250ms",
+    ),
     (e.Finished(nodes=("n1",), **GENERATION), "a-1", "a-1 (attempt 2) finished on n1"),
     (
         e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=3, signal=9, **GENERATION),

@@ -192,7 +192,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """A checkpoint of `step` became visible, complete. took_ms: how long the ranks were about it, as far as they said."""
+    """A checkpoint of `step` became visible, complete. took_ms: how long the ranks were about it, as they said."""
 
     gang: str
     generation: int
@@ -255,8 +255,8 @@ class Failed:
 
     exit_code and signal as the operating system gave them (exactly one set for a rank that died); `detail` is one
     sentence; `tail` the last lines the rank wrote; `match` the rule that decides what it leads to, None without one;
-    `ends` how the ranks ended that had by then, on all nodes, oldest first; `since_ms` when it went wrong, in Unix ms by
-    the node's clock, None where only the event's own time is known.
+    `ends` how the ranks ended that had by then, on all nodes, oldest first; `since_ms` when it went wrong, in Unix ms
+    by the node's clock, None where only the event's own time is known.
     """
 
     gang: str

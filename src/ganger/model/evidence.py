@@ -22,9 +22,9 @@ class PythonError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnd:
-    """How one rank ended. Exactly one of exit_code and signal is set; at_ms: when, in Unix ms by its node's clock; step:
-    the newest it had reported in this generation, None for none; out_of_memory: the kernel ended it, or a process of
-    it, for want of memory."""
+    """How one rank ended. Exactly one of exit_code and signal is set; at_ms: when, in Unix ms by its node's clock;
+    step: the newest it had reported in this generation, None for none; out_of_memory: the kernel ended it, or a
+    process of it, for want of memory."""
 
     rank: int
     node: str
