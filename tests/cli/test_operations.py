@@ -1,6 +1,7 @@
 """`ganger top`, `exec`, `attach` and `prune`: what is asked of the server, what is shown, how they exit."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -89,6 +90,13 @@ def test_exec_runs_what_the_server_says(shell: Shell, world: World, tmp_path: Pa
         "['2', '3', 'i', 'ls', '-l', '--rank']",
         "['2', '3', '-', 'ls']",
     ]
+
+
+def test_nothing_is_between_a_command_and_whoever_ends_it(shell: Shell, world: World) -> None:
+    world.add(job())
+    script = "import os; print(os.getppid())"
+    world.entrance = Entrance(job="bert-7f3", generation=2, rank=3, node="n2", argv=(sys.executable, "-c", script))
+    assert shell("exec", "bert-7f3", "--", "ls").out == f"{os.getpid()}\n"
 
 
 def test_exec_at_no_terminal(shell: Shell, world: World) -> None:

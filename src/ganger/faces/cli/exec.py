@@ -1,8 +1,8 @@
 """`ganger exec`: a command beside a rank that runs."""
 
-import subprocess
+import os
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -22,7 +22,7 @@ _NEITHER: Final = "-"
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Give the command a terminal: -it for a shell.")
 def exec_command(
     *, job: str, command: tuple[str, ...], rank: int | None, node: str | None, interactive: bool, terminal: bool
-) -> int:
+) -> NoReturn:
     """Run a command beside a rank, with its variables, secrets and directory.
 
     Exits as the command does, with 125 when it could not be run. The values of the job's secrets are masked in what
@@ -38,9 +38,5 @@ def exec_command(
     flags = "i" * interactive + "t" * terminal or _NEITHER
     words = [*way["argv"], str(way["generation"]), str(way["rank"]), flags, *command]
     sys.stdout.flush()
-    with subprocess.Popen(words) as running:
-        while True:
-            try:
-                return running.wait()
-            except KeyboardInterrupt:
-                continue  # the command got it too, and does with it what it likes
+    # In its place, so that nothing is between it and whoever ends it: a signal reaches it, SIGKILL too.
+    os.execv(words[0], words)  # noqa: S606 - there is nothing for a shell to do
