@@ -255,8 +255,9 @@ class Failed:
 
     exit_code and signal as the operating system gave them (exactly one set for a rank that died); `detail` is one
     sentence; `tail` the last lines the rank wrote; `match` the rule that decides what it leads to, None without one;
-    `ends` how the ranks ended that had by then, on all nodes, oldest first; `since_ms` when it went wrong, in Unix ms
-    by the node's clock, None where only the event's own time is known.
+    `ends` how the ranks ended that had by then, on all nodes, oldest first; `ranks` how many the generation has, 0
+    where nobody said; `since_ms` when it went wrong, in Unix ms by the node's clock, None where only the event's own
+    time is known.
     """
 
     gang: str
@@ -270,6 +271,7 @@ class Failed:
     tail: tuple[str, ...] = ()
     match: RuleMatch | None = None
     ends: tuple[RankEnd, ...] = ()
+    ranks: int = 0
     since_ms: int | None = None
     kind: Literal["failed"] = field(default="failed")
 

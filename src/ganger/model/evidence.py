@@ -10,14 +10,17 @@ from dataclasses import dataclass
 class PythonError:
     """The exception that ended a process, read from what it wrote: the first cause of a chain.
 
-    type: without its module, as `ValueError`; message: its first line; file, line: the innermost frame in the job's own
-    code, else the innermost one, "" and 0 where none was written.
+    type: without its module, as `ValueError`; message: its first line, with those that belong to it, joined; file,
+    line: the innermost frame in the job's own code, else the innermost one, "" and 0 where none was written; source:
+    that line, as far as it was written; led_to: the exception it was wrapped in, as `ConfigError: no optimizer`.
     """
 
     type: str
     message: str = ""
     file: str = ""
     line: int = 0
+    source: str = ""
+    led_to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
