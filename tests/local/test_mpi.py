@@ -111,7 +111,9 @@ def test_process_that_fails_fails_the_job(serve: Serve, directory: Path) -> None
     job = mpi_job(directory, str(BIN / "python"), "-c", code)
     begin(server, job)
     failed = server.wait("failed")
-    assert (failed.node, failed.rank, failed.exit_code) == ("a.invalid", 0, 7)
+    assert (failed.cause, failed.node, failed.rank) == (Cause.RANK_FAILED, "a.invalid", 0)
+    # Open MPI's mpirun sometimes does not notice; then nobody knows the code.
+    assert failed.exit_code == 7 or "has not ended" in failed.detail
     finish(server, job, Cause.RANK_FAILED)
     assert not server.of("done")
 

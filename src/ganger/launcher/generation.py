@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ganger.launcher.link import Speaker
+    from ganger.launcher.lookout import Lookout
     from ganger.launcher.plan import Plan, RankPlan
     from ganger.launcher.task import TaskDirectory
 
@@ -62,6 +63,7 @@ class Generation:
         self._stage = -1
         self._ranks: dict[int, Process] = {}
         self._reports: Reports | None = None
+        self._lookout: Lookout | None = None
         self._stop: Stop | None = None
         self._done_told = False
         self._outcome_told = False  # by `exited`, `start_failed` or `finished`, whichever came first
@@ -75,6 +77,8 @@ class Generation:
         times += [part.due for part in (self._agent, self._reports) if part is not None]
         if self._stop is not None:
             times.append(self._stop.due)
+        elif self._lookout is not None:
+            times.append(self._lookout.due)
         return min(times)
 
     def begin(self) -> None:
@@ -107,10 +111,12 @@ class Generation:
             self._cannot_start(f"agents.json cannot be written: {error.strerror}", NOT_EXECUTABLE, [])
 
     def announce(self) -> None:
-        """To a server that may not know it: with which stage this node is ready."""
+        """To a server that may not know it: with which stage this node is ready, how the ranks stand."""
         if self._plan.stages > 1 and self._stage >= 0 and self._stop is None:
             port = self._agent.port if self._agent is not None else None
             self._tell.state("ready", stage=min(self._stage, self._plan.stages - 2), agent_port=port)
+        if self._lookout is not None and self._stop is None:
+            self._lookout.announce()
 
     def stop(self, cause: str, notice_s: float, kill_after_s: float) -> None:
         """Notice, SIGTERM, SIGKILL; only what ranks do is worth a notice."""
@@ -148,6 +154,8 @@ class Generation:
             self._agent.tick(now)
         if self._reports is not None:
             self._reports.tick(now)
+        if self._lookout is not None and self._stop is None:
+            self._lookout.tick(now)
         number = self._stop.step(now) if self._stop is not None else None
         if number is not None:
             for process in self._processes():
@@ -191,6 +199,10 @@ class Generation:
         for plan in self._plan.ranks:
             if plan.stage == self._stage:
                 self._start_rank(plan)
+        if self._lookout is None:
+            from ganger.launcher.lookout import Lookout  # when the ranks run already
+
+            self._lookout = Lookout(self._directory, self._tell, time.monotonic())
         if self._stage < self._plan.stages - 1:
             self.announce()
             return

@@ -13,6 +13,7 @@ FROM_LAUNCHER = {
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone"),
     "checkpointed": ("step",),
+    "standing": ("has_run", "deserted_ms"),
     "exited": ("rank", "exit_code", "signal", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),
     "done": (),

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganger.backends.local.standing import Standing
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import Job
 
@@ -29,7 +30,8 @@ class Generation:
     """The newest generation of a gang. left: nodes from which it has not been cleared yet, in rank order; failed: nodes
     whose failure is told; sweeping: those without a launcher, where strays are killed; steps: each node's newest
     milestone; slowest: the last one told; stages: with which stage each node is ready, and the port of its agent;
-    done: what became of the report that the job is; deadline: when its launchers are killed."""
+    standings: what each node says of its ranks; done: what became of the report that the job is; deadline: when its
+    launchers are killed."""
 
     start: Start
     job: Job
@@ -39,6 +41,7 @@ class Generation:
     steps: dict[str, int] = field(default_factory=dict)
     slowest: int | None = None
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    standings: dict[str, Standing] = field(default_factory=dict)
     done: Future[int] | None = None
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None

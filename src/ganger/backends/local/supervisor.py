@@ -15,6 +15,7 @@ from typing import Any, Final
 from ganger.backends.local import facts, processes
 from ganger.backends.local.begin import Unstartable, complete, refuse_busy_port, working_directory, write_plans
 from ganger.backends.local.generation import Generation, begun, kill_after_ms
+from ganger.backends.local.hang import Hang
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.link import Connection, Hello
@@ -43,6 +44,7 @@ class Supervisor:
         self._loop = loop
         self._launchers = Launchers(layout, loop, self._gone)
         self._generations: dict[str, Generation] = {}
+        self._hang = Hang(layout, self._fail)
         self._lost: list[str] = []
         self._report: Judging
         self._sweeps: set[asyncio.Task[None]] = set()
@@ -164,6 +166,10 @@ class Supervisor:
             if generation is not None:
                 self._proceed(generation, task.node, message)
             return
+        if message["type"] == "standing":
+            if generation is not None:
+                self._hang.heard(generation, task.node, message)
+            return
         durable = self._take(generation, task, message)
         if "n" in message:
             connection.acknowledge(facts.whole(message, "n"), durable)
@@ -196,6 +202,12 @@ class Supervisor:
         if generation is not None and isinstance(event, Cleared):
             generation.clear(task.node)
         return event
+
+    def _fail(self, generation: Generation, failed: Failed) -> None:
+        """Tell of a failure that no launcher has told."""
+        if self._done(generation) is None:
+            generation.failed.append(failed.node)
+            self._tell(failed)
 
     def _done(self, generation: Generation) -> Future[int] | None:
         """Report, once, that all ended whose end is the end of the job; None while that is not so."""

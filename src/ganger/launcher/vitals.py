@@ -1,0 +1,138 @@
+"""What the processes of a generation do, read from /proc: which rank each is of, its state, its processor time.
+
+`find` goes through all processes and is called rarely; `look` reads only those that are asked for. Called by `lookout`.
+Fields: proc_pid_stat(5).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ganger.launcher.strays import MARK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RANKS = (b"GANGER_RANK", b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK", b"RANK")
+"""What tells a process its rank, in the order in which `ganger.train` asks: of ganger, Open MPI, PMIx, MPICH and
+Intel MPI, torchrun."""
+ENDED = ("Z", "X")
+
+
+class Vital:
+    """One process at one look. ticks: processor time of all its threads, in clock ticks; switches: how often its first
+    thread has left a processor, read only for one that waits uninterruptibly."""
+
+    __slots__ = ("name", "parent", "pid", "start_ticks", "state", "switches", "ticks")
+
+    def __init__(self, pid: int, stat: bytes) -> None:
+        before, _, after = stat.rpartition(b")")
+        fields = after.split()
+        self.pid = pid
+        self.name = before.partition(b"(")[2].decode(errors="replace")  # of its program, at most 15 bytes
+        self.state = fields[0].decode()
+        self.parent = int(fields[1])
+        self.ticks = int(fields[11]) + int(fields[12])
+        self.start_ticks = int(fields[19])
+        self.switches = 0
+
+    @property
+    def lives(self) -> bool:
+        return self.state not in ENDED
+
+
+class Vitals:
+    """Of the generation with this directory: what descends from this process and carries its mark."""
+
+    def __init__(self, directory: str) -> None:
+        self._mark = b"\0" + os.fsencode(f"{MARK}={directory}") + b"\0"
+        self._ranks: dict[tuple[int, int], int | None] = {}  # (pid, start_ticks) -> rank
+        self.of_ranks: dict[int, list[Vital]] = {}
+        """The processes of each rank at the last `find`, the oldest first."""
+        self.others: list[Vital] = []
+        """Those of no rank: mpirun and what it starts the ranks with, set-up lines."""
+
+    def find(self) -> None:
+        """Go through all processes of the machine. Those that have ended are left out."""
+        table = {vital.pid: vital for vital in _all() if vital.lives}
+        own, before = os.getpid(), self._ranks
+        self._ranks, self.of_ranks, self.others = {}, {}, []
+        for vital in sorted(table.values(), key=lambda vital: (vital.start_ticks, vital.pid)):
+            if not _descends(vital, own, table):
+                continue
+            key = (vital.pid, vital.start_ticks)
+            rank = before.get(key)
+            if rank is None:  # it may have become another program, with other variables
+                environment = b"\0" + _read(f"/proc/{vital.pid}/environ") + b"\0"
+                if self._mark not in environment:
+                    continue
+                rank = rank_in(environment)
+            self._ranks[key] = rank
+            if rank is None:
+                self.others.append(vital)
+            else:
+                self.of_ranks.setdefault(rank, []).append(vital)
+
+    def any_rank_lives(self) -> bool:
+        """Of those that the last `find` found."""
+        return any(_still(vital) for vitals in self.of_ranks.values() for vital in vitals)
+
+    def look(self, pids: Iterable[int]) -> dict[int, Vital]:
+        """Those of these processes that are there; zombies too."""
+        found = {}
+        for pid in pids:
+            vital = _vital(pid)
+            if vital is not None:
+                if vital.state == "D":
+                    vital.switches = _switches(pid)
+                found[pid] = vital
+        return found
+
+
+def rank_in(environment: bytes) -> int | None:
+    """The rank that these variables tell, each of them between zero bytes."""
+    for name in RANKS:
+        value = environment.partition(b"\0" + name + b"=")[2].partition(b"\0")[0]
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def _all() -> Iterable[Vital]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            vital = _vital(int(name))
+            if vital is not None:
+                yield vital
+
+
+def _vital(pid: int) -> Vital | None:
+    stat = _read(f"/proc/{pid}/stat")
+    return Vital(pid, stat) if stat else None
+
+
+def _still(known: Vital) -> bool:
+    now = _vital(known.pid)
+    return now is not None and now.start_ticks == known.start_ticks and now.lives
+
+
+def _descends(vital: Vital, ancestor: int, table: dict[int, Vital]) -> bool:
+    parent = vital.parent
+    while parent in table and parent != ancestor:
+        parent = table[parent].parent
+    return parent == ancestor
+
+
+def _switches(pid: int) -> int:
+    lines = _read(f"/proc/{pid}/status").splitlines()
+    return sum(int(line.split()[1]) for line in lines if b"ctxt_switches:" in line)
+
+
+def _read(path: str) -> bytes:
+    """Empty when the process is gone or not ours."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
