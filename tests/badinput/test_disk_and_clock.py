@@ -111,11 +111,17 @@ class Wall:
         draft.replace(self._file)
 
 
-def test_a_clock_that_jumps_back_holds_nothing_up(tmp_path: Path) -> None:
+def test_a_clock_that_jumps_holds_nothing_up_and_strikes_nothing_early(tmp_path: Path) -> None:
     with Yard(tmp_path) as yard:
         wall = Wall(yard)
         wall.put(HOUR_MS)
         with worked(yard) as jobs:
+            limited = yard.fine("submit", "--time", "1h", "wait.py", "go-limited")
+            yard.until(limited, "running")
+            wall.put(3 * HOUR_MS)
+            assert "forward; time follows when no job is left" in yard.ganger("doctor").out
+            yard.put("go-limited", "")
+            yard.until(limited, "succeeded")
             wall.put(0)
             meanwhile = yard.fine("submit", "ok.py")
             yard.until(meanwhile, "succeeded")
@@ -125,9 +131,12 @@ def test_a_clock_that_jumps_back_holds_nothing_up(tmp_path: Path) -> None:
             yard.fine("server", "stop")
             wall.put(-HOUR_MS)
             yard.fine("ls")
-            assert yard.states() == {jobs.ended: "succeeded", meanwhile: "succeeded", jobs.runs: "running"}
-            limited = yard.fine("submit", "--time", "2s", "wait.py", "never")
-            yard.until(limited, "stopped")
+            assert yard.states() == {
+                **dict.fromkeys((jobs.ended, limited, meanwhile), "succeeded"),
+                jobs.runs: "running",
+            }
+            short = yard.fine("submit", "--time", "2s", "wait.py", "never")
+            yard.until(short, "stopped")
         events = json.loads(yard.fine("events", "-o", "json"))
         times = [event["at_ms"] for event in events]
         assert times == sorted(times)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.engine.clock import WallClock
+from ganger.engine.clock import CORRECTION_MS, WallClock
 
 MS = 1_000_000
 NOON_MS = 1_767_268_800_000
+HOUR_MS = 3_600_000
 
 
 class Clocks:
@@ -21,7 +22,7 @@ class Clocks:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wall_ms, self.passed_ns = NOON_MS, 12_345_678_901
         patch.setattr(time, "time_ns", lambda: self.wall_ms * MS)
-        patch.setattr(time, "monotonic_ns", lambda: self.passed_ns)
+        patch.setattr(time, "clock_gettime_ns", lambda clock: {time.CLOCK_BOOTTIME: self.passed_ns}[clock])
 
     def pass_ns(self, ns: int) -> None:
         """Time passes on both."""
@@ -62,13 +63,27 @@ def test_put_back_it_goes_on_until_the_wall_has_caught_up(clocks: Clocks) -> Non
     assert clock.behind_ms() == 0
 
 
-def test_put_forward_it_follows_and_stays(clocks: Clocks) -> None:
+def test_a_correction_is_followed_and_stays(clocks: Clocks) -> None:
     clock = WallClock()
-    clocks.wall_ms += 3_600_000
-    assert clock.now_ms() == NOON_MS + 3_600_000
-    clocks.wall_ms -= 3_600_000
+    clocks.wall_ms += CORRECTION_MS
+    assert clock.now_ms() == NOON_MS + CORRECTION_MS
+    clocks.wall_ms -= CORRECTION_MS
     clocks.pass_ns(20 * MS)
-    assert clock.now_ms() == NOON_MS + 3_600_020
+    assert clock.now_ms() == NOON_MS + CORRECTION_MS + 20
+
+
+def test_put_forward_it_goes_on_a_little_faster_and_follows_when_nothing_is_measured(clocks: Clocks) -> None:
+    clock = WallClock()
+    clocks.wall_ms += HOUR_MS
+    assert clock.now_ms() == NOON_MS
+    for second in range(1, 11):
+        clocks.pass_ns(1_000 * MS)
+        assert clock.now_ms() == NOON_MS + second * 1_010
+    assert clock.behind_ms() == 100 - HOUR_MS
+    clock.catch_up()
+    assert clock.now_ms() == NOON_MS + HOUR_MS + 10_000
+    clock.catch_up()
+    assert clock.now_ms() == NOON_MS + HOUR_MS + 10_000
 
 
 def test_many_short_looks_lose_no_time(clocks: Clocks) -> None:
@@ -91,8 +106,10 @@ def test_however_the_wall_jumps_time_grows_as_it_passes(jumps: list[tuple[int, i
             clocks.wall_ms += jump_ms
             clocks.pass_ns(ns)
             now_ms = clock.now_ms()
-            assert now_ms - last_ms >= (clocks.passed_ns - seen_ns) // MS - 1, "it stood still"
-            assert now_ms >= clocks.wall_ms
+            passed_ms = (clocks.passed_ns - seen_ns) // MS
+            assert now_ms - last_ms >= passed_ms, "it stood still"
+            assert now_ms - last_ms <= passed_ms + passed_ms // 100 + 2 or now_ms == clocks.wall_ms, "it ran away"
+            assert now_ms - last_ms <= passed_ms + CORRECTION_MS + 1
             last_ms, seen_ns = now_ms, clocks.passed_ns
 
 
@@ -108,7 +125,7 @@ def restless() -> Iterator[None]:
 @pytest.mark.usefixtures("restless")
 def test_many_threads_make_it_neither_run_nor_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 0)
-    began_ns = time.monotonic_ns()
+    began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     clock = WallClock(NOON_MS)
     backwards = []
 
@@ -126,4 +143,4 @@ def test_many_threads_make_it_neither_run_nor_go_back(monkeypatch: pytest.Monkey
     for thread in threads:
         thread.join()
     assert backwards == []
-    assert clock.now_ms() - NOON_MS <= (time.monotonic_ns() - began_ns) // MS
+    assert clock.now_ms() - NOON_MS <= (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - began_ns) // MS

@@ -382,12 +382,14 @@ def test_waiting_ends_with_the_next_event_or_the_time(log: EventLog, world: Worl
         asked.join()
 
 
-def test_a_clock_that_was_put_back_is_said(log: EventLog, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_is_said(log: EventLog, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = serve(world, log)
     monkeypatch.setattr(world, "behind_ms", lambda: 59 * S)
     assert loop.health() == "ok"
     monkeypatch.setattr(world, "behind_ms", lambda: 90 * S)
     assert "1m 30s behind" in loop.health()
+    monkeypatch.setattr(world, "behind_ms", lambda: -90 * S)
+    assert "put 1m 30s forward" in loop.health()
 
 
 # -- by itself, on its own thread --------------------------------------------------------------------------------------

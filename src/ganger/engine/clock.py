@@ -1,11 +1,20 @@
-"""Time for a server: the wall's, but never behind what the log has, and never standing still.
+"""Time for a server: the wall's, but never behind what the log has, never standing still, and never running away.
 
-Called by `engine.loop`, from its own thread and from those that ask it for the time. When the wall clock is put back,
-time goes on from where it was by the monotonic clock until the wall has caught up; `behind_ms` says by how much.
+Called by `engine.loop`, from its own thread and from those that ask it for the time. What passes is measured by a clock
+that nobody sets and that counts on while the machine sleeps (CLOCK_BOOTTIME of clock_gettime(2)). When the wall is put
+back, time goes on from where it was until the wall has caught up. When it is put forward by more than a correction,
+limits on time must not strike early: time goes on a hundredth faster, and follows at once when it measures nothing.
 """
 
 import threading
 import time
+from typing import Final
+
+CORRECTION_MS: Final = 5_000
+"""How far the wall may jump ahead, as when it is set by a time server, and be followed at once."""
+_CATCHES_UP: Final = 100
+"""Of a larger jump, the part of the time that passes which is made good meanwhile: one in so many."""
+_MS: Final = 1_000_000
 
 
 class WallClock:
@@ -14,21 +23,31 @@ class WallClock:
     def __init__(self, start_ms: int = 0) -> None:
         """Begin at the wall's time, or at the log's if that is later."""
         self._lock = threading.Lock()
-        self._last_ms = max(start_ms, _wall_ms())
-        self._last_ns = time.monotonic_ns()
+        self._now_ns = max(start_ms * _MS, time.time_ns())
+        self._seen_ns = _passed_ns()
 
     def now_ms(self) -> int:
         """Now."""
         with self._lock:
-            passed_ms = (time.monotonic_ns() - self._last_ns) // 1_000_000
-            self._last_ns += passed_ms * 1_000_000
-            self._last_ms = max(_wall_ms(), self._last_ms + passed_ms)
-            return self._last_ms
+            seen_ns = _passed_ns()
+            passed_ns, self._seen_ns = seen_ns - self._seen_ns, seen_ns
+            self._now_ns += passed_ns
+            ahead_ns = time.time_ns() - self._now_ns
+            if ahead_ns > CORRECTION_MS * _MS:
+                self._now_ns += passed_ns // _CATCHES_UP
+            elif ahead_ns > 0:
+                self._now_ns += ahead_ns
+            return self._now_ns // _MS
 
     def behind_ms(self) -> int:
-        """How far the wall clock is behind this one."""
-        return max(0, self.now_ms() - _wall_ms())
+        """How far the wall clock is behind this one; negative where it is ahead."""
+        return self.now_ms() - time.time_ns() // _MS
+
+    def catch_up(self) -> None:
+        """Nobody's time is measured now: be where the wall is, if that is ahead."""
+        with self._lock:
+            self._now_ns = max(self._now_ns, time.time_ns())
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _passed_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

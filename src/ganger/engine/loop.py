@@ -33,8 +33,8 @@ RETRY_MS = 1_000
 MAX_SLEEP_MS = 30_000
 """A machine that was suspended, or whose clock was set, notices a limit that passed after at most this long."""
 
-BEHIND_MS = 60_000
-"""From here on a wall clock that is behind the log is worth a word; less is an ordinary correction."""
+ASTRAY_MS = 60_000
+"""From here on a wall clock that is behind the log, or ahead of it, is worth a word; less is an ordinary correction."""
 
 REQUESTS = (
     *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
@@ -157,10 +157,12 @@ class Loop:
         if self._trouble is not None:
             return self._trouble.detail
         behind_ms = self._clock.behind_ms()
-        if behind_ms >= BEHIND_MS:
-            late = format_duration(behind_ms // 1000 * 1000)
-            return f"this machine's clock is {late} behind the newest event; time goes on from there: check `date`"
-        return "ok"
+        if abs(behind_ms) < ASTRAY_MS:
+            return "ok"
+        far = format_duration(abs(behind_ms) // 1000 * 1000)
+        if behind_ms > 0:
+            return f"this machine's clock is {far} behind the newest event; time goes on from there: check `date`"
+        return f"this machine's clock was put {far} forward; time follows when no job is left: check `date`"
 
     @property
     def policy(self) -> Policy:
@@ -207,6 +209,8 @@ class Loop:
 
     def turn(self, batch: list[Wish]) -> None:
         """One cycle: what happened, what follows from it, and the world is told."""
+        if not self._state.gangs:
+            self._clock.catch_up()
         now_ms = self.now_ms()
         wishes, self._unwritten = [*self._unwritten, *batch], []
         turn = self._round(wishes, now_ms) if now_ms >= self._retry_ms else None

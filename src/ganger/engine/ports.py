@@ -203,4 +203,8 @@ class Clock(Protocol):
         """Unix milliseconds."""
 
     def behind_ms(self) -> int:
-        """How far what the machine shows is behind that: more than a moment, and somebody set its clock back."""
+        """How far what the machine shows is behind that, negative where it is ahead: more than a moment, and somebody
+        set its clock."""
+
+    def catch_up(self) -> None:
+        """No time is measured now, so it may jump: be where the machine's clock is, if that is ahead."""

@@ -126,6 +126,9 @@ class World:
         """Nobody sets this clock."""
         return 0
 
+    def catch_up(self) -> None:
+        """It is where it is."""
+
     def open(self, report: Report, live: tuple[Live, ...]) -> None:
         """A new server: it hears what it may have missed; what was decided but not done is done now."""
         self._report = report
