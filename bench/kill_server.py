@@ -1,0 +1,251 @@
+"""The server is killed with SIGKILL 200 times at random moments under load: what is lost, doubled, leaked, left behind.
+
+20 jobs live at any time, of seven kinds: some end well, some fail, die and come back, leave daemons, are stopped at any
+moment, do not heed SIGTERM. Their ranks are witnesses (`witness.py`); `audit` compares what they wrote down with what
+the last server says. Half of the kills hit a server that is still starting.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.audit import Findings, Promise, audit, left_of
+from bench.measure import ROOT, Figure
+from ganger.faces.client import Client, ClientError
+from ganger.settings import home as home_of
+
+KILLS = int(os.environ.get("GANGER_BENCH_KILLS", "200"))
+SEED = 5
+LIVE = 20
+SUBMITTERS = 5
+KINDS = ("steady", "steady", "daemon", "dies", "fails", "unset", "endless", "endless", "deaf")
+LINES = (20, 120)
+"""Fewest and most lines of a rank: one to six seconds."""
+STARTING_S, WORKING_S = 0.8, 2.5
+"""A kill comes within this time after a start, or after the first answer."""
+DEADLINE_S = 120.0
+ENDED = ("succeeded", "failed", "stopped")
+TOPOLOGY = "nodes: [{name: n1, gpu: h100:9, cpu: 64, memory: 64Gi}, {name: n2, gpu: h100:9, cpu: 64, memory: 64Gi}]\n"
+
+
+def run() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
+        folder = Path(name)
+        findings, promises = _ordeal(folder)
+        print(f"{KILLS} kills, {len(promises)} jobs, {findings.events} events; {findings.lines} lines of log")
+        for line in findings.details[:40]:
+            print(" ", line)
+        if findings.details and (keep := os.environ.get("GANGER_BENCH_KEEP")):
+            shutil.copytree(folder, keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock"))
+    counts = {
+        "kill_server_jobs_lost": findings.lost,
+        "kill_server_tasks_doubled": findings.doubled,
+        "kill_server_devices_leaked": findings.leaked,
+        "kill_server_orphans": findings.orphans,
+        "kill_server_log_lines_lost": findings.lines_lost,
+        "kill_server_rounds_decided_otherwise": findings.otherwise,
+    }
+    return [
+        Figure(name=name, unit="", samples=(float(count),), value=float(count), op="==", bar=0.0)
+        for name, count in counts.items()
+    ]
+
+
+def _ordeal(folder: Path) -> tuple[Findings, list[Promise]]:
+    """All the kills, and what is found at the end, before and after everybody has gone."""
+    home = home_of({"GANGER_HOME": str(folder / "home")})
+    home.path.mkdir(mode=0o700)
+    home.topology.write_text(TOPOLOGY)
+    servers, crowd = Servers(home.path), Crowd(Client(home), folder)
+    try:
+        _kill_again_and_again(servers, crowd)
+        crowd.leave()
+        _until(crowd.is_over, "the end of every job", servers.alive)
+        return audit(Client(home).connect(start=False), folder, crowd.promises), crowd.promises
+    finally:
+        crowd.closed.set()
+        servers.end()
+        for pid in left_of(home.path):  # where something failed: what still runs would run for ever
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _kill_again_and_again(servers: "Servers", crowd: "Crowd") -> None:
+    chance = random.Random(SEED)
+    servers.start()
+    _until(crowd.client_answers, "the first server", servers.alive)
+    crowd.come()
+    for number in range(KILLS):
+        if chance.random() < 0.5:
+            time.sleep(chance.uniform(0.0, STARTING_S))
+        else:
+            _until(crowd.client_answers, f"server {number}", servers.alive)
+            time.sleep(chance.uniform(0.0, WORKING_S))
+        servers.kill()
+        servers.start()
+    _until(crowd.client_answers, "the last server", servers.alive)
+
+
+class Servers:
+    """One server after the other, each started as soon as the one before is dead."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._process: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        command = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(self._home)]
+        with (self._home / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        self.alive()
+        self._process.kill()
+        self._process.wait()
+
+    def alive(self) -> None:
+        """RuntimeError when the server has ended by itself: it never may."""
+        if self._process.poll() is not None:
+            log = (self._home / "server.log").read_text(errors="replace")
+            raise RuntimeError(f"the server ended with {self._process.returncode}: {log[-3000:]}")
+
+    def end(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(DEADLINE_S)
+
+
+@dataclass
+class Crowd:
+    """People who submit and stop jobs, and ask again when nobody answers. promises: what was acknowledged."""
+
+    client: Client
+    folder: Path
+    promises: list[Promise] = field(default_factory=list)
+    closed: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _errors: list[BaseException] = field(default_factory=list)
+
+    def client_answers(self) -> bool:
+        try:
+            self.client.connect(start=False)
+        except ClientError:
+            return False
+        return True
+
+    def come(self) -> None:
+        for number in range(SUBMITTERS):
+            thread = threading.Thread(target=self._guarded, args=(random.Random(SEED * 1000 + number), number))
+            self._threads.append(thread)
+            thread.start()
+
+    def leave(self) -> None:
+        """Nobody submits any more; what was to be stopped has been."""
+        self.closed.set()
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+        for promise in self.promises:
+            self._stop(promise)
+
+    def is_over(self) -> bool:
+        return not self._insist(lambda: self.client.jobs(state=_LIVE, limit=1)["items"])
+
+    def _guarded(self, chance: random.Random, number: int) -> None:
+        try:
+            self._submit_and_stop(chance, number)
+        except BaseException as error:  # noqa: BLE001 - it is raised again by `leave`
+            self._errors.append(error)
+
+    def _submit_and_stop(self, chance: random.Random, number: int) -> None:
+        """One of several: keeps its share of the jobs live."""
+        mine: list[Promise] = []
+        serial = 0
+        while not self.closed.is_set():
+            live = [promise for promise in mine if not self._has_ended(promise)]
+            mine = live
+            while len(mine) < LIVE // SUBMITTERS:
+                mine.append(self._submit(chance, f"{number}-{serial}"))
+                serial += 1
+            for promise in mine:
+                if promise.is_to_be_stopped and chance.random() < 0.15:
+                    self._stop(promise)
+            time.sleep(chance.uniform(0.0, 0.4))
+
+    def _submit(self, chance: random.Random, serial: str) -> Promise:
+        kind = chance.choice(KINDS)
+        name = f"{kind}-{serial}"
+        out = self.folder / name
+        out.mkdir()
+        lines = chance.randint(*LINES)
+        argv = [sys.executable, "-I", "-S", str(ROOT / "bench" / "witness.py"), kind, str(out), str(lines)]
+        request = {
+            "spec": {
+                "name": name,
+                "run": argv,
+                "nodes": chance.choice((1, 1, 2)),
+                "resources": {"gpu": chance.choice((1, 1, 2))},
+                "nproc_per_node": 1,
+                "retry": {"max": 3, "backoff": "10ms..1s"} if kind == "dies" else {"max": 0},
+                **({"setup": "exit 3"} if kind == "unset" else {}),
+            },
+            "directory": str(self.folder),
+            "environment": {"PATH": "/usr/bin:/bin"},
+            "request_id": name,
+        }
+        view = self._insist(lambda: self.client.submit(request))
+        promise = Promise(view["row"]["id"], name, kind, lines, request["spec"]["nodes"], out)
+        self.promises.append(promise)
+        return promise
+
+    def _stop(self, promise: Promise) -> None:
+        if not promise.is_to_be_stopped or promise.stopped:
+            return
+
+        def stop() -> None:
+            try:
+                self.client.stop(promise.job)
+            except ClientError as error:
+                if error.code != "already_ended":  # by a request that nobody answered
+                    raise
+
+        self._insist(stop)
+        promise.stopped = True
+
+    def _has_ended(self, promise: Promise) -> bool:
+        return bool(self._insist(lambda: self.client.job(promise.job))["row"]["state"] in ENDED)
+
+    def _insist(self, ask: Callable[[], Any]) -> Any:
+        """Ask until somebody answers."""
+        until_s = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return ask()
+            except ClientError as error:
+                if error.code not in _NOBODY or time.monotonic() > until_s:
+                    raise
+            time.sleep(0.05)
+
+
+_NOBODY = ("unreachable", "timeout", "server_stopping")
+_LIVE = "pending,suspended,starting,running,requeueing,suspending,finishing,failing,stopping"
+
+
+def _until(holds: Callable[[], bool], what: str, alive: Callable[[], None]) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        alive()
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"{what} did not come within {DEADLINE_S:g} s")
+        time.sleep(0.02)
