@@ -14,7 +14,7 @@ import generate_cli
 import generate_schema
 from generate_blocks import block
 
-from ganger.core.lifecycle import diagram
+from ganger.core.lifecycle import page
 
 DOCS: Final = Path(__file__).parent
 README: Final = DOCS.parent / "README.md"
@@ -27,7 +27,7 @@ def pages() -> dict[Path, str]:
     return written | {
         generate_cli.PAGE: generate_cli.page(),
         generate_schema.FILE: generate_schema.page(),
-        DOCS / "lifecycle.md": diagram(),
+        DOCS / "lifecycle.md": page(),
     }
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from ganger.core.gang import Gang
 from ganger.core.heal import Verdict, matching, verdict
+from ganger.core.lifecycle import Act
 from ganger.core.usage import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch
-from ganger.model.job import Job, JobSpec, Origin, Retry, Role, Rule
+from ganger.model.job import GangState, Job, JobSpec, Origin, Retry, Role, Rule
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
 
@@ -18,11 +19,17 @@ def gang(most: int | None, **so_far: object) -> Gang:
     retry = Retry(max=most, backoff_first_ms=1_000, backoff_max_ms=60_000)
     job = Job(id="j", user="ann", spec=JobSpec(run="x", retry=retry), origin=Origin(directory="/"))
     account = Account(opened_ms=0, since_ms=0)
-    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **so_far)
+    start = Start(gang="j", generation=1, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
+    told = {"state": GangState.RUNNING, "start": start} | so_far
+    return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **told)
 
 
 def again(pause_ms: int, *, spends: bool) -> Verdict:
-    return Verdict(again=True, spends=spends, pause_ms=pause_ms)
+    return Verdict(Act.AGAIN, spends=spends, pause_ms=pause_ms)
+
+
+def elsewhere(pause_ms: int) -> Verdict:
+    return Verdict(Act.ELSEWHERE, spends=False, pause_ms=pause_ms)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +44,10 @@ def again(pause_ms: int, *, spends: bool) -> Verdict:
         (1, {}, Cause.RANK_FAILED, EXIT, again(1_000, spends=True)),
         (1, {"spent": 1}, Cause.RANK_FAILED, EXIT, None),
         (0, {}, Cause.RANK_FAILED, SIGNAL, None),
-        (0, {}, Cause.NODE_LOST, SETUP, again(0, spends=False)),
+        (0, {}, Cause.NODE_LOST, SETUP, elsewhere(0)),
         (0, {}, Cause.LAUNCHER_LOST, SETUP, again(0, spends=False)),
         (0, {}, Cause.PORT_BUSY, EXIT, again(0, spends=False)),
-        (0, {"fruitless": 1}, Cause.NODE_LOST, SETUP, again(2_000, spends=False)),
+        (0, {"fruitless": 1}, Cause.NODE_LOST, SETUP, elsewhere(2_000)),
         (9, {"fruitless": 3}, Cause.RANK_FAILED, SIGNAL, again(8_000, spends=True)),
         (9, {"fruitless": 6}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
         (9, {"fruitless": 900}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),

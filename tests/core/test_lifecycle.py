@@ -1,14 +1,33 @@
 """The tables of lives: closed, live to the end, and drawn in the docs as they are."""
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ganger.core.gang import LEAVING
-from ganger.core.lifecycle import DURABLE, GANG, NODE, GangStep, IllegalStep, NodeStep, diagram, gang_next, node_next
+from ganger.core.heal import ENDINGS
+from ganger.core.lifecycle import (
+    DURABLE,
+    GANG,
+    NODE,
+    REACTIONS,
+    Act,
+    Ending,
+    GangStep,
+    IllegalStep,
+    Member,
+    NodeStep,
+    Phase,
+    gang_next,
+    node_next,
+    page,
+    reaction,
+)
 from ganger.model.cluster import NodeState
+from ganger.model.decision import Cause
 from ganger.model.job import ENDED, GangState
 
 DOCS = Path(__file__).parents[2] / "docs" / "lifecycle.md"
@@ -72,8 +91,31 @@ def test_durable_states_need_nothing_done() -> None:
     assert {*DURABLE} == {*GangState} - {GangState.STARTING, *LEAVING}
 
 
-def test_the_diagram_in_the_docs_is_current() -> None:
-    current = DOCS.read_text() == diagram()
-    assert current, (
-        "python -c 'from ganger.core.lifecycle import diagram; print(diagram(), end=\"\")' > docs/lifecycle.md"
-    )
+def test_every_end_has_one_reaction() -> None:
+    assert {*REACTIONS} == {*product(Member, Ending, Phase)}
+    assert {ENDINGS.get(cause, Ending.KILLED) for cause in Cause} | {
+        Ending.EXITED,
+        Ending.USER_ERROR,
+        Ending.MACHINE_ERROR,
+    } == {*Ending}
+
+
+@pytest.mark.parametrize(("member", "ending"), [*product(Member, Ending)])
+def test_reactions_keep_their_promises(member: Member, ending: Ending) -> None:
+    rows = {phase: reaction(member, ending, phase) for phase in Phase}
+    assert rows[Phase.STOPPING].act is Act.NOTHING, "it ends already"
+    assert rows[Phase.CLEARING].act in (Act.NOTHING, Act.END, Act.SUSPEND), "it is being stopped already"
+    assert rows[Phase.WAITING].act in (Act.NOTHING, Act.END, Act.SUSPEND), "nothing of it runs"
+    for row in rows.values():
+        assert not row.spends or row.act is Act.AGAIN
+        assert not row.once or row.spends
+    not_its_fault = (Ending.NODE_LOST, Ending.LAUNCHER_LOST, Ending.PORT_BUSY, Ending.PREEMPTED, Ending.DRAINED)
+    if ending in (*not_its_fault, Ending.SUSPENDED, Ending.TIME_LIMIT, Ending.QUEUE_TIME, Ending.ASKED):
+        assert not any(row.spends for row in rows.values())
+    if member is Member.MASTER:
+        assert rows == {phase: reaction(Member.WORKER, ending, phase) for phase in Phase}
+
+
+def test_the_page_in_the_docs_is_current_and_whole() -> None:
+    assert DOCS.read_text() == page(), "make docs"
+    assert page().count("| nothing | again, once | again, spends | again, spends | nothing | nothing |") == 3

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ganger.core import after, arrays, cluster, facts
+from ganger.core import after, arrays, cluster, facts, heal
 from ganger.core.gang import HEAD, STRIDE, Gang
-from ganger.core.lifecycle import GANG, GangStep
+from ganger.core.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.usage import Account
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Start, Stop, Wait
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ganger.core.state import State
 
 Touched = tuple[Gang, ...]
-ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
-"""Causes of a stop that ends a gang for good."""
+GIVES_WAY = (Act.AGAIN, Act.ELSEWHERE)
 
 
 def refusal(state: State, event: e.Event) -> str | None:
@@ -196,7 +195,10 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     state.port_turn = state.turn_after(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
+    if gang.generation > 1:
+        gang.account.restart()
     gang.left, gang.started, gang.finished = list(gang.nodes), [], []
+    gang.stepped_before = gang.stepped_before or gang.stepped
     gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
     gang.resumed_step = gang.checkpoint_step
     state.take(gang, start.shares)
@@ -206,12 +208,17 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
 def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
     gang.stop_sent = stop.cause
-    if stop.cause in (Cause.PREEMPTED, Cause.DRAINED):
+    if stop.cause not in heal.ENDINGS:
+        return (gang,)  # a failure: what it leads to was decided when it came
+    act = reaction(Member.WORKER, heal.ENDINGS[stop.cause], gang.phase).act
+    if act in GIVES_WAY:
+        gang.account.give_way(stop.cause)
         gang.step(GangStep.GIVE_WAY, at_ms)
-    elif stop.cause is Cause.SUSPENDED:
+    elif act is Act.SUSPEND:
+        gang.account.give_way(stop.cause)
         gang.suspends = False
         gang.step(GangStep.SUSPEND, at_ms)
-    elif stop.cause in ENDS:
+    elif act is Act.END:
         gang.end_cause = gang.end_cause or stop.cause
         if gang.state is GangState.PENDING:
             state.dequeue(gang)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ganger.core import heal
 from ganger.core.gang import Gang
-from ganger.core.lifecycle import GangStep
+from ganger.core.lifecycle import Act, GangStep
 from ganger.model import event as e
 from ganger.model.decision import Cause
 from ganger.model.job import GangState
@@ -60,9 +60,9 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
             if not gang.stepped and gang.state is GangState.RUNNING:
                 gang.account.first_step(at_ms, "recovery" if gang.generation > 1 else "starting")
             gang.stepped = True
-        case e.Checkpointed(step=step):
+        case e.Checkpointed(step=step, took_ms=took_ms):
             gang.checkpoint_step = step
-            gang.account.save(at_ms)
+            gang.account.save(at_ms, took_ms)
         case e.Done():
             gang.step(GangStep.DONE, at_ms)
         case e.Failed():
@@ -78,16 +78,22 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     """The first failure of a generation decides what becomes of the gang; later ones are its wake."""
     if gang.failure is not None:
         return
-    gang.failure = failed = replace(failed, match=heal.matching(gang, failed))
+    failed = replace(failed, match=heal.matching(gang, failed))
     if gang.state not in ALIVE:
+        gang.failure = failed
         return
     judged = heal.verdict(gang, failed)
+    if judged.act is Act.NOTHING:
+        return
+    gang.failure = failed
     gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
+    gang.failed_on = heal.failed_on(gang, failed)
     gang.spent += judged.spends and judged.again
     gang.not_before_ms = at_ms + judged.pause_ms
     match = failed.match
     if match is not None and match.do == heal.EXCLUDE and match.node not in gang.avoids:
         gang.excluded = (*gang.excluded, (match.node, match.rule))
+    gang.account.fail(at_ms, failed.cause, failed.since_ms)
     gang.step(GangStep.RETRY if judged.again else GangStep.GIVE_UP, at_ms)
 
 
@@ -108,8 +114,8 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
     state.release(gang)
     gang.ran_ms += at_ms - gang.began_ms
     gang.step(GangStep.FINISHED if gang.state in ALIVE else GangStep.CLEARED, at_ms)
-    if gang.state in (GangState.PENDING, GangState.SUSPENDED, GangState.FAILED):
-        gang.account.lose(at_ms)
+    if gang.account.part != "working":
+        gang.account.lose(at_ms)  # it goes on later, or had failed; the work of one that was stopped is kept
     if gang.ended:
         return state.drop(gang, at_ms)
     gang.start = None

@@ -7,7 +7,7 @@ in the log.
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.core.lifecycle import GangStep, gang_next
+from ganger.core.lifecycle import GangStep, Phase, gang_next
 from ganger.core.usage import Account, Part
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
@@ -21,8 +21,12 @@ STRIDE: Final = 1 << 24
 """Numbers that one submission has: more than there are indices of an array."""
 HEAD: Final = STRIDE - 1
 """Which of them is that of an array's head: it stands behind the elements that had a start."""
+SHUNNED_AFTER: Final = 2
+"""Failures in a row on one node, none of them with progress, after which the next start is elsewhere."""
 
 
+RESTING: Final = (GangState.PENDING, GangState.SUSPENDED)
+"""States of a live gang that holds nothing."""
 LEAVING = (
     GangState.REQUEUEING,
     GangState.SUSPENDING,
@@ -42,7 +46,9 @@ class Gang:
     until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said
     so; ran_ms: time its earlier generations held nodes; began_ms: when this one was decided; stepped: this generation
     reported a step; checkpoint_step: newest checkpoint; resumed_step: the newest one when this generation began;
-    spent: attempts that counted against the retry limit; fruitless: attempts in a row without progress;
+    stepped_before: an earlier one did; spent: attempts that counted against the retry limit; fruitless: attempts in a
+    row without progress; failed_on: the node on which the newest of them failed, and how many in a row did there;
+    same_error: the program's error that ended the generation before, and at which step;
     not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
     generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; drains: a node
     of this generation is to be left; excluded: nodes it must not have any more, each with the index of the rule that
@@ -65,10 +71,13 @@ class Gang:
     began_ms: int = 0
     ran_ms: int = 0
     stepped: bool = False
+    stepped_before: bool = False
     checkpoint_step: int | None = None
     resumed_step: int | None = None
     spent: int = 0
     fruitless: int = 0
+    failed_on: tuple[str, int] = ("", 0)
+    same_error: str = ""
     not_before_ms: int = 0
     end_cause: Cause | None = None
     failure: Failed | None = None
@@ -144,6 +153,25 @@ class Gang:
         )
 
     @property
+    def phase(self) -> Phase:
+        """Where in its life it is, as reactions see it."""
+        if self.start is None:
+            return Phase.WAITING
+        if self.state in (GangState.REQUEUEING, GangState.SUSPENDING):
+            return Phase.CLEARING
+        if self.state in LEAVING or self.ended:
+            return Phase.STOPPING
+        if self.stepped and self.state is GangState.RUNNING:
+            return Phase.RUNNING
+        return Phase.RECOVERING if self.stepped_before else Phase.STARTING
+
+    @property
+    def shuns(self) -> tuple[str, ...]:
+        """The node on which it failed twice in a row without progress: its next start is elsewhere, if it can be."""
+        node, times = self.failed_on
+        return (node,) if times >= SHUNNED_AFTER else ()
+
+    @property
     def class_key(self) -> ClassKey:
         """What it is equal in to other gangs."""
         limit = self.job.spec.limits.time_ms
@@ -177,7 +205,7 @@ class Gang:
         state = gang_next(self.state, step)
         if state is not self.state:
             self.state, self.since_ms = state, at_ms
-            self.account.turn(at_ms, self._part())
+            self.account.turn(at_ms, self._part(), holds=state not in (*RESTING, *ENDED))
 
     def _part(self) -> Part:
         """What time in this state is booked as."""
@@ -192,8 +220,10 @@ class Gang:
                 return "recovery"
             case GangState.FAILING:
                 return "lost"
-            case _:
+            case GangState.RUNNING:
                 return "working"
+            case _:
+                return self.account.part  # it ends in the part that it was in
 
 
 def class_text(key: ClassKey) -> str:

@@ -1,32 +1,58 @@
 """What a failure leads to: another attempt, after which pause, or the end.
 
-Called by `core.facts` when a rank, a launcher or a node fails. The rules are those of docs/decisions/3-foundation.md,
-"Retries"; their source is reference/reliability.md section 1 (job reaction by role; an end after fruitless attempts).
-What the job's own `retry.rules` say goes before them (docs/decisions/4-every-framework.md, "Rules for failures").
+Called by `core.facts` when a rank, a launcher or a node fails. What happens is a row of the table in `core.lifecycle`;
+here are the numbers: retry limit, pause, progress, and whose failure it was. What the job's own `retry.rules` say goes
+before the table (docs/decisions/4-every-framework.md, "Rules for failures").
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from ganger.core.gang import Gang
+from ganger.core.lifecycle import Act, Ending, Member, reaction
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch
 
-NOT_ITS_FAULT: Final = (Cause.PORT_BUSY, Cause.LAUNCHER_LOST, Cause.NODE_LOST, Cause.PREEMPTED)
-"""Causes that never spend an attempt."""
 DEFAULT_RETRIES: Final = 3
 FAIL: Final = "fail"
 EXCLUDE: Final = "exclude_node"
 """What a rule may say, besides `retry`."""
 
+ENDINGS: Final = {
+    Cause.OUT_OF_MEMORY: Ending.OUT_OF_MEMORY,
+    Cause.HUNG: Ending.HUNG,
+    Cause.START_FAILED: Ending.START_FAILED,
+    Cause.PORT_BUSY: Ending.PORT_BUSY,
+    Cause.LAUNCHER_LOST: Ending.LAUNCHER_LOST,
+    Cause.NODE_LOST: Ending.NODE_LOST,
+    Cause.USER: Ending.ASKED,
+    Cause.TIME_LIMIT: Ending.TIME_LIMIT,
+    Cause.QUEUE_TIME: Ending.QUEUE_TIME,
+    Cause.PREEMPTED: Ending.PREEMPTED,
+    Cause.SUSPENDED: Ending.SUSPENDED,
+    Cause.DRAINED: Ending.DRAINED,
+    Cause.DONE: Ending.DONE,
+    Cause.DEPENDENCY: Ending.DEPENDENCY,
+}
+"""Of causes that say all; for a rank that failed it depends on how."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`again`: start another generation, `pause_ms` from now; `spends`: it counts against the retry limit."""
+    """`act`: nothing, another generation (again, elsewhere) `pause_ms` from now, or the end; `spends`: it counts against
+    the retry limit."""
 
-    again: bool
-    spends: bool
-    pause_ms: int
+    act: Act
+    spends: bool = False
+    pause_ms: int = 0
+
+    @property
+    def again(self) -> bool:
+        """Whether another generation follows."""
+        return self.act in (Act.AGAIN, Act.ELSEWHERE)
+
+
+GIVE_UP: Final = Verdict(Act.GIVE_UP, spends=True)
 
 
 def matching(gang: Gang, failed: Failed) -> RuleMatch | None:
@@ -41,32 +67,49 @@ def matching(gang: Gang, failed: Failed) -> RuleMatch | None:
 
 def verdict(gang: Gang, failed: Failed) -> Verdict:
     """Judge the first failure of a generation; its `match` is the rule that decides."""
+    row = reaction(member(gang, failed), ending(failed), gang.phase)
     says = failed.match.do if failed.match else None
-    if says == FAIL or (says is None and _is_final(gang, failed)):
-        return Verdict(again=False, spends=True, pause_ms=0)
+    if row.act is Act.NOTHING:
+        return Verdict(Act.NOTHING)
+    if says == FAIL or (says is None and row.act is Act.GIVE_UP):
+        return GIVE_UP
+    act = Act.ELSEWHERE if row.act is Act.ELSEWHERE else Act.AGAIN
     if gang.progressed:
-        return Verdict(again=True, spends=False, pause_ms=0)
+        return Verdict(act)
     retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
-    if failed.cause in NOT_ITS_FAULT:
+    if not row.spends and row.act is not Act.GIVE_UP:
         # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
-        return Verdict(again=True, spends=False, pause_ms=pause_ms if gang.fruitless else 0)
-    return Verdict(again=gang.spent < _retries(gang, failed), spends=True, pause_ms=pause_ms)
+        return Verdict(act, pause_ms=pause_ms if gang.fruitless else 0)
+    most = retry.max if retry.max is not None else 0 if row.once and says is None else DEFAULT_RETRIES
+    return Verdict(act, spends=True, pause_ms=pause_ms) if gang.spent < most else GIVE_UP
 
 
-def _is_final(gang: Gang, failed: Failed) -> bool:
-    """Whether it is the failure of a process whose role says that the job fails with it."""
-    shares = gang.start.shares if gang.start else ()
-    part = next((share.part for share in shares if failed.rank in share.ranks), None)
-    if part is None or failed.cause is not Cause.RANK_FAILED:
-        return False
-    spec = gang.job.spec
-    return spec.role(spec.order[part]).on_failure == "fail"
+def member(gang: Gang, failed: Failed) -> Member:
+    """Whose failure it is: that of a rank, or of all that is on a node."""
+    shares, spec = gang.start.shares if gang.start else (), gang.job.spec
+    if failed.rank is None:
+        mine = [share for share in shares if share.node == failed.node]
+    else:
+        mine = [share for share in shares if failed.rank in share.ranks]
+    says = [spec.role(spec.order[share.part]).on_failure for share in mine]
+    if mine and all(each == "ignore" for each in says):
+        return Member.EXTRA
+    if failed.rank is not None and "fail" in says:
+        return Member.VITAL
+    return Member.MASTER if gang.nodes[:1] == (failed.node,) else Member.WORKER
 
 
-def _retries(gang: Gang, failed: Failed) -> int:
-    """Attempts without progress that are forgiven."""
-    if gang.job.spec.retry.max is not None:
-        return gang.job.spec.retry.max
-    by_itself = failed.signal is None and failed.exit_code is not None and failed.match is None
-    return 0 if by_itself and not gang.stepped else DEFAULT_RETRIES
+def failed_on(gang: Gang, failed: Failed) -> tuple[str, int]:
+    """The node it failed on, and how many times in a row without progress by now."""
+    node, times = gang.failed_on
+    if gang.progressed:
+        return "", 0
+    return failed.node, times + 1 if node == failed.node else 1
+
+
+def ending(failed: Failed) -> Ending:
+    """How it ended, as the table has it."""
+    if failed.cause in ENDINGS:
+        return ENDINGS[failed.cause]
+    return Ending.KILLED if failed.signal is not None else Ending.EXITED

@@ -1,11 +1,15 @@
-"""The lives of a gang and of a node, as tables: (state, step) -> state. What is not in a table cannot happen.
+"""The lives of a gang and of a node, as tables: (state, step) -> state. What is not in a table cannot happen. And what
+the end of a process, a node or a job's time leads to: (member, ending, phase) -> reaction, of which every row is there.
 
-Called by `core.state` for every change of a state. Durable states survive a crash of the server as they are; the others
-are finished or rolled back after one. `docs/lifecycle.md` is generated from these tables.
+Called by `core.state` for every change of a state, by `core.heal` and `core.apply` for reactions. Durable states
+survive a crash of the server as they are; the others are finished or rolled back after one. Source of the reactions:
+reference/reliability.md section 1, "Job reaction by role". `docs/lifecycle.md` is generated from these tables.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from typing import Final
 
 from ganger.model.cluster import NodeState as N
@@ -95,6 +99,137 @@ NODE: Final[Mapping[tuple[N, NodeStep], N]] = {
 }
 
 
+class Member(StrEnum):
+    """Whose end it is. The node of rank 0 is the master: ganger, not a worker, holds the rendezvous, so its loss is
+    that of any other. Vital and extra are processes of roles whose `on_failure` is `fail` and `ignore`."""
+
+    WORKER = "worker"
+    MASTER = "master"
+    VITAL = "vital"
+    EXTRA = "extra"
+
+
+class Ending(StrEnum):
+    """How it ended, or is to end. exited: with a code, and nothing tells who is to blame; machine_error: by an
+    exception of the machine, or one that only a peer's death makes."""
+
+    KILLED = "killed"
+    EXITED = "exited"
+    USER_ERROR = "user_error"
+    MACHINE_ERROR = "machine_error"
+    OUT_OF_MEMORY = "out_of_memory"
+    HUNG = "hung"
+    START_FAILED = "start_failed"
+    PORT_BUSY = "port_busy"
+    LAUNCHER_LOST = "launcher_lost"
+    NODE_LOST = "node_lost"
+    PREEMPTED = "preempted"
+    DRAINED = "drained"
+    SUSPENDED = "suspended"
+    TIME_LIMIT = "time_limit"
+    QUEUE_TIME = "queue_time"
+    ASKED = "asked"
+    DEPENDENCY = "dependency"
+    DONE = "done"
+
+
+class Phase(StrEnum):
+    """Where in its life a gang is, as reactions see it. waiting: it holds nothing; starting: it has never reported a
+    step; recovering: an earlier generation has, this one not yet; clearing: its generation is being stopped, and it
+    goes on later; stopping: the same, and it ends."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RECOVERING = "recovering"
+    RUNNING = "running"
+    CLEARING = "clearing"
+    STOPPING = "stopping"
+
+
+class Act(StrEnum):
+    """What follows. again: another generation, on the same nodes once, then elsewhere if it can; elsewhere: another
+    one, where that node is not needed."""
+
+    NOTHING = "nothing"
+    AGAIN = "again"
+    ELSEWHERE = "elsewhere"
+    SUSPEND = "suspend"
+    END = "end"
+    GIVE_UP = "give up"
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """spends: one attempt of the retry limit, and there is a pause first; once: the same would come of another attempt,
+    so that there is none unless `retry.max` says so. What spends nothing pauses only from the second time in a row on.
+    An attempt that saved a new checkpoint neither spends nor pauses, whatever its end."""
+
+    act: Act
+    spends: bool = False
+    once: bool = False
+
+    def __str__(self) -> str:
+        """As a cell of the table in the docs."""
+        return f"{self.act}{', once' if self.once else ', spends' if self.spends else ''}"
+
+
+E, P = Ending, Phase
+_NOTHING, _SUSPEND, _END, _GIVE_UP = (Reaction(act) for act in (Act.NOTHING, Act.SUSPEND, Act.END, Act.GIVE_UP))
+_SPENDS, _ONCE = Reaction(Act.AGAIN, spends=True), Reaction(Act.AGAIN, spends=True, once=True)
+_AGAIN, _ELSEWHERE = Reaction(Act.AGAIN), Reaction(Act.ELSEWHERE)
+_IN_ORDER: Final = tuple(Phase)
+_ALIVE: Final = (P.STARTING, P.RECOVERING, P.RUNNING)
+_BY_ITSELF: Final = (E.KILLED, E.EXITED, E.USER_ERROR, E.MACHINE_ERROR, E.OUT_OF_MEMORY)
+
+
+def _row(*reactions: Reaction) -> dict[Phase, Reaction]:
+    return dict(zip(_IN_ORDER, reactions, strict=True))
+
+
+_WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
+    #                       waiting   starting    recovering  running     clearing  stopping
+    E.KILLED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.EXITED: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.USER_ERROR: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.MACHINE_ERROR: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.OUT_OF_MEMORY: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.HUNG: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.START_FAILED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.PORT_BUSY: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
+    E.LAUNCHER_LOST: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
+    E.NODE_LOST: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.PREEMPTED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.DRAINED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.SUSPENDED: _row(_SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _NOTHING),
+    E.TIME_LIMIT: _row(_END, _END, _END, _END, _NOTHING, _NOTHING),
+    E.QUEUE_TIME: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    E.ASKED: _row(_END, _END, _END, _END, _END, _NOTHING),
+    E.DEPENDENCY: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    E.DONE: _row(_NOTHING, _END, _END, _END, _NOTHING, _NOTHING),
+}
+_OTHERWISE: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
+    Member.WORKER: {},
+    Member.MASTER: {},
+    Member.VITAL: dict.fromkeys(product(_BY_ITSELF, _ALIVE), _GIVE_UP),
+    # Before all of a gang runs, the others may wait for what is lost.
+    Member.EXTRA: dict.fromkeys(product((*_BY_ITSELF, E.HUNG), _ALIVE), _NOTHING)
+    | dict.fromkeys(product((E.LAUNCHER_LOST, E.NODE_LOST), (P.RUNNING,)), _NOTHING),
+}
+"""What differs from a worker's."""
+
+REACTIONS: Final[Mapping[tuple[Member, Ending, Phase], Reaction]] = {
+    (member, ending, phase): _OTHERWISE[member].get((ending, phase), of_worker)
+    for member in Member
+    for ending, row in _WORKER.items()
+    for phase, of_worker in row.items()
+}
+
+
+def reaction(member: Member, ending: Ending, phase: Phase) -> Reaction:
+    """What follows when a member of a gang ends that way in that phase."""
+    return REACTIONS[member, ending, phase]
+
+
 class IllegalStep(ValueError):
     """A step that the table does not have; the message lists those it has."""
 
@@ -119,8 +254,9 @@ def _illegal(what: str, state: StrEnum, step: StrEnum, legal: list[str]) -> Ille
     )
 
 
-def diagram() -> str:
-    """Both tables as Mermaid state diagrams in Markdown, durable gang states marked; the text of docs/lifecycle.md."""
+def page() -> str:
+    """The text of docs/lifecycle.md: the lives as Mermaid state diagrams, durable gang states marked, and the reactions
+    as tables."""
     lines = ["# Lives of a gang and of a node", "", "Generated from `core/lifecycle.py`; do not edit.", ""]
     lines += ["## Gang", "", "States marked * are durable: they need no work after a restart of the server.", ""]
     lines += ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
@@ -128,4 +264,23 @@ def diagram() -> str:
     lines += [f"    {at} --> {to}: {step}" for (at, step), to in GANG.items()]
     lines += ["```", "", "## Node", "", "```mermaid", "stateDiagram-v2", "    [*] --> ready"]
     lines += [f"    {at} --> {to}: {step}" for (at, step), to in NODE.items()]
-    return "\n".join([*lines, "```", ""])
+    return "\n".join([*lines, "```", "", *_reactions(), ""])
+
+
+def _reactions() -> list[str]:
+    """One table for each member, of which those after the first have only the rows that differ."""
+    lines = ["## What follows when something ends", ""]
+    for words in (Member, Phase, Act, Reaction):
+        lines += [f"*{words.__name__}.* {' '.join((words.__doc__ or '').split())}", ""]
+    lines += [f"*Ending.* {' '.join((Ending.__doc__ or '').split())}", ""]
+    for member in Member:
+        rows = {ending: [str(REACTIONS[member, ending, phase]) for phase in Phase] for ending in Ending}
+        usual = {ending: [str(REACTIONS[Member.WORKER, ending, phase]) for phase in Phase] for ending in Ending}
+        different = {ending: row for ending, row in rows.items() if member is Member.WORKER or row != usual[ending]}
+        lines += [f"### {member}", ""]
+        if different:
+            lines += [f"| | {' | '.join(Phase)} |", "|---" * (1 + len(Phase)) + "|"]
+            lines += [f"| {ending} | {' | '.join(row)} |" for ending, row in different.items()] + [""]
+        if member is not Member.WORKER:
+            lines += [f"{'All others' if different else 'All'} as of a worker.", ""]
+    return lines[:-1]

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ganger.core import arrays, preempt
 from ganger.core.backfill import earliest
-from ganger.core.fit import ask, fit
+from ganger.core.fit import ask, fit, where
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.policy import Policy
 from ganger.core.round import CURABLE, Round
@@ -157,7 +157,9 @@ def _answer(now: Round, gang: Gang) -> Shares | Reason:
     if now.state.is_full(gang):
         return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
     found = fit(now.state, ask(gang), now.now_ms)
-    if not isinstance(found, Reason) or found.why not in CURABLE:
+    if not isinstance(found, Reason):
+        return _elsewhere(now, gang) or found
+    if found.why not in CURABLE:
         return found
     answer = now.behind(gang) or found
     if now.policy.ORDERS_RUNNING and answer.why is Why.NO_CAPACITY and (stopping := preempt.make_room(now, gang)):
@@ -167,6 +169,12 @@ def _answer(now: Round, gang: Gang) -> Shares | Reason:
         if opening:
             now.keep(gang, found.why, opening.shares)
     return answer
+
+
+def _elsewhere(now: Round, gang: Gang) -> Shares | None:
+    """Where it starts without the node on which it failed again and again, if it can."""
+    wanted = ask(gang)
+    return where(now.state, replace(wanted, avoids=(*wanted.avoids, *gang.shuns))) if gang.shuns else None
 
 
 def starves(gang: Gang, now_ms: int, policy: Policy) -> bool:
