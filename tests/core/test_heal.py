@@ -10,6 +10,7 @@ from ganger.core.lifecycle import Act
 from ganger.core.usage import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch
+from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState, Job, JobSpec, Origin, Retry, Role, Rule
 
 EXIT, SIGNAL, SETUP = {"exit_code": 1}, {"signal": 9}, {}
@@ -115,3 +116,42 @@ def test_a_rule_goes_before_the_role() -> None:
     failed = Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1)
     assert not verdict(at, failed).again
     assert verdict(at, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1"))).again
+
+
+KEY_ERROR = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
+
+
+def ended(error: PythonError | None, step: int | None = None, node: str = "n2") -> Failed:
+    """Rank 1 ended by itself."""
+    end = RankEnd(rank=1, node=node, at_ms=5, exit_code=1, step=step, error=error)
+    return Failed(gang="j", generation=1, node=node, cause=Cause.RANK_FAILED, rank=1, exit_code=1, ends=(end,))
+
+
+@pytest.mark.parametrize(
+    ("so_far", "failed", "wanted"),
+    [
+        ({}, ended(KEY_ERROR), False),
+        ({"stepped_before": True}, ended(KEY_ERROR), True),
+        ({"stepped": True}, ended(KEY_ERROR, 7), True),
+        ({"stepped": True, "same_error": "KeyError at train.py:31, step 7"}, ended(KEY_ERROR, 7), False),
+        ({"stepped": True, "same_error": "KeyError at train.py:31, step 6"}, ended(KEY_ERROR, 7), True),
+        ({"checkpoint_step": 6, "same_error": "KeyError at train.py:31, step 7"}, ended(KEY_ERROR, 7), False),
+        ({}, replace(ended(None), cause=Cause.OUT_OF_MEMORY), False),
+        ({"stepped": True}, replace(ended(None), cause=Cause.OUT_OF_MEMORY), True),
+        ({}, replace(ended(None), cause=Cause.HUNG), True),
+    ],
+)
+def test_who_is_to_blame_and_when_decides(so_far: dict[str, object], failed: Failed, wanted: bool) -> None:
+    assert verdict(gang(None, **so_far), failed).again == wanted
+    assert verdict(gang(1, **so_far), failed).again, "the person's word holds"
+
+
+def test_what_is_ignored_is_nothing_once_all_runs() -> None:
+    shares = (NodeShare("n1", (0,), part=0), NodeShare("n2", (1,), part=1))
+    at = gang(None, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
+    at.job = replace(at.job, spec=replace(at.job.spec, roles={"eval": Role(on_failure="ignore")}))
+    lost = Failed(gang="j", generation=1, node="n2", cause=Cause.NODE_LOST)
+    assert verdict(at, lost).act is Act.ELSEWHERE
+    at.stepped = True
+    assert verdict(at, lost).act is Act.NOTHING
+    assert verdict(at, replace(lost, node="n1")).act is Act.ELSEWHERE

@@ -62,6 +62,7 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
             gang.stepped = True
         case e.Checkpointed(step=step, took_ms=took_ms):
             gang.checkpoint_step = step
+            gang.failed_on = ("", 0)
             gang.account.save(at_ms, took_ms)
         case e.Done():
             gang.step(GangStep.DONE, at_ms)
@@ -87,7 +88,7 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
         return
     gang.failure = failed
     gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
-    gang.failed_on = heal.failed_on(gang, failed)
+    gang.failed_on, gang.same_error = heal.failed_on(gang, failed), heal.error_of(failed)
     gang.spent += judged.spends and judged.again
     gang.not_before_ms = at_ms + judged.pause_ms
     match = failed.match

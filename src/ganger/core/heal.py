@@ -10,6 +10,7 @@ from typing import Final
 
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import Act, Ending, Member, reaction
+from ganger.core.verdict import Blame, attribute
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch
 
@@ -39,8 +40,8 @@ ENDINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`act`: nothing, another generation (again, elsewhere) `pause_ms` from now, or the end; `spends`: it counts against
-    the retry limit."""
+    """`act`: nothing, another generation (again, elsewhere) `pause_ms` from now, or the end; `spends`: it counts
+    against the retry limit."""
 
     act: Act
     spends: bool = False
@@ -73,10 +74,12 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
         return Verdict(Act.NOTHING)
     if says == FAIL or (says is None and row.act is Act.GIVE_UP):
         return GIVE_UP
+    retry = gang.job.spec.retry
+    if says is None and retry.max is None and error_of(failed) and error_of(failed) == gang.same_error:
+        return GIVE_UP  # whatever it saved on the way there
     act = Act.ELSEWHERE if row.act is Act.ELSEWHERE else Act.AGAIN
     if gang.progressed:
         return Verdict(act)
-    retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
     if not row.spends and row.act is not Act.GIVE_UP:
         # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
@@ -102,14 +105,28 @@ def member(gang: Gang, failed: Failed) -> Member:
 
 def failed_on(gang: Gang, failed: Failed) -> tuple[str, int]:
     """The node it failed on, and how many times in a row without progress by now."""
-    node, times = gang.failed_on
+    (before, times), node = gang.failed_on, attribute(failed).node
     if gang.progressed:
         return "", 0
-    return failed.node, times + 1 if node == failed.node else 1
+    return node, times + 1 if node == before else 1
 
 
 def ending(failed: Failed) -> Ending:
     """How it ended, as the table has it."""
+    found = attribute(failed)
+    if failed.cause is Cause.START_FAILED and found.blame is Blame.USER:
+        return Ending.USER_ERROR
     if failed.cause in ENDINGS:
         return ENDINGS[failed.cause]
-    return Ending.KILLED if failed.signal is not None else Ending.EXITED
+    if found.error is None:
+        return Ending.KILLED if failed.signal is not None else Ending.EXITED
+    return Ending.USER_ERROR if found.blame is Blame.USER else Ending.MACHINE_ERROR
+
+
+def error_of(failed: Failed) -> str:
+    """The program's own error, where it was and at which step: the same again would come of the same again. Empty where
+    there is none."""
+    found = attribute(failed)
+    if found.blame is not Blame.USER or found.error is None:
+        return ""
+    return f"{found.error.type} at {found.error.file}:{found.error.line}, step {found.step}"
