@@ -13,12 +13,14 @@ from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
+from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
 from ganger.model.units import parse_duration_ms
 from ganger.model.view import ReasonView
 from tests.pictures import picture
 
 CAUSES = {"start": Cause.START_FAILED, "port": Cause.PORT_BUSY, "launcher": Cause.LAUNCHER_LOST}
+CAUSES |= {"hung": Cause.HUNG, "oom": Cause.OUT_OF_MEMORY}
 RUNS = (GangState.STARTING, GangState.RUNNING)
 
 
@@ -104,30 +106,39 @@ class Film:
         self.steps += 1
         self.apply(e.Progressed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
 
-    def _saves(self, gang: str) -> None:
-        self.steps += 1
+    def _saves(self, gang: str, more: str = "1") -> None:
+        self.steps += int(more)
         self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
 
     def _fails(self, gang: str, how: str = "exit", log: str = "", node: str = "") -> None:
-        """`how`: exit, signal, or a cause; `log`: what a rule looks for and finds, on the first node unless named."""
+        """`how`: exit, signal, error (of the program, at the newest step) or a cause; `log`: what a rule looks for and
+        finds, - for nothing; on the first node unless named. After the first of a generation it changes nothing."""
         at = self.state.gangs[gang]
+        log = log.strip("-")
         found = [
             e.RuleMatch(rule=index, do=rule.do, node=node or at.left[0], rank=0, line=log)
             for index, rule in enumerate(at.job.spec.retry.rules)
             if log and rule.log == log
         ]
-        code, signal = 1 if how == "exit" else None, 9 if how == "signal" else None
+        code, signal = 1 if how in ("exit", "error") else None, 9 if how == "signal" else None
+        error = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
+        end = RankEnd(rank=0, node=node or at.left[0], at_ms=self.now_ms, exit_code=1, step=self.steps, error=error)
         cause = CAUSES.get(how, Cause.RANK_FAILED)
         fact = e.Failed(
             gang=gang,
             generation=at.generation,
-            node=at.left[0],
+            node=node if node and not log else at.left[0],
             cause=cause,
+            rank=0 if how == "error" else None,
+            ends=(end,) if how == "error" else (),
             exit_code=code,
             signal=signal,
             match=found[0] if found else None,
         )
-        self.apply(fact)
+        if at.failure is None:
+            self.apply(fact)
+        else:
+            assert self.state.refusal(fact), "a second failure is the wake of the first"
 
     def _gone(self, gang: str, *nodes: str) -> None:
         self.apply(e.Cleared(**self._of(gang, nodes)))
