@@ -15,12 +15,14 @@ from ganger.launcher import strays
 from ganger.launcher.agent import Agent
 from ganger.launcher.environment import environment_of, placed
 from ganger.launcher.logs import note
+from ganger.launcher.memory import Memory
 from ganger.launcher.process import NOT_EXECUTABLE, Process, StartError, ending
 from ganger.launcher.records import Records
 from ganger.launcher.redaction import Redaction, load_secrets
 from ganger.launcher.reports import Reports
 from ganger.launcher.resume import newest_checkpoint
 from ganger.launcher.stopping import Stop
+from ganger.launcher.task import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Generation:
         self._stage = -1
         self._ranks: dict[int, Process] = {}
         self._reports: Reports | None = None
+        self._memory = Memory(time.monotonic())
         self._lookout: Lookout | None = None
         self._stop: Stop | None = None
         self._done_told = False
@@ -163,6 +166,7 @@ class Generation:
             if self._plan.agent:  # what was started from other nodes
                 strays.send(strays.apart(self._directory, self._sessions()), number)
         if now >= self._look_at:
+        self._memory.tick(now)
             self._leave_if_done()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
@@ -254,7 +258,7 @@ class Generation:
         if not ended:
             return
         for rank, process in ended.items():
-            self._records.exit(rank, {"pid": process.pid, **ending(process.code or 0)}, process.last_lines())
+            self._records.exit(rank, {"pid": process.pid, **hows[rank]}, process.last_lines())
         if self._stop is not None:
             return
         self._tell_if_done()
@@ -265,10 +269,23 @@ class Generation:
             # Of several that ended together, one that was killed did not fail because of the others.
             rank = min(failed, key=lambda rank: ((failed[rank].code or 0) > 0, rank))
             self._flush_reports()
-            self._tell.fact("exited", rank=rank, **ending(failed[rank].code or 0), tail=failed[rank].last_lines())
+            self._tell.fact("exited", rank=rank, **hows[rank], tail=failed[rank].last_lines())
+
+    def _how(self, rank: int, process: Process) -> dict[str, Any]:
+        """All that is known of how a rank ended, besides its last lines."""
+        code = process.code or 0
+        step = self._reports.step_of(rank, time.monotonic()) if self._reports is not None else None
+        how = {**ending(code), "at_ms": now_ms(), "step": step, "out_of_memory": False, "error": None}
+        if code == 0 or self._stop is not None:
+            return how
+        from ganger.launcher.errors import ended_by  # most generations never need it, and all would wait for it
+
+        error = ended_by(code, self._records.path(f"rank-{rank}.log"), self._plan.directory)
+        return {**how, "out_of_memory": self._memory.explains(how, error), "error": error}
 
     def _tell_if_done(self) -> None:
         """When every rank here whose end counts for the end of the job has ended well."""
+        hows = {rank: self._how(rank, process) for rank, process in ended.items()}
         counting = [self._ranks.get(plan.rank) for plan in self._plan.ranks if plan.ends]
         if self._done_told or not counting or any(process is None or process.code != 0 for process in counting):
             return

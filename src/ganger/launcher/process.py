@@ -157,7 +157,7 @@ def ending(code: int) -> dict[str, int]:
 
 def write_exit_record(path: str, rank: int, how: dict[str, Any], tail: list[str]) -> None:
     """On the disk when this returns. Raises OSError."""
-    write_json(path, {"rank": rank, **how, "at_ms": now_ms(), "tail": tail}, sync=True)
+    write_json(path, {"rank": rank, "at_ms": now_ms(), **how, "tail": tail}, sync=True)
 
 
 def become_subreaper() -> None:

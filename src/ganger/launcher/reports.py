@@ -53,7 +53,13 @@ class Reports:
             pass
         self._tell(now, last=True)
 
-    def _read(self) -> bool:
+    def step_of(self, rank: int, now: float) -> int | None:
+        """The newest step that a rank has reported, until now."""
+        while self._read(now):
+            pass
+        return self._latest[rank][0] if rank in self._latest else None
+
+    def _read(self, now: float) -> bool:
         """False when nothing new was there."""
         came = False
         self._find()

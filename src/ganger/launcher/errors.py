@@ -1,0 +1,323 @@
+"""The Python exception that ended a process, found in the end of its log. Called by `generation` when a rank fails.
+
+Reads tracebacks as CPython prints them (library reference, "traceback" and "Exception groups"), and what torch,
+multiprocessing, concurrent.futures and Ray print around those of their workers. Of a chain, what was raised first is
+the cause; of a group, its first leaf; a thread or a child that died goes before whoever waited for it. One pass over
+at most WINDOW_BYTES, and over MORE_BYTES where those hold none. Imported only when a rank has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+WINDOW_BYTES, MORE_BYTES = 64 << 10, 512 << 10
+TEXT_CHARACTERS = 300
+MESSAGE_LINES = 4
+STALE_LINES = 60
+"""Lines that may follow the exception that ended a process, in the same stream."""
+BACKGROUND_MS = 10_000
+"""How long before the end of the main thread another's death counts as the cause, whatever the main thread says."""
+
+OF_ITS_OWN = frozenset((signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV))
+"""Signals that end a process by its own doing; Python ends so after KeyboardInterrupt, and torch after its watchdog."""
+_SIGNALS = frozenset(signal.Signals)
+HEADER = "Traceback (most recent call last):"
+_FRAME = re.compile(r'  File "(.+)", line (\d+)(?:, in .*)?$')
+_BOXED_FRAME = re.compile(r"│ (\S+):(\d+) in .*│$")
+_END = re.compile(r"([A-Za-z_][\w.<>]*(?:\([\w.]+\))?)(?::(?: (.*))?)?$")
+_RAISED = re.compile(r"(Error|Exception|Exit|Interrupt|Warning|Group|Iteration|Empty|Full|Timeout|Failure)(\(|$)")
+_TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?")
+_GROUP_MARGIN = re.compile(r" +\| ?")
+_GROUP_RULE = re.compile(r" +\+-[-+]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<frozen |/bin/[^/.]+$")
+_BEFORE = re.compile(
+    r"(?P<ignored>Exception ignored |Error in |--- Logging error ---|object address )"
+    r"|(?P<background>Exception in thread |Process \S+:$|Unhandled exception in thread|Task exception was never|"
+    r"Future exception was never)"
+    r"|(?P<nested>-- Process \d+ terminated with)"
+    r"|(?P<wrapped>The above exception was the direct cause|During handling of the above exception)"
+)
+_TELLS_OF_OTHERS = re.compile(
+    r"^(Empty|BrokenBarrierError|BrokenProcessPool|ProcessExitedException|TimeoutError|EOFError|CalledProcessError"
+    r"|ChildFailedError|BrokenPipeError|Connection\w*Error)$|exited unexpectedly|by peer|Connection refused|timed out"
+)
+
+
+class Block:
+    """One traceback. `link` says what it is to the one before: `new` nothing, `wrapped` that was its cause, `nested` it
+    is the cause and told inside that one's message, `sibling` another member of a group."""
+
+    def __init__(self, link: str, mark: str) -> None:
+        self.link = link
+        self.mark = mark  # "", `background` or `ignored`
+        self.frames: list[list[Any]] = []  # file, line, source
+        self.type = ""
+        self.message: list[str] = []
+        self.at_ms = 0
+        self.ends = 0  # number of its last line
+        self.tag = ""
+
+
+def ended_by(code: int, path: str, directory: str) -> dict[str, Any] | None:
+    """The exception that ended a rank with that exit code, or -N for signal N, as `read_error` gives it. None for one
+    that a signal from outside ended: what it wrote before is another matter."""
+    number = -code if code < 0 else code - 128
+    outside = number in _SIGNALS and number not in OF_ITS_OWN
+    return None if outside else read_error(path, directory)
+
+
+def read_error(path: str, directory: str) -> dict[str, Any] | None:
+    """What ended the process whose log this is: {"type", "message", "file", "line", "source", "led_to"}, files relative
+    to the job's directory where they are in it. None when no exception is there, or the log cannot be read."""
+    for size in (WINDOW_BYTES, MORE_BYTES):
+        try:
+            with open(path, "rb") as file:
+                length = os.fstat(file.fileno()).st_size
+                file.seek(max(length - size, 0))
+                data = file.read(size)
+        except OSError:
+            return None
+        streams = _streams(data, is_cut=length > size)
+        for letter in "eo":
+            found = find(streams[letter], os.path.realpath(directory))
+            if found is not None:
+                return found
+        if length <= size:
+            return None
+    return None
+
+
+def find(lines: list[tuple[int, str]], directory: str) -> dict[str, Any] | None:
+    """The same, in the lines of one stream, each with its time in Unix ms."""
+    chains: list[list[Block]] = []
+    tagged: dict[str, list[tuple[int, int, str]]] = {}
+    for number, (at_ms, written) in enumerate(lines):
+        text = _COLOUR.sub("", written) if "\x1b" in written else written
+        tag = _TAG.match(text)
+        name = tag[1] if tag else ""
+        tagged.setdefault(name, []).append((number, at_ms, text[tag.end() :] if tag else text))
+    for name, mine in tagged.items():
+        for chain in _chains(mine):
+            chain[0].tag = name
+            chains.append(chain)
+    chosen = _chosen(chains, len(lines))
+    return None if chosen is None else _told(chosen, directory)
+
+
+# -- from bytes to tracebacks ------------------------------------------------------------------------------------------
+
+
+def _streams(data: bytes, *, is_cut: bool) -> dict[str, list[tuple[int, str]]]:
+    """The whole lines of each stream, with the time of their last piece."""
+    streams: dict[str, list[tuple[int, str]]] = {"e": [], "o": []}
+    pieces = {"e": "", "o": ""}
+    for record in data.decode("utf-8", "replace").split("\n")[1 if is_cut else 0 :]:
+        stamp, _, rest = record.partition(" ")
+        letter, text = rest[:1], rest[2:]
+        stream = letter.lower()
+        if stream not in streams or not stamp.isdecimal():
+            continue
+        if letter == stream:
+            streams[stream].append((int(stamp), pieces[stream] + text))
+            pieces[stream] = ""
+        else:
+            pieces[stream] += text
+    return streams
+
+
+def _chains(lines: list[tuple[int, int, str]]) -> list[list[Block]]:
+    """The tracebacks of one writer, those that belong together in one list, in the order in which they stand there."""
+    reader = _Reader()
+    for number, at_ms, text in lines:
+        reader.take(number, at_ms, text)
+    chains: list[list[Block]] = []
+    for block in reader.blocks:
+        if block.link == "new" or not chains:
+            chains.append([block])
+        else:
+            chains[-1].append(block)
+    return chains
+
+
+class _Reader:
+    """Takes line after line. `frames`: inside a traceback; `message`: behind its last line; `text`: elsewhere."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._block: Block | None = None
+        self._is_headed = False
+        self._where = "text"
+        self._link = "new"
+        self._mark = ""
+        self._lines = 0
+
+    def take(self, number: int, at_ms: int, text: str) -> None:
+        self._lines += 1
+        if _GROUP_RULE.match(text):
+            if "- 1 -" in text:
+                self._link = "nested"
+            elif self.blocks:
+                self._link = "sibling" if text.rstrip()[-2:] == "--" and " " in text.strip() else self._link
+            self._where = "text"
+            return
+        margin = _GROUP_MARGIN.match(text)
+        if margin:
+            text = text[margin.end() :]
+        if text.rstrip("╮─ ").endswith(HEADER[:-1]) or text.endswith(HEADER):
+            self._begin(text)
+        elif _FRAME.match(text) or (self._where == "frames" and _BOXED_FRAME.match(text)):
+            self._frame(text)
+        elif self._where == "frames":
+            self._inside(number, at_ms, text)
+        else:
+            self._outside(text)
+
+    def _begin(self, text: str) -> None:
+        if "Original " in text and self.blocks:
+            self._link = "nested"
+        self._open(is_headed=True)
+
+    def _open(self, *, is_headed: bool) -> None:
+        self._block = Block(self._link, self._mark)
+        self._is_headed, self._where = is_headed, "frames"
+        self._link, self._mark = "new", ""
+
+    def _frame(self, text: str) -> None:
+        if self._where != "frames" or self._block is None:
+            if self._where == "message":
+                self._link = "nested"
+            self._open(is_headed=self._where == "message" or (not self.blocks and self._lines < 3))
+        found = _FRAME.match(text) or _BOXED_FRAME.match(text)
+        if found and self._block:
+            self._block.frames.append([found[1], int(found[2]), ""])
+
+    def _inside(self, number: int, at_ms: int, text: str) -> None:
+        block = self._block
+        if block is None or text.startswith(("    ", "  [Previous line", "│", "╰")):
+            if block and block.frames and not block.frames[-1][2] and text[:1] == " ":
+                block.frames[-1][2] = text.strip()
+            return
+        end = _END.match(text)
+        self._where = "text"
+        if not end or not (self._is_headed or _RAISED.search(end[1])):
+            return
+        block.type, block.message = end[1], [end[2] or ""]
+        block.at_ms, block.ends = at_ms, number
+        self.blocks.append(block)
+        self._where = "message"
+
+    def _outside(self, text: str) -> None:
+        before = _BEFORE.match(text)
+        if before:
+            kind = str(before.lastgroup)
+            if kind in ("nested", "wrapped"):
+                self._link = kind
+            else:
+                self._mark = kind
+            self._where = "text"
+        elif self._where == "message":
+            if not text.strip() and any(self.blocks[-1].message):
+                self._where = "text"
+            elif len(self.blocks[-1].message) <= MESSAGE_LINES:
+                self.blocks[-1].message.append(text)
+        elif text.strip() and text.strip() != '"""':
+            self._link = "new" if self._link == "wrapped" else self._link
+
+
+# -- from tracebacks to the cause --------------------------------------------------------------------------------------
+
+
+def _chosen(chains: list[list[Block]], lines: int) -> list[Block] | None:
+    """The chain that ended the process, or that of whoever died before and left it waiting."""
+    chains = sorted((chain for chain in chains if chain[0].mark != "ignored"), key=lambda chain: chain[-1].ends)
+    mains = [chain for chain in chains if chain[0].mark != "background"]
+    if not mains:
+        return chains[0] if chains else None
+    last = mains[-1]
+    if lines - last[-1].ends > STALE_LINES + len(last[-1].message):
+        return None
+    if len({chain[0].tag for chain in mains}) > 2 or _tells_of_others(last):
+        return next((chain for chain in chains if not _tells_of_others(chain)), last)
+    for chain in chains:
+        if chain[0].mark == "background" and 0 <= last[-1].at_ms - chain[-1].at_ms <= BACKGROUND_MS:
+            return chain
+    return last
+
+
+def _tells_of_others(chain: list[Block]) -> bool:
+    cause = _cause(chain)
+    name = cause.type.rpartition(".")[2]
+    return bool(_TELLS_OF_OTHERS.search(name) or _TELLS_OF_OTHERS.search(cause.message[0]))
+
+
+def _cause(chain: list[Block]) -> Block:
+    """Python prints the oldest first; what a worker raised stands inside the message of who raised it again."""
+    at = 0
+    while at + 1 < len(chain) and chain[at + 1].link == "nested":
+        at += 1
+    return chain[at]
+
+
+def _told(chain: list[Block], directory: str) -> dict[str, Any]:
+    cause = _cause(chain)
+    others = [block for block in chain if block is not cause]
+    file, line, source = _place([cause, *others], directory)
+    last = chain[-1] if chain[-1].link == "wrapped" else chain[0]
+    led_to = "" if (last.type, last.message) == (cause.type, cause.message) else _words(last, directory)
+    name = _name(cause)
+    return {
+        "type": name,
+        "message": _message(cause.message),
+        "file": file,
+        "line": line,
+        "source": source[:TEXT_CHARACTERS],
+        "led_to": led_to,
+    }
+
+
+def _words(block: Block, directory: str) -> str:
+    file, line, _ = _place([block], directory)
+    place = f"{file}:{line}: " if line else ""
+    message = _message(block.message)
+    return f"{place}{_name(block)}" + (f": {message}" if message else "")
+
+
+def _name(block: Block) -> str:
+    return block.type.rpartition(">.")[2].rpartition(".")[2]
+
+
+def _message(lines: list[str]) -> str:
+    """The first line; and what follows where that is not the whole of it: it ends in a colon, or goes on indented."""
+    first = lines[0].strip()
+    rest = lines[1:]
+    if first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
+        rest = []
+    return " ".join([first, *(line.strip() for line in rest)]).strip()[:TEXT_CHARACTERS]
+
+
+def _place(blocks: list[Block], directory: str) -> tuple[str, int, str]:
+    """The innermost frame in the job's own code, of the first traceback that has one; else the innermost at all."""
+    frames = [frame for block in blocks for frame in reversed(block.frames)]
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0]) and ".pyz/" not in frame[0]]
+    near = [frame for frame in own if _within(frame[0], directory)]
+    named = [frame for frame in own if frame[0][:1] != "<"]
+    for found in (near, named, own, frames):
+        if found:
+            file, line, source = found[0]
+            return _within(file, directory) or file, line, source
+    return "", 0, ""
+
+
+def _within(file: str, directory: str) -> str:
+    """The path from the directory; empty for what is elsewhere, or no file."""
+    if file[:1] == "<":
+        return ""
+    path = os.path.realpath(os.path.join(directory, file))
+    return path[len(directory) + 1 :] if path.startswith(directory + os.sep) else ""
