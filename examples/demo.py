@@ -106,7 +106,7 @@ def check(first: str, second: str, undisturbed: str) -> bool:
 def ledgers(jobs: list[str]) -> None:
     """Where the time of each job went."""
     say("Where the time went, in seconds:")
-    parts = ("queued", "starting", "productive", "lost", "recovery", "total")
+    parts = ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost", "total")
     print(f"  {'job':<18}" + "".join(f"{part:>12}" for part in parts))
     for name in jobs:
         ledger = job(name)["ledger"]

@@ -53,7 +53,7 @@ def test_a_job_that_succeeds(shell: Shell, world: World) -> None:
     assert first == "Plan   bert-7f3  queue default  1 node  1 process, plain"
     assert "careful" in said.err.splitlines()
     assert "✓ bert-7f3 succeeded after 1m 01s" in said.err
-    assert "queued 1.0s · starting 2.0s · productive 50.0s · lost 3.0s · recovery 5.0s" in said.err
+    assert "queued 1.0s · starting 2.0s · productive 50.0s · recovery 5.0s · lost 3.0s" in said.err
     assert last == "  next: ganger get bert-7f3"
     assert "\x1b" not in said.err
     assert "\r" not in said.err

@@ -5,6 +5,7 @@ from ganger.core.state import State
 from ganger.engine.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Start, Stop, Wait
 from ganger.model.job import GangState
+from ganger.model.view import PARTS
 from tests.laws.raw import Raw, parts
 
 ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
@@ -33,9 +34,14 @@ def state_is_sound(state: State, raw: Raw) -> None:
 def account_adds_up(gang: Gang, now_ms: int) -> None:
     """Every millisecond is booked once."""
     ledger = gang.account.ledger(now_ms)
-    parts = (ledger.queued_ms, ledger.starting_ms, ledger.productive_ms, ledger.lost_ms, ledger.recovery_ms)
+    parts = [getattr(ledger, f"{part}_ms") for part in PARTS]
     assert min(parts) >= 0
     assert sum(parts) == ledger.total_ms == now_ms - gang.submitted_ms
+    waited_ms = ledger.queued_ms + ledger.recovery_ms - sum(loss.held_ms for loss in ledger.losses)
+    assert ledger.held_ms == ledger.total_ms - waited_ms
+    for part in ("detect", "recovery", "lost"):
+        assert sum(getattr(loss, f"{part}_ms") for loss in ledger.losses) == getattr(ledger, f"{part}_ms")
+    assert all(loss.cause for loss in ledger.losses)
 
 
 def fingerprint(state: State) -> tuple[object, ...]:

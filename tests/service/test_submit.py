@@ -12,6 +12,7 @@ from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, Submission
 from ganger.model.cluster import Node
 from ganger.model.queue import Amount, Queue, UserLimits
+from ganger.model.view import PARTS
 from tests.service.world import Embedded, python
 
 HOUR_MS = 3_600_000
@@ -158,8 +159,11 @@ def test_a_job_runs_and_its_story_adds_up(world: Embedded) -> None:
     assert [(attempt.outcome, attempt.nodes) for attempt in job.attempts] == [("finished", ("n1", "n2"))]
     attempt, ledger = job.attempts[0], job.ledger
     assert job.row.submitted_ms <= (attempt.started_ms or 0) <= (attempt.ended_ms or 0) == job.row.ended_ms
-    parts = (ledger.queued_ms, ledger.starting_ms, ledger.productive_ms, ledger.lost_ms, ledger.recovery_ms)
-    assert sum(parts) == ledger.total_ms == (job.row.ended_ms or 0) - job.row.submitted_ms
+    assert (
+        sum(getattr(ledger, f"{part}_ms") for part in PARTS)
+        == ledger.total_ms
+        == (job.row.ended_ms or 0) - job.row.submitted_ms
+    )
 
 
 def test_every_attempt_is_told(world: Embedded) -> None:

@@ -12,16 +12,14 @@ import copy
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ganger.core import after
-from ganger.core.gang import HEAD, Gang
+from ganger.core.gang import HEAD, RESTING, Gang
 from ganger.model.job import ENDED, GangState, Job, array_of
 
 if TYPE_CHECKING:
     from ganger.core.state import State
-
-RESTING: Final = (GangState.PENDING, GangState.SUSPENDED)
 
 
 @dataclass(slots=True, kw_only=True)

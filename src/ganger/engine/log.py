@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.state import Image, State
+from ganger.core.usage import total
 from ganger.engine import codec, elements, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
@@ -38,7 +39,7 @@ from ganger.model.event import (
     Submitted,
 )
 from ganger.model.job import Job, array_of
-from ganger.model.view import JobRow, Ledger
+from ganger.model.view import JobRow, Ledger, Loss
 
 MEMORY: Final = ":memory:"
 SNAPSHOT_EVERY: Final = 2_000
@@ -46,7 +47,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 EVERY: Final = JobFilter()
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
 _SCHEMA: Final = f"""
@@ -284,7 +285,7 @@ class EventLog:
         if found:
             row, figures = _row(found[0][0], whole.labels), json.loads(found[0][1])
             job = replace(job, spec=replace(job.spec, priority=row.priority))
-            return row, Ledger(**figures["ledger"]), figures["checkpoint_step"], job.element(index)
+            return row, _ledger(figures), figures["checkpoint_step"], job.element(index)
         counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
         row = elements.untouched(whole, index, elements.state_of_untouched(whole, counts))
         return row, Ledger(), None, job.element(index)
@@ -307,10 +308,8 @@ class EventLog:
 
     def array_ledger(self, array: str) -> Ledger:
         """The ledgers of all elements that have begun, added up, as of the newest event of each."""
-        sums = Counter[str]()
-        for (figures,) in self._read("SELECT figures FROM element WHERE array = ?", (array,)):
-            sums.update(json.loads(figures)["ledger"])
-        return Ledger(**sums)
+        found = self._read("SELECT figures FROM element WHERE array = ?", (array,))
+        return total(_ledger(json.loads(figures)) for (figures,) in found)
 
     def _job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
         found = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))
@@ -322,7 +321,7 @@ class EventLog:
         except ValueError as error:
             raise _corrupt(self._path, f"job {name} cannot be read: {error}") from error
         spec = replace(job.spec, labels=row.labels, notes=found[0][4] or None, priority=row.priority)
-        return row, Ledger(**figures["ledger"]), figures["checkpoint_step"], replace(job, spec=spec)
+        return row, _ledger(figures), figures["checkpoint_step"], replace(job, spec=spec)
 
     def version(self, subject: str) -> int:
         """Number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
@@ -395,6 +394,11 @@ def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:
 
 
 def _connect_to_read(path: str) -> sqlite3.Connection:
+def _ledger(figures: dict[str, Any]) -> Ledger:
+    ledger = figures["ledger"]
+    return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
+
+
     return sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro", uri=True, timeout=5.0, isolation_level=None)
 
 

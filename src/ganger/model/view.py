@@ -4,7 +4,7 @@ Made by `engine.service`; serialised by REST as it stands (durations in ms, size
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ganger.model.job import JobSpec
 
@@ -21,20 +21,44 @@ class ReasonView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What one cause of ends of attempts has cost a job, or jobs: `cause` as events name it. Attempts that gave way, to
+    a preemption say, are restarts without failures. held_ms: of the recovery, how long nodes were held."""
+
+    cause: str
+    failures: int = 0
+    restarts: int = 0
+    detect_ms: int = 0
+    recovery_ms: int = 0
+    lost_ms: int = 0
+    held_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """Where a job's time went, in ms; the parts add up to `total_ms` (wall time since submission, until it ended).
 
-    queued: before the first start was decided; starting: from there to the first step (or to running, where no steps
-    are reported); productive: steps that were kept; lost: work after the newest checkpoint, done again; recovery: from
-    a failure to the first step of the next attempt, waiting included.
+    queued: before the first start was decided, and while suspended; starting: from there to the first step (or to
+    running, where no steps are reported); productive: steps that were kept; checkpoint: saving them; detect: from when
+    something went wrong until that was known; recovery: from there to the first step of the next attempt, waiting
+    included; lost: work after the newest checkpoint, to be done again, and the end of an attempt that was the last.
+    held_ms: of all that, how long nodes were held; losses: detect, recovery and lost by cause.
     """
 
     queued_ms: int = 0
     starting_ms: int = 0
     productive_ms: int = 0
-    lost_ms: int = 0
+    checkpoint_ms: int = 0
+    detect_ms: int = 0
     recovery_ms: int = 0
+    lost_ms: int = 0
     total_ms: int = 0
+    held_ms: int = 0
+    losses: tuple[Loss, ...] = ()
+
+
+PARTS: Final = ("queued", "starting", "productive", "checkpoint", "detect", "recovery", "lost")
+"""Of a ledger: together they are its total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +165,28 @@ class DryRun:
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     """What ganger adds to rank 0's environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackGroup:
+    """Threads of several ranks that were at the same place: `frames` are `function (file:line)`, the innermost first,
+    none where a process showed no Python; `states` what their processes did."""
+
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    thread: str
+    states: tuple[str, ...]
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stacks:
+    """Where every rank was when the gang was found standing still. Main threads first, of those the rarest."""
+
+    job: str
+    attempt: int
+    at_ms: int
+    groups: tuple[StackGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,12 @@ from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import clock, quoted
 from ganger.model.job import ENDED, WORKER
 from ganger.model.units import format_bytes, format_cpu, format_duration
+from ganger.model.view import PARTS
 
 Record = dict[str, Any]
 
-LEDGER: Final = ("queued", "starting", "productive", "lost", "recovery")
+ALWAYS: Final = ("queued", "starting", "productive", "recovery", "lost")
+"""Parts of a ledger that are shown though they are 0."""
 WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
 RATE_OVER_MS: Final = 30_000
@@ -124,8 +126,9 @@ def summary(job: Record) -> list[str]:
 
 
 def ledger_line(ledger: Record) -> str:
-    """`queued 2.0s · starting 1.1s · productive 58.0s · lost 0ms · recovery 0ms`."""
-    return " · ".join(f"{part} {format_duration(ledger[f'{part}_ms'])}" for part in LEDGER)
+    """`queued 2.0s · starting 1.1s · productive 58.0s · checkpoint 1.2s`: what there was, but those always."""
+    there = [part for part in PARTS if ledger[f"{part}_ms"] or part in ALWAYS]
+    return " · ".join(f"{part} {format_duration(ledger[f'{part}_ms'])}" for part in there)
 
 
 class Progress:

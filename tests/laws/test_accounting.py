@@ -1,0 +1,55 @@
+"""Every millisecond of every job is booked once, in the part where the raw events say that it belongs."""
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ganger.core.gang import Gang
+from ganger.core.state import State
+from ganger.engine.log import MEMORY, EventLog
+from ganger.model import event as e
+from ganger.model.job import GangState
+from ganger.model.units import HOUR_MS
+from ganger.model.view import PARTS
+from tests.engine.days import Day, days
+from tests.engine.scenes import played
+from tests.laws.accounting import ledger_of
+from tests.laws.safety import account_adds_up
+
+
+def told(row: e.Stamped, chance: Random) -> e.Stamped:
+    """The row with times that nodes might have said, sound or not: no decision depends on them."""
+    match row.event:
+        case e.Checkpointed():
+            return replace(row, event=replace(row.event, took_ms=chance.choice((0, 700, 20_000, HOUR_MS))))
+        case e.Failed():
+            since_ms = chance.choice((None, row.at_ms, row.at_ms - 900, row.at_ms - HOUR_MS, row.at_ms + HOUR_MS))
+            return replace(row, event=replace(row.event, since_ms=since_ms))
+        case _:
+            return row
+
+
+@given(day=days(), seed=st.integers(0, 9))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+def test_accounts_agree_with_the_raw_events(day: Day, seed: int) -> None:
+    log, chance, state = EventLog(MEMORY), Random(seed), State()
+    played(day.world(), log, day.policy, 3 * HOUR_MS)
+    rows = [told(row, chance) for row in log.each(0, log.last_seq())]
+    for number, row in enumerate(rows, start=1):
+        for gang in state.apply(row):
+            if isinstance(gang, Gang) and not gang.is_head:
+                account_adds_up(gang, row.at_ms)
+                if gang.ended:
+                    agrees(gang, rows[:number], row.at_ms)
+    for gang in state.gangs.values():
+        if not gang.is_head:
+            agrees(gang, rows, rows[-1].at_ms + 777)
+
+
+def agrees(gang: Gang, rows: list[e.Stamped], now_ms: int) -> None:
+    failed = gang.state in (GangState.FAILED, GangState.FAILING)
+    raw = ledger_of(rows, gang.id, gang.submitted_ms, now_ms, failed=failed)
+    ledger = gang.account.ledger(now_ms)
+    assert {part: getattr(ledger, f"{part}_ms") for part in (*PARTS, "held")} == raw
