@@ -393,12 +393,12 @@ def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:
     return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels})
 
 
-def _connect_to_read(path: str) -> sqlite3.Connection:
 def _ledger(figures: dict[str, Any]) -> Ledger:
     ledger = figures["ledger"]
     return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
 
 
+def _connect_to_read(path: str) -> sqlite3.Connection:
     return sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro", uri=True, timeout=5.0, isolation_level=None)
 
 
