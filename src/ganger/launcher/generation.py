@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 
 from ganger.launcher import strays
 from ganger.launcher.agent import Agent
@@ -309,7 +308,7 @@ class Generation:
             self._agent.close()
         for process in self._processes():
             process.close()  # also what strays may still print: they have no time left
-        found = strays.strays(self._directory, self._sessions())
+        found = strays.strays(self._directory, descend=True)
         if found:
             strays.send(found, signal.SIGKILL)
             self._look_at = time.monotonic() + self._pause_s
@@ -361,9 +360,7 @@ class Generation:
             return
         # Only where somebody handles it: it would end a shell that merely waits for the rank's program.
         sessions = frozenset(process.pid for process in self._ranks.values() if process.code is None)
-        for pid in strays.catchers(self._directory, sessions, number):
-            with suppress(OSError):  # it may have ended meanwhile
-                os.kill(pid, number)
+        strays.send(strays.catchers(self._directory, sessions, number), number)
 
     def _flush_reports(self) -> None:
         if self._reports is not None:

@@ -23,7 +23,8 @@ NAME = b"ganger-launcher-guard"
 def start_guard(task: TaskDirectory, lock: int) -> None:
     """Must be called before the launcher has anything open that must end with it."""
     alive, keep_open = os.pipe()
-    if os.fork():
+    if guard := os.fork():
+        strays.spare(guard)
         os.close(alive)  # and `keep_open` stays open for as long as the launcher lives
         return
     try:

@@ -1,15 +1,19 @@
-"""Processes that a generation left behind: found by the mark in their environment, or by their session; killed.
+"""Processes that a generation left behind: found by the mark in their environment, or by their descent; killed.
 
 The mark is GANGER_TASK_DIR, the generation's own directory: nodes that share a machine differ in it. A process that
-has cleaned its environment away is still found while it is in the session of a rank and descends from the launcher.
+has cleaned its environment away is still found while the launcher lives: what has lost its parent becomes the
+launcher's child. A signal goes to the process that was found, and never to another that has its number by now.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
+
+from ganger.launcher.task import is_running
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,28 +24,48 @@ FIRST_PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.5
 
 
-def strays(directory: str, sessions: frozenset[int] = frozenset()) -> list[int]:
-    """Pids of what is left of the generation in `directory`; `sessions` are its ranks', all of them waited for."""
-    table = {pid: (parent, session) for pid, parent, session in _processes()}
+_spared: set[int] = set()
+
+
+def spare(pid: int) -> None:
+    """A child of the launcher that is no stray: its guard."""
+    _spared.add(pid)
+
+
+def strays(directory: str, *, descend: bool = False) -> list[tuple[int, int]]:
+    """What is left of the generation in `directory`, each as pid and start; with `descend`, when all its ranks have been
+    waited for, also what descends from this process."""
+    table = {pid: (parent, start) for pid, parent, _, start in _processes()}
     own = os.getpid()
     return [
-        pid
-        for pid, (_, session) in table.items()
+        (pid, start)
+        for pid, (_, start) in table.items()
         if pid != own
-        and (_has_mark(pid, directory) or (session in sessions and session not in table and _descends(pid, own, table)))
+        and pid not in _spared
+        and (_has_mark(pid, directory) or (descend and _descends(pid, own, table)))
     ]
 
 
-def apart(directory: str, sessions: frozenset[int]) -> list[int]:
-    """Pids of what is of the generation but in none of these sessions."""
-    return [pid for pid, _, session in _processes() if session not in sessions and _has_mark(pid, directory)]
+def apart(directory: str, sessions: frozenset[int]) -> list[tuple[int, int]]:
+    """What is of the generation but in none of these sessions."""
+    return [
+        (pid, start) for pid, _, session, start in _processes() if session not in sessions and _has_mark(pid, directory)
+    ]
 
 
-def send(pids: list[int], number: int) -> None:
+def send(found: list[tuple[int, int]], number: int) -> None:
     """A signal to each that still lives."""
-    for pid in pids:
+    for pid, start in found:
         with suppress(OSError):  # it may have ended by itself, or have become another user's
-            os.kill(pid, number)
+            if sys.version_info >= (3, 9):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    if is_running(pid, start):
+                        signal.pidfd_send_signal(pidfd, number)
+                finally:
+                    os.close(pidfd)
+            elif is_running(pid, start):
+                os.kill(pid, number)
 
 
 def clear(directory: str) -> None:
@@ -56,22 +80,22 @@ def clear(directory: str) -> None:
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def catchers(directory: str, sessions: frozenset[int], number: int) -> list[int]:
-    """Pids of the generation, by its mark or in `sessions`, that have a handler for the signal."""
+def catchers(directory: str, sessions: frozenset[int], number: int) -> list[tuple[int, int]]:
+    """What is of the generation, by its mark or in `sessions`, and has a handler for the signal."""
     return [
-        pid
-        for pid, _, session in _processes()
-        if (session in sessions or _has_mark(pid, directory)) and _catches(pid, number)
+        (pid, start)
+        for pid, _, session, start in _processes()
+        if (session in sessions or _has_mark(pid, directory)) and catches(pid, number)
     ]
 
 
-def _processes() -> Iterator[tuple[int, int, int]]:
-    """(pid, parent, session) of what lives; a zombie does not."""
+def _processes() -> Iterator[tuple[int, int, int, int]]:
+    """(pid, parent, session, start) of what lives; a zombie does not."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             if fields and fields[0] not in (b"Z", b"X"):
-                yield int(name), int(fields[1]), int(fields[3])
+                yield int(name), int(fields[1]), int(fields[3]), int(fields[19])
 
 
 def _has_mark(pid: int, directory: str) -> bool:
@@ -85,7 +109,8 @@ def _descends(pid: int, ancestor: int, table: dict[int, tuple[int, int]]) -> boo
     return pid == ancestor
 
 
-def _catches(pid: int, number: int) -> bool:
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)

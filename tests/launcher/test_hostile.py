@@ -1,0 +1,87 @@
+"""Ranks that do what no rank should: detach processes, leave zombies, heed nothing, close their outputs, flood them."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.launcher.harness import Server, Task, eventually, is_alive
+
+SH = ["/bin/sh", "-c"]
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+DAEMON = "env -i setsid sh -c 'echo $$ > {0}/far; exec sleep 1000' & while [ ! -s {0}/far ]; do sleep 0.01; done"
+"""Detached twice over: its own session, nobody's child, nothing in its environment."""
+ORPHANS = """
+import os, sys, time
+for number in range(20):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(0.01)
+        os._exit(0)
+    os.wait()
+open(sys.argv[1], "w").write("1")
+time.sleep(1000)
+"""
+LINE_BYTES = 20_000_000
+
+
+def _children(pid: int) -> list[str]:
+    """States of the children of a process."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] for child in found]
+
+
+def test_a_daemon_with_nothing_of_ours_in_its_environment_ends_with_the_generation(task: Task, server: Server) -> None:
+    task.run([*SH, DAEMON.format(task.work)])
+    server.wait("cleared")
+    assert server.kinds() == ["started", "finished", "cleared"]
+    assert not is_alive(task.pid_in("far"))
+
+
+def test_so_does_it_when_the_generation_is_stopped(task: Task, server: Server) -> None:
+    launcher = task.run([*SH, f"{DAEMON.format(task.work)}; sleep 1000"])
+    far = task.pid_in("far")
+    server.stop(1)
+    server.wait("cleared")
+    assert not is_alive(far)
+    assert len(_children(launcher.pid)) == 1, "the guard is no stray"
+
+
+def test_orphans_of_a_rank_leave_no_zombie(task: Task, server: Server) -> None:
+    launcher = task.run([*PYTHON, ORPHANS, f"{task.work}/all"])
+    task.pid_in("all")
+    eventually(lambda: len(_children(launcher.pid)) == 2, "only the rank and the guard are there")
+    server.stop(1)
+    server.wait("cleared")
+
+
+def test_a_rank_that_heeds_no_signal_is_killed_when_its_time_is_over(task: Task, server: Server) -> None:
+    deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print('deaf', flush=True)"
+    task.run([*PYTHON, f"{deaf}; time.sleep(1000)"])
+    server.wait("started")
+    eventually(lambda: "deaf" in task.texts("o"), "it heeds nothing")
+    server.stop(1, kill_after_ms=200)
+    server.wait("cleared")
+    assert task.json("rank-0.exit")["signal"] == signal.SIGKILL
+
+
+def test_a_rank_that_closes_its_outputs_runs_on_and_its_end_is_told(task: Task, server: Server) -> None:
+    task.run([*SH, f"echo last; exec >&- 2>&-; until [ -s {task.work}/go ]; do sleep 0.01; done; exit 3"])
+    server.wait("started")
+    eventually(lambda: task.texts("o") == ["last"], "it writes")
+    (task.work / "go").write_text("1")
+    assert server.wait("exited")["tail"] == ["last"]
+    server.stop(1)
+    server.wait("cleared")
+
+
+def test_one_line_without_an_end_floods_nothing(task: Task, server: Server) -> None:
+    """Its bytes are all in the log, in pieces; the launcher stays small, and heeds the server."""
+    launcher = task.run([*PYTHON, f"import os; [os.write(1, b'x' * 100_000) for _ in range({LINE_BYTES // 100_000})]"])
+    server.wait("cleared")
+    pieces = [text for _, letter, text in task.records() if letter in "oO"]
+    assert sum(map(len, pieces)) == LINE_BYTES
+    assert max(map(len, pieces)) <= 16 * 1024
+    peak_kb = int(Path(f"/proc/{launcher.pid}/status").read_text().partition("VmHWM:")[2].split()[0])
+    assert peak_kb < 64 * 1024
+    os.kill(launcher.pid, 0)
