@@ -6,7 +6,6 @@ Order on disk and wire: every exit record before it is reported, last progress b
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 

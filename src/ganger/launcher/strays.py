@@ -33,16 +33,14 @@ def spare(pid: int) -> None:
 
 
 def strays(directory: str, *, descend: bool = False) -> list[tuple[int, int]]:
-    """What is left of the generation in `directory`, each as pid and start; with `descend`, when all its ranks have been
-    waited for, also what descends from this process."""
+    """What is left of the generation in `directory`, each as pid and start; with `descend`, when all its ranks
+    have been waited for, also what descends from this process."""
     table = {pid: (parent, start) for pid, parent, _, start in _processes()}
     own = os.getpid()
     return [
         (pid, start)
         for pid, (_, start) in table.items()
-        if pid != own
-        and pid not in _spared
-        and (_has_mark(pid, directory) or (descend and _descends(pid, own, table)))
+        if pid != own and pid not in _spared and (_has_mark(pid, directory) or (descend and _descends(pid, own, table)))
     ]
 
 
