@@ -11,6 +11,7 @@ from ganger.backends.local.layout import TaskDirectory
 from ganger.backends.local.processes import signal_words
 from ganger.model.decision import Cause
 from ganger.model.event import Checkpointed, Cleared, Event, Failed, Finished, Started
+from ganger.model.evidence import PythonError, RankEnd
 
 TAIL_LINES: Final = 20
 
@@ -41,8 +42,8 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
 
 def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -> Failed:
     """The failure that an `exited` message or an exit record tells of."""
-    rank = whole(record, "rank")
-    exit_code, number = record.get("exit_code"), record.get("signal")
+    end = rank_end(record, node)
+    rank, exit_code, number = end.rank, end.exit_code, end.signal
     how = f"was killed by {signal_words(number)}" if number else f"exited with code {exit_code}"
     return Failed(
         gang=gang,
@@ -55,6 +56,23 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
         detail=f"rank {rank} on {node} {how}",
         tail=_tail(record),
     )
+        ends=(end,),
+        since_ms=end.at_ms or None,
+    )
+
+
+def rank_end(record: dict[str, Any], node: str) -> RankEnd:
+    """How a rank ended, by its `exited` message or exit record."""
+    number, error, step = record.get("signal"), record.get("error"), record.get("step")
+    return RankEnd(
+        rank=whole(record, "rank"),
+        node=node,
+        at_ms=record.get("at_ms", 0),
+        exit_code=None if number else record.get("exit_code"),
+        signal=number,
+        step=step if isinstance(step, int) else None,
+        out_of_memory=record.get("out_of_memory") is True,
+        error=_error(error) if isinstance(error, dict) else None,
 
 
 def ending(task: TaskDirectory, gang: str, generation: int, node: str) -> Failed | Finished | None:
@@ -94,6 +112,13 @@ def whole(message: dict[str, Any], name: str) -> int:
 
 
 def _is_bad(record: dict[str, Any]) -> bool:
+def _error(found: dict[str, Any]) -> PythonError:
+    """What of it is there, as far as it is of the right kind."""
+    texts = {name: str(found.get(name) or "") for name in ("type", "message", "file", "source", "led_to")}
+    line = found.get("line")
+    return PythonError(**texts, line=line if isinstance(line, int) else 0)
+
+
     return bool(record.get("signal") or record.get("exit_code"))
 
 

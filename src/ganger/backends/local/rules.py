@@ -1,9 +1,9 @@
 """Which rule of a job fits a failure: finds the patterns of its `retry.rules` in the logs of the attempt.
 
-Between the supervisor and whom it reports to: a failure is told when it is known which rule decides, and what else is
-told of that gang waits behind it. The search runs on a thread of its own and reads only the end of each log; what it
-found is part of the event, so that nobody needs the logs again. Semantics: docs/decisions/4-every-framework.md, "Rules
-for failures".
+Between the supervisor and whom it reports to: a failure is told when it is known how the other ranks ended (`ends`) and
+which rule decides, and what else is told of that gang waits behind it. The search runs on a thread of its own and reads
+only the end of each log; what it found is part of the event, so that nobody needs the logs again. Semantics:
+docs/decisions/4-every-framework.md, "Rules for failures".
 """
 
 import asyncio
@@ -11,10 +11,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from ganger.backends.local.ends import Ends
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import Source
 from ganger.backends.local.logs import newest_lines
@@ -38,33 +40,38 @@ class Judging:
     """Passes events on in the order in which they come, for each gang; on the event loop. `retry_of` gives the policy
     of a gang's job, None when nobody knows it any more."""
 
-    def __init__(
-        self, layout: Layout, report: Report, retry_of: Callable[[str], Retry | None], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, layout: Layout, ends: Ends, report: Report, retry_of: Callable[[str], Retry | None]) -> None:
         self._layout = layout
+        self._ends = ends
         self._report = report
         self._retry_of = retry_of
-        self._loop = loop
         self._held: dict[str, list[Held]] = {}
+        self._judging: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def __call__(self, event: Event) -> "Future[int]":
         gang = getattr(event, "gang", None)
         if gang in self._held:
             return self._hold(gang, event)
-        if not isinstance(event, Failed) or not (retry := self._retry_of(event.gang)) or not retry.rules:
+        if not isinstance(event, Failed):
             return self._report(event)
-        if not logs_decide(retry, event):
-            return self._report(judged(retry, event, {}))
+        retry = self._retry_of(event.gang) or Retry()
+        if not self._ends.wait_s(event):
+            event = self._ends.joined(event)
+            if not logs_decide(retry, event):
+                return self._report(judged(retry, event, {}))
         self._held[event.gang] = []
         promise = self._hold(event.gang, event)
-        search = self._loop.run_in_executor(None, partial(found_in_logs, self._layout, retry, event, self._is_closed))
-        search.add_done_callback(partial(self._searched, retry, event))
+        task = asyncio.get_running_loop().create_task(self._judge(retry, event))
+        self._judging.add(task)
+        task.add_done_callback(self._judging.discard)
         return promise
 
     def close(self) -> None:
         """Report nothing more; a launcher whose word was not taken says it again to the next server."""
         self._closed = True
+        for task in self._judging:
+            task.cancel()
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -74,14 +81,18 @@ class Judging:
         self._held[gang].append((event, promise))
         return promise
 
-    def _searched(self, retry: Retry, failed: Failed, search: "asyncio.Future[dict[int, Found]]") -> None:
-        held = self._held.pop(failed.gang)
-        if self._closed or search.cancelled():
-            return
-        # A log that cannot be read has nothing in it: the failure must be told all the same.
-        found = {} if search.exception() else search.result()
-        for event, promise in held:
-            told = judged(retry, failed, found) if event is failed else event
+    async def _judge(self, retry: Retry, failed: Failed) -> None:
+        """Find out what is to be known of a failure, tell it, and then what has come since."""
+        await self._ends.wait(failed)
+        joined, found = self._ends.joined(failed), dict[int, Found]()
+        if logs_decide(retry, joined):
+            search = partial(found_in_logs, self._layout, retry, joined, self._is_closed)
+            with suppress(
+                OSError
+            ):  # a log that cannot be read has nothing in it: the failure must be told all the same
+                found = await asyncio.get_running_loop().run_in_executor(None, search)
+        for event, promise in self._held.pop(failed.gang):
+            told = judged(retry, joined, found) if event is failed else event
             self._report(told).add_done_callback(partial(_pass_on, promise))
 
 

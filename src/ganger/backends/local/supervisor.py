@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ganger.backends.local import facts, processes
 from ganger.backends.local.begin import Unstartable, complete, refuse_busy_port, working_directory, write_plans
+from ganger.backends.local.ends import Ends
 from ganger.backends.local.generation import Generation, begun, kill_after_ms
 from ganger.backends.local.hang import Hang
 from ganger.backends.local.launchers import Launchers, Task
@@ -57,6 +58,8 @@ class Supervisor:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
         self._report = Judging(self._layout, report, self._retry_of, self._loop)
         self._serving = self._loop.create_task(self._serve(listening))
+        ends = Ends(self._layout, self._generations.get)
+        self._report = Judging(self._layout, ends, report, self._retry_of)
         self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
         self._launchers.find()
         for generation in list(self._generations.values()):
