@@ -51,7 +51,7 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
         node=node,
         cause=Cause.RANK_FAILED,
         rank=rank,
-        exit_code=None if number else exit_code,
+        exit_code=exit_code,
         signal=number,
         detail=f"rank {rank} on {node} {how}",
         tail=_tail(record),

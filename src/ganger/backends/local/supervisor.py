@@ -56,7 +56,6 @@ class Supervisor:
 
     def open(self, report: Report, live: tuple[Live, ...], listening: socket.socket) -> None:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
-        self._report = Judging(self._layout, report, self._retry_of, self._loop)
         self._serving = self._loop.create_task(self._serve(listening))
         ends = Ends(self._layout, self._generations.get)
         self._report = Judging(self._layout, ends, report, self._retry_of)
