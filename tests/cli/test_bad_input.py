@@ -16,6 +16,7 @@ NAMES_A_JOB = [
     if any(isinstance(each, click.Argument) and "JOB" in (each.metavar or "") for each in command.params)
 ]
 NAMES_SOMETHING = ["queue delete", "secret delete", "token revoke", "node cordon", "node uncordon", "node drain"]
+NAMES_SOMETHING += ["node fail", "node return", "node preempt"]
 
 
 @pytest.mark.parametrize("path", NAMES_A_JOB)

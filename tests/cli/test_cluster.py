@@ -71,6 +71,13 @@ def test_nodes_end_in_what_is_used(shell: Shell, world: World) -> None:
     assert len(json.loads(shell("node", "-o", "json").out)) == 2
 
 
+def test_nodes_that_are_made_to_go_and_come_back(shell: Shell, world: World) -> None:
+    assert shell("node", "fail", "n2").out == "n2 is lost\n"
+    assert shell("node", "return", "n2").out == "n2 is ready\n"
+    assert shell("node", "preempt", "n2", "--in", "90s").out == "n2 is gone in 1m 30s and empty\n"
+    assert world.asked[-1][2] == {"notice_ms": 90_000}
+
+
 def test_cordon(shell: Shell, world: World) -> None:
     assert shell("node", "cordon", "n2", "--why", "fan").out == "n2 is cordoned; it still runs cv-11\n"
     assert world.asked[-1][2] == {"cordoned": True, "why": "fan"}

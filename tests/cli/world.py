@@ -371,6 +371,16 @@ def _drain(world: World, match: re.Match[str], query: dict[str, str], body: Any)
     return asdict(node)
 
 
+def _fail(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    world.nodes[match["id"]] = replace(world.nodes[match["id"]], state="lost", gangs=())
+    return asdict(world.nodes[match["id"]])
+
+
+def _return(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
+    world.nodes[match["id"]] = replace(world.nodes[match["id"]], state="ready")
+    return asdict(world.nodes[match["id"]])
+
+
 def _server(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
     return asdict(
         ServerView(
@@ -408,6 +418,9 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("GET", "/nodes", lambda world, *_: {"items": [asdict(row) for row in world.nodes.values()], "next": None}),
     ("PATCH", f"/nodes/{ID}", _cordon),
     ("POST", f"/nodes/{ID}/drain", _drain),
+    ("POST", f"/nodes/{ID}/preempt", _drain),
+    ("POST", f"/nodes/{ID}/fail", _fail),
+    ("POST", f"/nodes/{ID}/return", _return),
     ("GET", "/samples", lambda world, *_: asdict(world.samples)),
     ("GET", f"/jobs/{ID}/entrance", lambda world, *_: asdict(world.entrance)),
 )

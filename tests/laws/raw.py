@@ -17,6 +17,7 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
 
 
+OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
 Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged
 LEADERS = ("chief", "master", "head", "scheduler")
 
@@ -94,7 +95,14 @@ class Raw:
         match event:
             case e.NodesListed(nodes=nodes):
                 self._list({node.name: node for node in nodes})
-            case e.NodeLost() | e.NodeReturned() | e.NodeCordoned() | e.NodeUncordoned() | e.NodeDrained():
+            case (
+                e.NodeLost()
+                | e.NodeReturned()
+                | e.NodeCordoned()
+                | e.NodeUncordoned()
+                | e.NodeDrained()
+                | e.NodePreempted()
+            ):
                 self._change(event)
             case e.QueueSet(queue=queue):
                 self.queues[queue.name] = queue
@@ -215,7 +223,7 @@ class Raw:
         self.nodes, self.lost = nodes, {}
         self.cordoned = {name: None for name in self.cordoned if name in nodes}
 
-    def _change(self, event: e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained) -> None:
+    def _change(self, event: OfNode) -> None:
         match event:
             case e.NodeLost(node=name):
                 self.lost[name] = None
@@ -226,7 +234,7 @@ class Raw:
                 self.cordoned[name] = None
             case e.NodeUncordoned(node=name):
                 del self.cordoned[name]
-            case e.NodeDrained(node=name):
+            case e.NodeDrained(node=name) | e.NodePreempted(node=name):
                 self.cordoned[name] = None
                 self.drained |= {gang: None for gang, where in self.left if where == name}
 

@@ -134,7 +134,8 @@ def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
         assert gang.stop_sent is None or stop.cause in ENDS, f"{gang.id} is being stopped already"
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
-    assert stop.cause is not Cause.DRAINED or gang.id in raw.drained, f"{gang.id} need not leave"
+    leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)
+    assert not leaves or gang.id in raw.drained, f"{gang.id} need not leave"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 

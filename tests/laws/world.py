@@ -234,10 +234,14 @@ def _comes_late(world: World, data: st.DataObject) -> None:
 
 def _node(world: World, data: st.DataObject) -> None:
     if name := world.pick(data, list(world.raw.nodes)):
-        kinds = (e.NodeLost, e.NodeReturned, e.NodeCordoned, e.NodeUncordoned, e.NodeDrained)
+        kinds = (e.NodeLost, e.NodeReturned, e.NodeCordoned, e.NodeUncordoned, e.NodeDrained, _preempted)
         kind = data.draw(st.sampled_from(kinds))
         taken = world.happens(kind(node=name))
         assert taken or kind is not e.NodeDrained, "a node that is there can be drained"
+
+
+def _preempted(node: str) -> e.NodePreempted:
+    return e.NodePreempted(node=node, notice_ms=10_000)
 
 
 def _lists(world: World, data: st.DataObject) -> None:

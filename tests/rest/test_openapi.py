@@ -37,6 +37,9 @@ ROUTES = {
     "GET /nodes",
     "PATCH /nodes/{name}",
     "POST /nodes/{name}/drain",
+    "POST /nodes/{name}/fail",
+    "POST /nodes/{name}/return",
+    "POST /nodes/{name}/preempt",
     "GET /samples",
     "GET /jobs/{id}/entrance",
     "POST /batches",
@@ -46,6 +49,7 @@ ROUTES = {
     "GET /secrets",
     "PUT /secrets/{name}",
     "DELETE /secrets/{name}",
+    "GET /report",
     "GET /events",
     "GET /stream",
 }
@@ -160,6 +164,9 @@ def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, docum
         ("GET", "/nodes", "/nodes", None),
         ("PATCH", "/nodes/{name}", "/nodes/n3", {"cordoned": True}),
         ("POST", "/nodes/{name}/drain", "/nodes/n3/drain", {"why": "a fan"}),
+        ("POST", "/nodes/{name}/fail", "/nodes/n3/fail", {}),
+        ("POST", "/nodes/{name}/return", "/nodes/n3/return", {}),
+        ("POST", "/nodes/{name}/preempt", "/nodes/n3/preempt", {"notice_ms": 5}),
         ("GET", "/events", "/events?limit=5", None),
     ):
         answer = call(app, method, target, body)

@@ -36,6 +36,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.NodeCordoned(node="n1", by="ada", why="a fan"), None, "ada took node n1 out of service: a fan"),
     (e.NodeUncordoned(node="n1"), None, "somebody put node n1 back into service"),
     (e.NodeDrained(node="n1", by="ada", why="a fan"), None, "ada drains node n1: a fan"),
+    (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada takes node n1 away in 30.0s"),
     (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
     (e.QueueDeleted(queue="nlp", by="ada"), None, "ada deleted queue nlp"),
     (e.Submitted(job=JOB), "a-1", f"ada submitted a-1 to queue default: {JOB.spec.shape}"),

@@ -46,6 +46,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             | e.NodeCordoned(node=name)
             | e.NodeUncordoned(node=name)
             | e.NodeDrained(node=name)
+            | e.NodePreempted(node=name)
         ):
             return cluster.no_node_step(state, name, event.kind)
         case (
@@ -93,6 +94,7 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
             | e.NodeCordoned()
             | e.NodeUncordoned()
             | e.NodeDrained()
+            | e.NodePreempted()
             | e.QueueSet()
             | e.QueueDeleted()
         ):
@@ -200,6 +202,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang.left, gang.started, gang.finished = list(gang.nodes), [], []
     gang.stepped_before = gang.stepped_before or gang.stepped
     gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
+    gang.leave_by_ms = None
     gang.resumed_step = gang.checkpoint_step
     state.take(gang, start.shares)
     return gang

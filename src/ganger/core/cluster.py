@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from ganger.core.state import State
 
 Touched = tuple[Gang, ...]
-OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained
+OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
 Change = OfNode | e.NodesListed | e.QueueSet | e.QueueDeleted
 _NODE_STEPS = {"node_lost": NodeStep.LOSE, "node_returned": NodeStep.RETURN} | {
     "node_cordoned": NodeStep.CORDON,
     "node_uncordoned": NodeStep.UNCORDON,
     "node_drained": NodeStep.DRAIN,
+    "node_preempted": NodeStep.DRAIN,
 }
 
 
@@ -60,16 +61,18 @@ def _node_changed(state: State, change: OfNode, at_ms: int) -> Touched:
         case e.NodeLost(node=node):
             return _lose(state, [node], at_ms)
         case e.NodeDrained(node=node):
-            return _drain(state, node)
+            return _drain(state, node, None)
+        case e.NodePreempted(node=node, notice_ms=notice_ms):
+            return _drain(state, node, at_ms + notice_ms)
         case _:
             return ()
 
 
-def _drain(state: State, node: str) -> Touched:
+def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
     """Whatever runs there is to be stopped by the next round; what is being stopped already is not asked twice."""
     there = [gang for gang, _ in state.holding() if node in gang.left and gang.state in facts.ALIVE]
     for gang in there:
-        gang.drains = True
+        gang.drains, gang.leave_by_ms = True, leave_by_ms
     return tuple(there)
 
 

@@ -51,7 +51,7 @@ class Gang:
     same_error: the program's error that ended the generation before, and at which step;
     not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
     generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; drains: a node
-    of this generation is to be left; excluded: nodes it must not have any more, each with the index of the rule that
+    of this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment; excluded: nodes it must not have any more, each with the index of the rule that
     said so; account: where its time went.
     """
 
@@ -84,6 +84,7 @@ class Gang:
     stop_sent: Cause | None = None
     suspends: bool = False
     drains: bool = False
+    leave_by_ms: int | None = None
     excluded: tuple[tuple[str, int], ...] = ()
     awaits: list[After] = field(default_factory=list)
     counted: GangState = GangState.PENDING

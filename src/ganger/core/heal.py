@@ -32,6 +32,7 @@ ENDINGS: Final = {
     Cause.PREEMPTED: Ending.PREEMPTED,
     Cause.SUSPENDED: Ending.SUSPENDED,
     Cause.DRAINED: Ending.DRAINED,
+    Cause.NODE_PREEMPTED: Ending.PREEMPTED,
     Cause.DONE: Ending.DONE,
     Cause.DEPENDENCY: Ending.DEPENDENCY,
 }

@@ -60,7 +60,7 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     for gang in state.gangs.values():
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         if cause:
-            yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=notice_ms(gang))
+            yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=_notice_left_ms(gang, now_ms))
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
@@ -85,7 +85,9 @@ def _failure_cause(gang: Gang) -> Cause | None:
 def _pause_cause(gang: Gang) -> Cause | None:
     """It is to be suspended, or to leave a node; or what it was for is done, and the rest of it may go."""
     if gang.state in RUNS and (gang.suspends or gang.drains):
-        return Cause.SUSPENDED if gang.suspends else Cause.DRAINED
+        if gang.suspends:
+            return Cause.SUSPENDED
+        return Cause.DRAINED if gang.leave_by_ms is None else Cause.NODE_PREEMPTED
     return Cause.DONE if gang.state is GangState.FINISHING and gang.stop_sent is None else None
 
 
@@ -105,6 +107,11 @@ def notice_ms(gang: Gang) -> int:
     """How long a gang has to save its work before it is stopped: only one that says how gets any."""
     checkpoint = gang.job.spec.checkpoint
     return checkpoint.grace_ms if checkpoint and gang.state in RUNS else WITHOUT_NOTICE_MS
+
+
+def _notice_left_ms(gang: Gang, now_ms: int) -> int:
+    """The same, and no longer than the node is there."""
+    return notice_ms(gang) if gang.leave_by_ms is None else max(0, min(notice_ms(gang), gang.leave_by_ms - now_ms))
 
 
 def _place_pending(now: Round) -> tuple[list[Start], dict[str, Reason]]:

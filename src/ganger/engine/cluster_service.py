@@ -1,25 +1,30 @@
 """The part of the service that is about queues and nodes: see `engine.service`, whose methods these are."""
 
+import time
 from typing import Final
 
 from ganger.engine.admission import nearest, wrong_with
 from ganger.engine.loop import Loop
+from ganger.engine.ports import Backend
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows
 from ganger.model.cluster import NodeState
-from ganger.model.event import NodeCordoned, NodeDrained, NodeUncordoned, QueueDeleted, QueueSet
+from ganger.model.event import NodeCordoned, NodeDrained, NodePreempted, NodeUncordoned, QueueDeleted, QueueSet
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import NodeRow, QueueRow
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
+LOST: Final = (NodeState.LOST, NodeState.LOST_CORDONED)
+FAILS_WITHIN_S: Final = 5.0
+"""How long an answer waits for a node that was made to fail, or to return."""
 
 
 class ClusterService:
     """What may be asked of queues and nodes. Safe from any thread."""
 
-    def __init__(self, loop: Loop, user: str) -> None:
-        """Over a loop that is open; `user` is who asks for every change."""
-        self._loop, self._user = loop, user
+    def __init__(self, loop: Loop, backend: Backend, user: str) -> None:
+        """Over a loop that is open, and its backend; `user` is who asks for every change."""
+        self._loop, self._backend, self._user = loop, backend, user
 
     def queues(self) -> list[QueueRow]:
         """Every queue, parents first."""
@@ -68,6 +73,34 @@ class ClusterService:
         if row.gangs or row.state not in CORDONED:
             self._loop.ask(NodeDrained(node=name, by=self._user, why=why))
         return self._node(name)
+
+    def fail_node(self, name: str) -> NodeRow:
+        """Make a node fail with all that runs on it, to see what becomes of that. Refused (no_such_node, 404)."""
+        if self._node(name).state not in LOST:
+            self._backend.lose_node(name)
+        return self._once(name, lost=True)
+
+    def return_node(self, name: str) -> NodeRow:
+        """Bring a node back that was made to fail; one that was taken out of service stays so. Refused (no_such_node,
+        404)."""
+        if self._node(name).state in LOST:
+            self._backend.return_node(name)
+        return self._once(name, lost=False)
+
+    def preempt_node(self, name: str, notice_ms: int) -> NodeRow:
+        """Take a node away `notice_ms` from now, as the owner of a spot machine does: what runs there is told, spends
+        no attempt by it, and starts again elsewhere. Refused (no_such_node, 404)."""
+        if self._node(name).state not in LOST:
+            self._loop.ask(NodePreempted(node=name, notice_ms=notice_ms, by=self._user))
+            self._backend.lose_node(name, notice_ms)
+        return self._node(name)
+
+    def _once(self, name: str, *, lost: bool) -> NodeRow:
+        """The node, as soon as it is lost, or is not."""
+        until_s = time.monotonic() + FAILS_WITHIN_S
+        while ((row := self._node(name)).state in LOST) is not lost and time.monotonic() < until_s:
+            self._loop.wait(self._loop.view().seq, 0.1)
+        return row
 
     def _node(self, name: str) -> NodeRow:
         rows = {row.name: row for row in self.nodes()}

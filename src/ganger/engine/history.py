@@ -12,7 +12,15 @@ from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Fail
 from ganger.model.view import AttemptView
 
 KEPT: Final = 256
-_MEANT: Final = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.PREEMPTED, Cause.SUSPENDED, Cause.DRAINED)
+_MEANT: Final = (
+    Cause.USER,
+    Cause.TIME_LIMIT,
+    Cause.QUEUE_TIME,
+    Cause.PREEMPTED,
+    Cause.SUSPENDED,
+    Cause.DRAINED,
+    Cause.NODE_PREEMPTED,
+)
 """Causes of a stop that was decided, rather than something that went wrong."""
 
 

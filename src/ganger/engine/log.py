@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ganger.core.state import Image, State
 from ganger.core.usage import total
-from ganger.engine import codec, elements, job_table
+from ganger.engine import accounts, codec, elements, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
 from ganger.engine.refusal import Refused
@@ -31,6 +31,7 @@ from ganger.model.event import (
     NodeCordoned,
     NodeDrained,
     NodeLost,
+    NodePreempted,
     NodeReturned,
     NodeUncordoned,
     QueueDeleted,
@@ -38,7 +39,7 @@ from ganger.model.event import (
     Stamped,
     Submitted,
 )
-from ganger.model.job import Job, array_of
+from ganger.model.job import ENDED, Job, array_of
 from ganger.model.view import JobRow, Ledger, Loss
 
 MEMORY: Final = ":memory:"
@@ -130,7 +131,7 @@ class EventLog:
             for stamped in batch:
                 self._insert(stamped)
             for projection in projections:
-                job_table.put(self._writer, projection)
+                job_table.put(self._writer, projection, batch[-1])
             shows()
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -280,7 +281,7 @@ class EventLog:
         of = self._job(array)
         if of is None or of[3].spec.array is None or index not in of[3].spec.array.indices:
             return None
-        whole, _, _, job = of
+        whole, ledger, _, job = of
         found = self._read("SELECT row, figures FROM element WHERE array = ? AND number = ?", (array, index))
         if found:
             row, figures = _row(found[0][0], whole.labels), json.loads(found[0][1])
@@ -288,7 +289,7 @@ class EventLog:
             return row, _ledger(figures), figures["checkpoint_step"], job.element(index)
         counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
         row = elements.untouched(whole, index, elements.state_of_untouched(whole, counts))
-        return row, Ledger(), None, job.element(index)
+        return row, ledger if row.state in ENDED else Ledger(), None, job.element(index)
 
     def elements(self, array: str, states: Sequence[str], after: int, limit: int) -> list[JobRow]:
         """Elements of an array by index, from the one beyond `after`; of these states, if any are named."""
@@ -305,6 +306,10 @@ class EventLog:
             _row(rows[index], whole.labels) if index in rows else elements.untouched(whole, index, default)
             for index in chosen
         ]
+
+    def accounts(self, wanted: accounts.Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
+        """Of ended jobs: how many in each state, where their time went, and that of the GPUs they held."""
+        return accounts.ended(self._read, wanted)
 
     def array_ledger(self, array: str) -> Ledger:
         """The ledgers of all elements that have begun, added up, as of the newest event of each."""
@@ -375,7 +380,7 @@ def about(event: Event) -> list[str]:
             return [f"queue/{queue.name}"]
         case QueueDeleted(queue=name):
             return [f"queue/{name}"]
-        case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained():
+        case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained() | NodePreempted():
             return [f"node/{event.node}"]
         case _:
             gang = getattr(event, "gang", None)

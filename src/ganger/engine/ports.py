@@ -192,6 +192,13 @@ class Backend(Protocol):
     def use(self) -> Use:
         """What is used now. May take a moment; costs nothing while nobody asks."""
 
+    def lose_node(self, name: str, after_ms: int = 0) -> None:
+        """Make a node fail, with all that runs on it; nothing starts there until it is returned. Returns at once;
+        `NodeLost` follows. For trying what a loss leads to: a backend whose nodes are not its own refuses (Refused)."""
+
+    def return_node(self, name: str) -> None:
+        """Bring a node back that was made to fail. Returns at once; `NodeReturned` follows."""
+
     def close(self) -> None:
         """Let go of sockets and files. Jobs run on."""
 

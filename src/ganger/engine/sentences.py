@@ -25,6 +25,7 @@ CAUSES: dict[Cause, str] = {
     Cause.PREEMPTED: "it gives way to another job",
     Cause.SUSPENDED: "it is suspended",
     Cause.DRAINED: "its node is drained",
+    Cause.NODE_PREEMPTED: "its node is taken away",
     Cause.DONE: "it is done without them",
     Cause.DEPENDENCY: "a job that it comes after did not come to what it asks",
 }
@@ -147,6 +148,8 @@ def _of_cluster(event: e.Event) -> str:
             return f"{by or 'somebody'} put node {node} back into service"
         case e.NodeDrained(node=node, by=by, why=why):
             return f"{by or 'somebody'} drains node {node}" + (f": {why}" if why else "")
+        case e.NodePreempted(node=node, notice_ms=notice_ms, by=by):
+            return f"{by or 'somebody'} takes node {node} away in {format_duration(notice_ms)}"
         case e.QueueSet(queue=queue, by=by):
             return f"{by or 'somebody'} set queue {queue.name}"
         case e.QueueDeleted(queue=queue, by=by):

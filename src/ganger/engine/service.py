@@ -16,6 +16,7 @@ from typing import Any, Final, get_args
 from ganger import __version__
 from ganger.core.explain import explain
 from ganger.engine import codec
+from ganger.engine.accounts import Wanted
 from ganger.engine.admission import nearest
 from ganger.engine.cluster_service import ClusterService
 from ganger.engine.codes import CODES
@@ -28,6 +29,7 @@ from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
+from ganger.engine.report import report
 from ganger.engine.rows import many, waiting_for
 from ganger.engine.secret_store import SecretStore
 from ganger.engine.sentences import job_of, sentence
@@ -54,6 +56,7 @@ from ganger.model.view import (
     Ledger,
     ReasonView,
     ServerView,
+    Totals,
 )
 from ganger.settings import Home
 
@@ -93,8 +96,8 @@ class Service(ClusterService):
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
         """Over a loop that is open, and the log it writes. The user is the one the process belongs to."""
-        super().__init__(loop, _user_name())
-        self._log, self._backend, self._home = log, backend, home
+        super().__init__(loop, backend, _user_name())
+        self._log, self._home = log, home
         self._started_ms = loop.now_ms()
         self._changes = threading.Lock()
         self._intake = Intake(loop, log, home, self._user)
@@ -170,6 +173,12 @@ class Service(ClusterService):
             progress=self._backend.progress(name) if row.state == GangState.RUNNING and not row.elements else None,
             reason=reason,
         )
+
+    def report(self, *, since_ms: int | None, user: str | None, queue: str | None) -> Totals:
+        """Where the time of all jobs went, or of a user's, or of a queue's; of those that ended, since `since_ms`."""
+        state = self._loop.view()
+        wanted = Wanted(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
+        return report(state, self._log, max(self._loop.now_ms(), state.at_ms), wanted)
 
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
         """Run an ended job again, as a new job. Refused (still_live, 409)."""

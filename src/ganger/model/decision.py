@@ -25,6 +25,7 @@ class Cause(StrEnum):
     PREEMPTED = "preempted"
     SUSPENDED = "suspended"
     DRAINED = "drained"
+    NODE_PREEMPTED = "node_preempted"
     DONE = "done"
     DEPENDENCY = "dependency"
 

@@ -77,6 +77,17 @@ class NodeDrained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodePreempted:
+    """Whoever owns a node takes it back `notice_ms` from now, as with spot machines: what runs there has that long to
+    save its work, and starts again elsewhere; the loss itself is a `NodeLost`."""
+
+    node: str
+    notice_ms: int
+    by: str = ""
+    kind: Literal["node_preempted"] = field(default="node_preempted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSet:
     """A queue was made or changed."""
 
@@ -294,6 +305,7 @@ Event = (
     | NodeCordoned
     | NodeUncordoned
     | NodeDrained
+    | NodePreempted
     | QueueSet
     | QueueDeleted
     | Submitted

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from ganger.backends.local import logs
+from ganger.backends.local import logs, stack_files
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.link import listen
 from ganger.backends.local.supervisor import Supervisor
@@ -22,6 +22,7 @@ from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report, Use
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
+from ganger.model.view import Stacks
 
 REMOVE_WITHIN_S: Final = 10.0
 
@@ -82,6 +83,9 @@ class LocalBackend:
     def progress(self, job: str) -> dict[str, Any] | None:
         return logs.progress(self._layout, job)
 
+    def stacks(self, job: str, generation: int) -> Stacks | None:
+        return stack_files.stacks(self._layout, job, generation)
+
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
         task = self._layout.task(gang, node)
         return (sys.executable, "-I", "-S", str(self._layout.launcher), "exec", str(task.path))
@@ -89,16 +93,14 @@ class LocalBackend:
     def use(self) -> Use:
         return self._gauge.use()
 
-    def close(self) -> None:
-        self._hop(self._supervisor.close)
-
-    def lose_node(self, name: str) -> None:
-        """Make a virtual node fail: what runs on it is killed, and nothing starts there until it returns."""
-        self._hop(self._supervisor.lose, name)
+    def lose_node(self, name: str, after_ms: int = 0) -> None:
+        self._hop(self._loop.call_later, after_ms / 1000, self._supervisor.lose, name)
 
     def return_node(self, name: str) -> None:
-        """Bring a lost virtual node back."""
         self._hop(self._supervisor.restore, name)
+
+    def close(self) -> None:
+        self._hop(self._supervisor.close)
 
     def _remove(self, gang: str) -> None:
         """Its launchers may still be writing their last words: what is not gone at once is tried again."""

@@ -226,6 +226,14 @@ class World:
         """Nothing uses anything."""
         return Use(at_ms=self._now_ms)
 
+    def lose_node(self, name: str, after_ms: int = 0) -> None:
+        """As `lose`, by the server's own hand."""
+        self._plan(self._now_ms + after_ms, lambda: self._lose(name))
+
+    def return_node(self, name: str) -> None:
+        """As `restore`, by the server's own hand."""
+        self._plan(self._now_ms, lambda: self._restore(name))
+
     def close(self) -> None:
         """The server goes; the world does not."""
         self._report = _nobody_hears

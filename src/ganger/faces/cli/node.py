@@ -7,11 +7,11 @@ from typing import Any, Final
 import click
 
 from ganger.faces.cli import candidates
-from ganger.faces.cli.options import output_option
+from ganger.faces.cli.options import DURATION, output_option
 from ganger.faces.cli.render import Column, quoted, say, show, show_json_array, show_table
 from ganger.faces.cli.run import connected
 from ganger.faces.client import Client
-from ganger.model.units import format_bytes, format_cpu
+from ganger.model.units import format_bytes, format_cpu, format_duration, parse_duration_ms
 
 Record = dict[str, Any]
 
@@ -83,6 +83,46 @@ def drain_command(names: tuple[str, ...], why: str, wait: bool, output: str) -> 
         return
     for row in rows:
         show(f"{quoted(row['name'])} is {row['state']} and {_left(row) or 'empty'}")
+
+
+@node_command.command("fail")
+@nodes_argument
+@output_option
+def fail_command(names: tuple[str, ...], output: str) -> None:
+    """Make nodes fail, with all that runs on them, to see what becomes of it.
+
+    For virtual nodes, and for trying: whatever runs there is killed. `ganger node return` brings them back, empty.
+    """
+    client = connected()
+    _show_changed([client.fail_node(name) for name in names], output)
+
+
+@node_command.command("return")
+@nodes_argument
+@output_option
+def return_command(names: tuple[str, ...], output: str) -> None:
+    """Bring nodes back that were made to fail. Those that are out of service stay so."""
+    client = connected()
+    _show_changed([client.return_node(name) for name in names], output)
+
+
+@node_command.command("preempt")
+@nodes_argument
+@click.option("--in", "notice", type=DURATION, default="30s", show_default=True, help="When they are gone.")
+@output_option
+def preempt_command(names: tuple[str, ...], notice: str, output: str) -> None:
+    """Take nodes away after a notice, as the owner of a spot machine does, to see what becomes of it.
+
+    What runs there is told and has that long to save its work, but no longer than its `checkpoint.grace`; it costs no
+    attempt, and it starts again elsewhere. `ganger node return` and `uncordon` bring the nodes back.
+    """
+    client, notice_ms = connected(), parse_duration_ms(notice)
+    rows = [client.preempt_node(name, notice_ms) for name in names]
+    if output == "json":
+        show_json_array(rows)
+        return
+    for row in rows:
+        show(f"{quoted(row['name'])} is gone in {format_duration(notice_ms)} and {_left(row) or 'empty'}")
 
 
 def _drained(client: Client, names: tuple[str, ...]) -> list[Record]:

@@ -183,6 +183,11 @@ class Client:
         """What every rank that runs uses now, and every GPU: {"at_ms", "ranks", "gpus"}."""
         return self._record("GET", "/samples")
 
+    def report(self, *, since: int | None = None, user: str | None = None, queue: str | None = None) -> Record:
+        """Where the time of jobs went: {"jobs", "time", "gpu_time", "goodput"}. `since`: not of those that ended
+        before, in Unix ms."""
+        return self._record("GET", "/report", since=since, user=user, queue=queue)
+
     # -- queues and nodes ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[Record]:
@@ -215,6 +220,18 @@ class Client:
         """Take a node out of service, and let what runs there start elsewhere; gives the node, which may not be empty
         yet."""
         return self._record("POST", f"/nodes/{quoted(name)}/drain", {"why": why})
+
+    def fail_node(self, name: str) -> Record:
+        """Make a node fail with all that runs on it; gives the node."""
+        return self._record("POST", f"/nodes/{quoted(name)}/fail", {})
+
+    def return_node(self, name: str) -> Record:
+        """Bring a node back that was made to fail; gives the node."""
+        return self._record("POST", f"/nodes/{quoted(name)}/return", {})
+
+    def preempt_node(self, name: str, notice_ms: int) -> Record:
+        """Take a node away after a notice; gives the node, which may not be empty yet."""
+        return self._record("POST", f"/nodes/{quoted(name)}/preempt", {"notice_ms": notice_ms})
 
     # -- secrets ------------------------------------------------------------------------------------------------------
 

@@ -4,16 +4,19 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from ganger.faces.rest.answers import CHANGES, Served, answer, changed, documented, reads, shown
 from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
+from ganger.model.units import DAY_MS
 from ganger.model.view import NodeRow, QueueRow
 
 queues: Final = APIRouter(prefix="/queues", tags=["queues"])
 nodes: Final = APIRouter(prefix="/nodes", tags=["nodes"])
+
+LONGEST_NOTICE_MS: Final = 7 * DAY_MS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,15 @@ class Drain:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preemption:
+    """How long what runs on the node has to save its work."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    notice_ms: Annotated[int, Field(ge=0, le=LONGEST_NOTICE_MS, strict=True)]
 
 
 @queues.get("", responses=reads(QueueRow, many=True))
@@ -114,3 +126,21 @@ async def patch_node(request: Request, service: Served, name: str, body: NodeCha
 async def drain_node(request: Request, service: Served, name: str, body: Drain) -> Response:
     """Take a node out of service; what runs there is stopped with notice, and starts again elsewhere."""
     return answer(await changed(request, lambda: service.drain(name, why=body.why)), 202)
+
+
+@nodes.post("/{name}/fail", responses=shown(NodeRow, *CHANGES, 404))
+async def fail_node(request: Request, service: Served, name: str) -> Response:
+    """Make a node of this server fail, with all that runs on it, to see what becomes of that."""
+    return answer(await changed(request, lambda: service.fail_node(name)))
+
+
+@nodes.post("/{name}/return", responses=shown(NodeRow, *CHANGES, 404))
+async def return_node(request: Request, service: Served, name: str) -> Response:
+    """Bring a node back that was made to fail. One that is out of service stays so."""
+    return answer(await changed(request, lambda: service.return_node(name)))
+
+
+@nodes.post("/{name}/preempt", status_code=202, responses=shown(NodeRow, *CHANGES, 404, status=202))
+async def preempt_node(request: Request, service: Served, name: str, body: Preemption) -> Response:
+    """Take a node away after a notice, as the owner of a spot machine does; what runs there starts again elsewhere."""
+    return answer(await changed(request, lambda: service.preempt_node(name, body.notice_ms)), 202)

@@ -1,0 +1,104 @@
+"""Ends that somebody wants: every cause there is, with real processes that save their work when they are told.
+
+Each is told by a notice with its cause and a deadline, by `should_checkpoint()` and by the spec's signal; no step is
+lost, and no attempt is spent.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from ganger.model.view import JobView
+from tests.service.world import Embedded, wait_until
+
+SCRIPT = """
+import json, os, signal, sys, time
+from ganger import train
+
+told = {"signal": False}
+signal.signal(signal.SIGUSR1, lambda *_: told.update(signal=True))
+here, newest = train.world(), train.latest()
+first = newest.step + 1 if newest else 0
+out = open(sys.argv[1], "a", buffering=1)
+step = first - 1
+while True:
+    if train.should_checkpoint():
+        cause, deadline_s = train.notice()
+        while not told["signal"]:
+            time.sleep(0.01)
+        with train.checkpoint(step):
+            pass
+        line = {"first": first, "last": step, "cause": cause, "left_s": deadline_s - time.time()}
+        print(json.dumps(line), file=out)
+        sys.exit(0)
+    step += 1
+    train.report(step=step)
+    time.sleep(0.02)
+"""
+GRACE_S = 25
+
+
+def _submit(world: Embedded, name: str, gpu: str, **limits: str) -> str:
+    (world.work / "train.py").write_text(SCRIPT)
+    saves = {"dir": f"saved-{name}", "signal": "SIGUSR1", "grace": f"{GRACE_S}s"}
+    command = [sys.executable, "train.py", name]
+    asked = {"name": name, "resources": {"gpu": gpu, "cpu": 1}, "checkpoint": saves, "limits": limits}
+    return world.submit(command, retry={"max": 0}, nproc_per_node=1, **asked)
+
+
+def _said(world: Embedded, name: str) -> list[dict[str, object]]:
+    path = Path(world.work, name)
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _steps(world: Embedded, job: str) -> bool:
+    return (world.service.job(job).progress or {}).get("step") is not None
+
+
+def _again(world: Embedded, job: str) -> JobView:
+    """The job once its second attempt makes steps."""
+    wait_until(lambda: world.service.job(job).row.generation == 2 and _steps(world, job), f"{job} steps again")
+    return world.service.job(job)
+
+
+def test_no_step_is_lost_and_no_attempt_spent_whatever_the_cause(world: Embedded) -> None:
+    limited = _submit(world, "limited", "h100:1", time="4s")
+    asked, suspended = (_submit(world, name, "h100:1") for name in ("asked", "suspended"))
+    drained = _submit(world, "drained", "a100:1")
+    preempted = _submit(world, "preempted", "h100:3")
+    stepping = (asked, suspended, drained, preempted)
+    wait_until(lambda: all(_steps(world, job) for job in stepping), "all of them step")
+    late = _submit(world, "late", "h100:4", queue_time="1s")
+    (taken,) = world.service.job(preempted).row.nodes
+
+    world.service.stop(asked)
+    world.service.suspend(suspended, suspended=True)
+    world.service.drain("n3")
+    for job, cause in ((asked, "user"), (suspended, "suspended"), (drained, "drained"), (limited, "time_limit")):
+        wait_until(lambda job=job: _said(world, job.rpartition("-")[0]), f"{cause} is told")
+    world.service.cordon("n3", cordoned=False)
+    until_s = time.time() + GRACE_S - 5
+    world.service.preempt_node(taken, (GRACE_S - 5) * 1000)
+    wait_until(lambda: _said(world, "preempted"), "preempted is told")
+    wait_until(lambda: world.service.job(suspended).row.state == "suspended", "it is suspended")
+    world.service.suspend(suspended, suspended=False)
+
+    causes = ("user", "suspended", "drained", "time_limit", "node_preempted")
+    names = ("asked", "suspended", "drained", "limited", "preempted")
+    for name, cause in zip(names, causes, strict=True):
+        (told,) = _said(world, name)[:1]
+        assert told["cause"] == cause
+        assert 0 < told["left_s"] <= (GRACE_S if cause != "node_preempted" else until_s - time.time() + GRACE_S)
+    for job in (suspended, drained, preempted):
+        view = _again(world, job)
+        first, second = view.attempts
+        (told,) = _said(world, job.rpartition("-")[0])
+        assert second.resumed_step == told["last"], "no step is lost"
+        assert first.outcome != "failed"
+    for job, cause in ((asked, "it was asked to end"), (limited, "its time limit is over")):
+        view = world.ended(job)
+        assert (view.row.state, view.checkpoint_step) == ("stopped", _said(world, job.rpartition("-")[0])[0]["last"])
+        assert view.attempts[-1].sentence == cause
+    assert world.ended(late).row.state == "stopped"
+    assert [row.kind for row in world.service.events(after=0, gang=None, limit=500) if row.kind == "failed"] == []
