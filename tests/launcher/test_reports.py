@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ganger.launcher.lookout import Lookout
 from ganger.launcher.reports import Reports
 from tests.launcher.harness import Server, Task
 
@@ -17,7 +18,8 @@ class Board:
     def __init__(self, directory: Path, ranks: int) -> None:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.told: list[tuple[Any, ...]] = []
-        self.reports = Reports(str(directory), self, 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
+        lookout = Lookout(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
+        self.reports = Reports(str(directory), self, lookout, 0.0)  # type: ignore[arg-type]
 
     def fact(self, kind: str, step: int, **fields: Any) -> None:
         assert fields.get("milestone", True)

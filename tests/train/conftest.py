@@ -35,9 +35,14 @@ class Rank:
         for name, value in variables.items():
             self._monkeypatch.setenv(name, value)
 
-    def reports(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[dict[str, Any]]:
         path = self.task / "rank-3.report"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Without what tells who reports, and that it ended."""
+        told = [{name: value for name, value in line.items() if name != "pid"} for line in self.lines()]
+        return [report for report in told if "end" not in report]
 
     def notify(self, cause: str = "preempted", deadline_ms: int = 1_700_000_000_500) -> None:
         (self.task / "notice").write_text(json.dumps({"cause": cause, "deadline_ms": deadline_ms}))

@@ -111,6 +111,13 @@ class Generation:
         except OSError as error:
             self._cannot_start(f"agents.json cannot be written: {error.strerror}", NOT_EXECUTABLE, [])
 
+    def take_stacks(self, py_spy: str | None) -> None:
+        """Write down where every rank is, and tell the server. `py_spy` is the one it has, if any."""
+        from ganger.launcher.stacks import program
+
+        if self._lookout is not None:
+            self._lookout.take_stacks(program(py_spy, self._plan.environment), time.monotonic())
+
     def announce(self) -> None:
         """To a server that may not know it: with which stage this node is ready, how the ranks stand."""
         if self._plan.stages > 1 and self._stage >= 0 and self._stop is None:
@@ -126,6 +133,8 @@ class Generation:
             notice_s = 0
         if self._stop is None:
             self._stop = Stop(now, notice_s, kill_after_s)
+            if self._lookout is not None:
+                self._lookout.stopped(cause)
             if notice_s > 0 and (self._running() or self._plan.agent):
                 self._give_notice(cause, notice_s)
         elif self._stop.hasten(now, notice_s, kill_after_s) and notice_s > 0:
@@ -155,6 +164,7 @@ class Generation:
             self._agent.tick(now)
         if self._reports is not None:
             self._reports.tick(now)
+        self._memory.tick(now)
         if self._lookout is not None and self._stop is None:
             self._lookout.tick(now)
         number = self._stop.step(now) if self._stop is not None else None
@@ -164,7 +174,6 @@ class Generation:
             if self._plan.agent:  # what was started from other nodes
                 strays.send(strays.apart(self._directory, self._sessions()), number)
         if now >= self._look_at:
-        self._memory.tick(now)
             self._leave_if_done()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
@@ -193,24 +202,31 @@ class Generation:
 
     def _next_stage(self) -> None:
         """Begin the next stage. In the last one every rank runs."""
-        if self._stage < 0:
-            self._reports = Reports(self._directory, self._tell, time.monotonic())
-            if self._plan.agent:
-                self._agent = self._open_agent()
+        if self._stage < 0 and self._plan.agent:
+            self._agent = self._open_agent()
         self._stage += 1
         for plan in self._plan.ranks:
             if plan.stage == self._stage:
                 self._start_rank(plan)
-        if self._lookout is None:
-            from ganger.launcher.lookout import Lookout  # when the ranks run already
-
-            self._lookout = Lookout(self._directory, self._tell, time.monotonic())
         if self._stage < self._plan.stages - 1:
+            self._watch()
             self.announce()
             return
         pids = {str(rank): [process.pid, process.start_ticks] for rank, process in self._ranks.items()}
         self._records.started(pids)
         self._tell.fact("started", pids=pids)
+        self._watch()
+
+    def _watch(self) -> None:
+        """What the ranks report and whether they stand still."""
+        if self._lookout is None:
+            from ganger.launcher.lookout import Lookout  # not before the ranks run: they would wait for it
+
+            now = time.monotonic()
+            harmless = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
+            self._lookout = Lookout(self._directory, self._tell, harmless, now)
+            self._reports = Reports(self._directory, self._tell, self._lookout, now)
+        self._lookout.started({rank: process.pid for rank, process in self._ranks.items() if process.code is None})
 
     def _start_rank(self, plan: RankPlan) -> None:
         try:
@@ -255,6 +271,7 @@ class Generation:
     def _ranks_ended(self, ended: dict[int, Process]) -> None:
         if not ended:
             return
+        hows = {rank: self._how(rank, process) for rank, process in ended.items()}
         for rank, process in ended.items():
             self._records.exit(rank, {"pid": process.pid, **hows[rank]}, process.last_lines())
         if self._stop is not None:
@@ -283,7 +300,6 @@ class Generation:
 
     def _tell_if_done(self) -> None:
         """When every rank here whose end counts for the end of the job has ended well."""
-        hows = {rank: self._how(rank, process) for rank, process in ended.items()}
         counting = [self._ranks.get(plan.rank) for plan in self._plan.ranks if plan.ends]
         if self._done_told or not counting or any(process is None or process.code != 0 for process in counting):
             return

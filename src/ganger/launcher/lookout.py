@@ -1,75 +1,235 @@
 """Keeps an eye on the ranks of a generation here, and tells the server what stands still. Called by `generation`.
 
-`vitals` sees, `watch` judges; the server joins what the nodes of a gang say.
+`vitals` sees, `watch` judges, `stacks` shows where the ranks are; the server joins what the nodes of a gang say.
 """
 
 from __future__ import annotations
 
-from ganger.launcher.task import now_ms
+import json
+import os
+
+from ganger.launcher.logs import note
+from ganger.launcher.task import now_ms, write_json
 from ganger.launcher.vitals import Vitals
-from ganger.launcher.watch import Attention, Desertion
+from ganger.launcher.watch import Activity, Attention, Desertion, Pauses, RankWatch, silent_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ganger.launcher.link import Speaker
+    from ganger.launcher.stacks import Stacks
+    from ganger.launcher.vitals import Vital
 
 LOOK_S = 0.5
 FIND_S = 5.0
-STARTERS = frozenset(
-    (
-        "mpirun",
-        "mpiexec",
-        "prterun",
-        "prted",
-        "orterun",
-        "orted",
-        "mpiexec.hydra",
-        "hydra_pmi_proxy",
-        "hydra_bstrap_pro",
-    )
+BUSY_PERMILLE = 500
+IDLE_PERMILLE = 10
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+STARTERS = (
+    *("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted"),
+    *("mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_pro"),
 )
 """Programs that have nothing to do but to start ranks and to wait for them; names as /proc has them."""
 
 
 class Lookout:
-    """Over the generation with this directory, from the moment its first program runs here."""
+    """Over the generation with this directory, from the moment its first program runs here. `harmless` are the ranks
+    whose failure does no harm: they may stand still."""
 
-    def __init__(self, directory: str, tell: Speaker, now: float) -> None:
-        self.due = now + LOOK_S
+    def __init__(self, directory: str, tell: Speaker, harmless: frozenset[int], now: float) -> None:
+        self._look_at = now + LOOK_S
         self._find_at = now
+        self._directory = directory
         self._tell = tell
+        self._harmless = harmless
+        self._started: dict[int, int] = {}  # rank -> pid of what the launcher started as it and has not ended
+        self._over: set[int] = set()
         self._vitals = Vitals(directory)
         self._attention = Attention(now)
+        self._kept = os.path.join(os.path.dirname(directory), "pauses.json")
+        self._pauses = Pauses(_read(self._kept))
+        self._ranks: dict[int, RankWatch] = {}
+        self._activity = Activity(self._pauses)
         self._desertion = Desertion()
+        self._found: list[tuple[float, dict[int, int]]] = []  # when, and the processor time of each rank, by `find`
+        self._log_bytes = -1
+        self._silent_s: float | None = None
         self._standing: dict[str, Any] = {}
+        self._stacks: Stacks | None = None
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do, in monotonic seconds."""
+        return self._look_at if self._stacks is None else min(self._look_at, self._stacks.due)
+
+    def started(self, pids: dict[int, int]) -> None:
+        """The ranks that the launcher has started itself: rank -> pid."""
+        self._started = dict(pids)
+
+    def ended(self, rank: int) -> None:
+        """Such a rank is over; what it leaves behind is not watched."""
+        self._started.pop(rank, None)
+        self._over.add(rank)
+
+    def heard(self, rank: int, record: dict[str, Any], now: float) -> None:
+        """A rank reported something."""
+        if rank not in self._ranks:
+            self._ranks[rank] = RankWatch(self._pauses)
+        self._ranks[rank].heard(record, self._attention.look(now))
+
+    def pace(self) -> dict[int, int]:
+        """What a step takes, in ms, of each rank that has made enough of them."""
+        paces = {rank: watch.pace_ms() for rank, watch in self._ranks.items()}
+        return {rank: pace for rank, pace in paces.items() if pace is not None}
 
     def tick(self, now: float) -> None:
         """Look, when it is time to, and tell what has changed."""
-        if now < self.due:
-            return
-        self.due = now + LOOK_S
-        attended_s = self._attention.look(now)
-        if now >= self._find_at or (self._vitals.others and not self._vitals.any_rank_lives()):
-            self._find_at = now + FIND_S
-            self._vitals.find()
-        starters = [vital for vital in self._vitals.others if vital.name in STARTERS]
-        deserted_s = self._desertion.look(attended_s, has_ranks=bool(self._vitals.of_ranks), has_starter=bool(starters))
-        standing = {
-            "has_run": self._desertion.has_run,
-            "deserted_ms": None if deserted_s is None else now_ms() - int((attended_s - deserted_s) * 1000),
-        }
-        if _gist(standing) != _gist(self._standing):
-            self._standing = standing
-            self.announce()
+        if self._stacks is not None and self._stacks.is_done(now):
+            self._tell.state("stacked", ranks=self._details(self._stacks.states))
+            self._stacks = None
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._look(now, self._attention.look(now))
 
     def announce(self) -> None:
         """To a server that may not know it: how the ranks here stand."""
         if self._standing:
             self._tell.state("standing", **self._standing)
 
+    def take_stacks(self, py_spy: str | None, now: float) -> None:
+        """Write down where every rank is, then tell; `py_spy` is the program of that name."""
+        from ganger.launcher.stacks import Stacks  # rarely wanted
+
+        if self._stacks is None:
+            self._vitals.find()
+            pids = {rank: self._speakers(rank) for rank in self._vitals.of_ranks if rank not in self._over}
+            self._stacks = Stacks(self._directory, pids, py_spy, now)
+
+    def stopped(self, cause: str) -> None:
+        """The generation is told to end: keep what was learned, and wait longer next time where the silence may have
+        been work."""
+        if cause == "hung" and self._silent_s is not None:
+            is_busy = any(busy >= BUSY_PERMILLE for busy in self._busy_permille().values())
+            self._pauses.factor = 2 * self._pauses.factor if is_busy else self._pauses.factor
+        if self._pauses.longest_s or self._pauses.factor > 1:
+            try:
+                write_json(self._kept, self._pauses.record())
+            except OSError as error:
+                note(f"the pauses that were learned cannot be kept: {error.strerror}")
+
+    def _look(self, now: float, at_s: float) -> None:
+        is_found = now >= self._find_at or (bool(self._vitals.others) and not self._vitals.any_rank_lives())
+        if is_found:
+            self._find(now, at_s)
+        frozen = [found for rank, watch in self._watched() for found in self._frozen(rank, watch, at_s)]
+        if self._reports():
+            self._silent_s = silent_since([watch for _, watch in self._watched()], self._pauses, at_s)
+        elif is_found:
+            self._silent_s = self._activity.look(at_s, pulse=self._has_pulse())
+        starter = any(vital.name in STARTERS for vital in self._vitals.others)
+        deserted_s = self._desertion.look(at_s, has_ranks=bool(self._vitals.of_ranks), has_starter=starter)
+        self._say(frozen, deserted_s, at_s)
+
+    def _say(self, frozen: list[tuple[int, str, float]], deserted_s: float | None, at_s: float) -> None:
+        def unix_ms(since_s: float) -> int:
+            return now_ms() - int((at_s - since_s) * 1000)
+
+        standing = {
+            "has_run": self._desertion.has_run,
+            "reports": self._reports(),
+            "frozen": [[rank, kind, unix_ms(since_s)] for rank, kind, since_s in frozen],
+            "silent_ms": None if self._silent_s is None else unix_ms(self._silent_s),
+            "deserted_ms": None if deserted_s is None else unix_ms(deserted_s),
+        }
+        is_news = _gist(standing) != _gist(self._standing)
+        self._standing = standing
+        if is_news:
+            self.announce()
+
+    def _watched(self) -> list[tuple[int, RankWatch]]:
+        return [
+            (rank, watch)
+            for rank, watch in self._ranks.items()
+            if rank not in self._over and rank not in self._harmless
+        ]
+
+    def _reports(self) -> bool:
+        return any(watch.steps for _, watch in self._watched())
+
+    def _frozen(self, rank: int, watch: RankWatch, at_s: float) -> list[tuple[int, str, float]]:
+        seen = self._vitals.look(watch.pids)
+        rest = None
+        if rank in self._started and not any(vital.lives for vital in seen.values()):
+            self._vitals.find()  # rarely so: whether what it was started with does anything
+            rest = [(vital.pid, vital.ticks) for vital in self._vitals.of_ranks.get(rank, ())]
+        found = watch.stands(seen, rest, at_s)
+        return [] if found is None else [(rank, *found)]
+
+    def _find(self, now: float, at_s: float) -> None:
+        self._find_at = now + FIND_S
+        self._vitals.find()
+        ticks = {rank: sum(vital.ticks for vital in vitals) for rank, vitals in self._vitals.of_ranks.items()}
+        self._found = [*self._found[-2:], (at_s, ticks)]
+
+    def _has_pulse(self) -> bool:
+        """Whether a rank has written or used a processor since the last `find`."""
+        before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
+        if self._log_bytes != before or len(self._found) < 2:
+            return True
+        (then_s, then), (at_s, ticks) = self._found[-2:]
+        used = sum(abs(ticks.get(rank, 0) - then.get(rank, 0)) for rank in {*ticks, *then})
+        return used * 1000 >= IDLE_PERMILLE * (at_s - then_s) * TICKS_PER_S
+
+    def _busy_permille(self) -> dict[int, int]:
+        """How much of a processor each rank has used lately."""
+        if len(self._found) < 2:
+            return {}
+        (then_s, then), (at_s, ticks) = self._found[0], self._found[-1]
+        possible = max(1.0, (at_s - then_s) * TICKS_PER_S)
+        return {rank: int(1000 * max(0, used - then.get(rank, used)) / possible) for rank, used in ticks.items()}
+
+    def _speakers(self, rank: int) -> list[int]:
+        """The processes that stand for a rank: those that report, else the one that has worked most."""
+        vitals = self._vitals.of_ranks[rank]
+        watch = self._ranks.get(rank)
+        reporting = [vital.pid for vital in vitals if watch is not None and vital.pid in watch.pids]
+        return reporting or [max(vitals, key=_work).pid]
+
+    def _details(self, states: dict[int, str]) -> dict[int, dict[str, Any]]:
+        busy = self._busy_permille()
+        return {
+            rank: {
+                "step": self._ranks[rank].step if rank in self._ranks else None,
+                "state": state,
+                "busy_permille": busy.get(rank, 0),
+            }
+            for rank, state in states.items()
+        }
+
+
+def _work(vital: Vital) -> int:
+    return vital.ticks
+
 
 def _gist(standing: dict[str, Any]) -> dict[str, Any]:
     """What is news when it differs: of times, only whether there is one."""
-    return {name: value is not None if name.endswith("_ms") else value for name, value in standing.items()}
+    gist = {name: value is not None if name.endswith("_ms") else value for name, value in standing.items()}
+    return {**gist, "frozen": [found[:2] for found in standing.get("frozen", ())]}
+
+
+def _log_bytes(directory: str) -> int:
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

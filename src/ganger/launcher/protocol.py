@@ -28,6 +28,7 @@ TO_LAUNCHER = {
     "ack": ("n",),
     "run": ("generation",),
     "proceed": ("generation", "stage", "agents"),
+    "stacks": ("generation", "py_spy"),
     "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
     "leave": (),
 }

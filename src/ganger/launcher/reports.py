@@ -1,7 +1,7 @@
 """What the ranks of a node report through `ganger.train`, as two facts: the slowest rank's step, the newest checkpoint.
 
-Reads each `rank-R.report` onward from where it stopped, also those of ranks that mpirun or torchrun started. Called by
-`generation`.
+Reads each `rank-R.report` onward from where it stopped, also those of ranks that mpirun or torchrun started, and hands
+each record to `lookout` too. Called by `generation`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ganger.launcher.link import Speaker
+    from ganger.launcher.lookout import Lookout
 
 POLL_S = 0.25
 PROGRESS_S = 0.5
@@ -27,8 +28,9 @@ PREFIX, SUFFIX = "rank-", ".report"
 class Reports:
     """All ranks of the generation with this directory."""
 
-    def __init__(self, directory: str, tell: Speaker, now: float) -> None:
+    def __init__(self, directory: str, tell: Speaker, lookout: Lookout, now: float) -> None:
         self.due = now + POLL_S
+        self._lookout = lookout
         self._directory = directory
         self._files: dict[int, _Tail] = {}
         self._tell_server = tell
@@ -40,16 +42,17 @@ class Reports:
         self._checkpoint: int | None = None
         self._checkpoint_told: int | None = None
         self._checkpoint_at = NEVER
+        self._checkpoints_took_ms = 0  # since the last one that was told
 
     def tick(self, now: float) -> None:
         if now >= self.due:
             self.due = now + POLL_S
-            self._read()
+            self._read(now)
             self._tell(now)
 
     def flush(self, now: float) -> None:
         """Ranks ended: tell now what there is, as a fact."""
-        while self._read():
+        while self._read(now):
             pass
         self._tell(now, last=True)
 
@@ -66,11 +69,13 @@ class Reports:
         for rank, file in self._files.items():
             for record in file.read():
                 came = True
+                self._lookout.heard(rank, record, now)
                 step, checkpoint = record.get("step"), record.get("checkpoint")
                 if isinstance(step, int):
                     self._latest[rank] = (step, record.get("metrics", {}))
                 if isinstance(checkpoint, int) and (self._checkpoint is None or checkpoint > self._checkpoint):
                     self._checkpoint = checkpoint
+                    self._checkpoints_took_ms += _whole(record.get("took_ms"))
         return came
 
     def _find(self) -> None:
@@ -90,12 +95,14 @@ class Reports:
             self._tell_progress(step, metrics, now, last=last)
         if self._checkpoint != self._checkpoint_told and (last or now >= self._checkpoint_at + CHECKPOINT_S):
             self._checkpoint_told, self._checkpoint_at = self._checkpoint, now
-            self._tell_server.fact("checkpointed", step=self._checkpoint)
+            self._tell_server.fact("checkpointed", step=self._checkpoint, took_ms=self._checkpoints_took_ms)
+            self._checkpoints_took_ms = 0
 
     def _tell_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
         if step != self._milestone and (last or now >= self._milestone_at + MILESTONE_S):
             self._milestone, self._milestone_at = step, now
-            self._tell_server.fact("progressed", step=step, metrics=metrics, milestone=True)
+            pace = self._lookout.pace()
+            self._tell_server.fact("progressed", step=step, metrics=metrics, milestone=True, pace=pace)
         elif (step, metrics) != self._told and now >= self._told_at + PROGRESS_S:
             self._tell_server.say("progressed", step=step, metrics=metrics, milestone=False)
         else:
@@ -124,6 +131,10 @@ class _Tail:
         *lines, self._rest = (self._rest + data).split(b"\n")
         records = [_object(line) for line in lines]
         return [record for record in records if record is not None]
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

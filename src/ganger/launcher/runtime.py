@@ -155,6 +155,8 @@ class Launcher:
                     self._current.announce()
             elif message["type"] == "leave":
                 self._leave()
+            elif message["type"] == "stacks":
+                self._take_stacks(_whole(message["generation"]), message["py_spy"])
             elif message["type"] == "proceed":
                 self._proceed(_whole(message["generation"]), _whole(message["stage"]), dict(message["agents"]))
             elif message["type"] == "run":
@@ -183,6 +185,10 @@ class Launcher:
         if self._current is not None and self._current.number == generation:
             self._current.proceed(stage, agents)
             self._settle()
+
+    def _take_stacks(self, generation: int, py_spy: object) -> None:
+        if self._current is not None and self._current.number == generation:
+            self._current.take_stacks(py_spy if isinstance(py_spy, str) else None)
 
     def _stop(self, generation: int, cause: str, notice_s: float, kill_after_s: float) -> None:
         if self._current is not None and self._current.number == generation:

@@ -90,6 +90,12 @@ class Vitals:
         return found
 
 
+def state_of(pid: int) -> str:
+    """Its letter in /proc, "?" when it is gone."""
+    vital = _vital(pid)
+    return "?" if vital is None else vital.state
+
+
 def rank_in(environment: bytes) -> int | None:
     """The rank that these variables tell, each of them between zero bytes."""
     for name in RANKS:

@@ -1,12 +1,31 @@
-"""Judges by what is seen of ranks whether they stand still. Pure: times come in with what was seen. Called by
-`lookout`.
+"""Judges whether ranks stand still, by what was learned of their steps and pauses. Called by `lookout`.
+
+Pure: what was seen and when comes in, in seconds of attention (`Attention`). What is found after which time, and why:
+docs/decisions/5-nothing-is-lost.md, "Hang".
 """
 
 from __future__ import annotations
 
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ganger.launcher.vitals import Vital
+
 LATE_S = 2.0
 """A look that comes later than this says nothing of the time before it: the machine slept, or this process did."""
 DESERTED_AFTER_S = 5.0
+STEPS = 20
+"""So many of the newest steps of a rank tell how long one takes."""
+SILENT_S = 28.0
+PAUSES = 1.45
+"""What is found silent is told within 30 s, or 1.5 times the longest pause, with the stacks that are taken first."""
+FIRST_PHASE_S = 600.0
+STEADY_S = 60.0
+STEADY_GAP_S = 10.0
+UNDECLARED = ""
 
 
 class Attention:
@@ -25,6 +44,184 @@ class Attention:
         return self._attended_s
 
 
+class Pauses:
+    """How long the ranks of a job have been seen to pause, by phase, and how much longer to wait than that."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        """`known` is what `record` gave an earlier generation; what is not of its form is left out."""
+        longest = known.get("longest_s")
+        pairs = longest.items() if isinstance(longest, dict) else ()
+        self.longest_s = {str(name): float(value) for name, value in pairs if isinstance(value, (int, float))}
+        factor = known.get("factor")
+        self.factor = factor if isinstance(factor, int) and factor > 0 else 1
+
+    def learn(self, phase: str, lasted_s: float) -> None:
+        """A pause came to its end by itself."""
+        self.longest_s[phase] = max(lasted_s, self.longest_s.get(phase, 0.0))
+
+    def patience_s(self, phase: str | None) -> float:
+        """How long nothing may be heard, in that phase or in none."""
+        usual_s = max(SILENT_S, PAUSES * self.longest_s.get(UNDECLARED, 0.0)) * self.factor
+        if phase is None:
+            return usual_s
+        known_s = self.longest_s.get(phase)
+        return max(usual_s, FIRST_PHASE_S if known_s is None else PAUSES * known_s)
+
+    def record(self) -> dict[str, Any]:
+        """To be kept for the next generation."""
+        return {"longest_s": self.longest_s, "factor": self.factor}
+
+
+class RankWatch:
+    """One rank that reports."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self.step: int | None = None
+        self.pids: list[int] = []
+        self.has_ended = False  # one of its processes has said so
+        self.pulse_s = 0.0
+        self.steps = 0
+        self._pauses = pauses
+        self._durations: deque[float] = deque(maxlen=STEPS)
+        self._stepped: tuple[float, float] | None = None  # in Unix seconds of the rank, in seconds of attention
+        self._phase: str | None = None
+        self._steps_in_phase = 0
+        self._stillness = Stillness()
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether enough is known to find anything."""
+        return self.steps >= 2
+
+    @property
+    def pause(self) -> str | None:
+        """The phase it is in, unless it makes steps there."""
+        return self._phase if self._steps_in_phase < 2 else None
+
+    def step_s(self) -> float:
+        """The median of its newest steps."""
+        ordered = sorted(self._durations)
+        return ordered[len(ordered) // 2] if ordered else 0.0
+
+    def pace_ms(self) -> int | None:
+        """The same, once it is sure."""
+        return int(self.step_s() * 1000) if len(self._durations) == STEPS else None
+
+    def heard(self, record: dict[str, Any], at_s: float) -> None:
+        """A line of its report, read at that time."""
+        pid, step = record.get("pid"), record.get("step")
+        if isinstance(pid, int) and pid not in self.pids:
+            self.pids.append(pid)
+        if "end" in record:
+            self.has_ended = True
+            return
+        if isinstance(step, int):
+            self._step(step, record.get("t"), at_s)
+        if self.pause is not None and "phase" in record:
+            self._pauses.learn(self.pause, at_s - self.pulse_s)
+        elif self.is_learned and self.pause is None:
+            self._pauses.learn(UNDECLARED, at_s - self.pulse_s)
+        if "phase" in record:
+            self._phase = None if record["phase"] is None else str(record["phase"])
+            self._steps_in_phase = 0
+        self.pulse_s = at_s
+
+    def stands(self, seen: dict[int, Vital], rest: object, at_s: float) -> tuple[str, float] | None:
+        """How it stands still and since when, once that is long enough. `seen` are those of its processes that report;
+        `rest` differs when what it was started with does something, and is None when nothing of that lives."""
+        kind, since_s = self._stillness.look([seen[pid] for pid in self.pids if pid in seen], rest, at_s)
+        if kind == DEAD and self.has_ended:
+            return None
+        patience_s = 2 * self.step_s() + 1.0  # with the time to look and to take stacks, less than 3 steps and 2 s
+        if kind == BLOCKED:
+            patience_s = max(patience_s, PAUSES * self._stillness.longest_blocked_s)
+            if self.pause is not None:
+                patience_s = max(patience_s, self._pauses.patience_s(self.pause))
+        if kind is None or not self.is_learned or at_s - since_s < patience_s:
+            return None
+        return kind, since_s
+
+    def _step(self, step: int, unix_ms: object, at_s: float) -> None:
+        self.step = step
+        self.steps += 1
+        self._steps_in_phase += 1
+        unix_s = unix_ms / 1000 if isinstance(unix_ms, (int, float)) else 0.0
+        if self._stepped is not None:
+            passed_s = unix_s - self._stepped[0]
+            watched_s = at_s - self._stepped[1]
+            # By its own clock, which is finer, unless that was set or the machine slept.
+            self._durations.append(passed_s if 0 <= passed_s <= watched_s + 1.0 else watched_s)
+        self._stepped = (unix_s, at_s)
+
+
+STOPPED, BLOCKED, DEAD = "stopped", "blocked", "dead"
+
+
+class Stillness:
+    """Since when the processes of one rank have stood still, in one and the same way."""
+
+    def __init__(self) -> None:
+        self.longest_blocked_s = 0.0  # of those times that came to their end by themselves
+        self._kind: str | None = None
+        self._since_s = 0.0
+        self._before: object = None
+
+    def look(self, seen: list[Vital], rest: object, at_s: float) -> tuple[str | None, float]:
+        """The way, and since when."""
+        alive = [vital for vital in seen if vital.lives]
+        kind, sign = _kind(alive, rest)
+        if kind != self._kind or sign != self._before:
+            if self._kind == BLOCKED:
+                self.longest_blocked_s = max(self.longest_blocked_s, at_s - self._since_s)
+            self._kind, self._before, self._since_s = kind, sign, at_s
+        return kind, self._since_s
+
+
+def _kind(alive: list[Vital], rest: object) -> tuple[str | None, object]:
+    """How processes stand still, and what would be different if they had done anything."""
+    if not alive:
+        return (DEAD, rest) if rest is not None else (None, None)
+    if all(vital.state == "T" for vital in alive):
+        return STOPPED, None
+    if all(vital.state == "D" for vital in alive):
+        return BLOCKED, [(vital.pid, vital.ticks, vital.switches) for vital in alive]
+    return None, None
+
+
+class Activity:
+    """The ranks of a node of which none reports: they live while they write or use processors."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self._pulse_s: float | None = None
+        self._run_s = 0.0  # when the pulses began that have come without a long gap
+        self._is_steady = False
+
+    def look(self, at_s: float, *, pulse: bool) -> float | None:
+        """Since when nothing was seen, once that is long enough."""
+        if pulse:
+            gap_s = 0.0 if self._pulse_s is None else at_s - self._pulse_s
+            if self._pulse_s is None or gap_s > STEADY_GAP_S:
+                self._run_s = at_s
+            if self._is_steady:
+                self._pauses.learn(UNDECLARED, gap_s)
+            self._is_steady = self._is_steady or at_s - self._run_s >= STEADY_S
+            self._pulse_s = at_s
+        if not self._is_steady or self._pulse_s is None or at_s - self._pulse_s < self._pauses.patience_s(None):
+            return None
+        return self._pulse_s
+
+
+def silent_since(ranks: list[RankWatch], pauses: Pauses, at_s: float) -> float | None:
+    """Since when none of these ranks, which all report, has been heard of, once that is long enough."""
+    learned = [rank for rank in ranks if rank.is_learned]
+    if not learned:
+        return None
+    heard_s = max(rank.pulse_s for rank in learned)
+    patience_s = max(pauses.patience_s(rank.pause) for rank in learned)
+    return heard_s if at_s - heard_s >= patience_s else None
+
+
 class Desertion:
     """Whether all that mpirun or its like had started here is gone, though it has not noticed."""
 
@@ -32,13 +229,13 @@ class Desertion:
         self.has_run = False
         self._since_s: float | None = None
 
-    def look(self, attended_s: float, *, has_ranks: bool, has_starter: bool) -> float | None:
+    def look(self, at_s: float, *, has_ranks: bool, has_starter: bool) -> float | None:
         """Since when, once that is long enough to be told."""
         self.has_run = self.has_run or has_ranks
         if not self.has_run or has_ranks or not has_starter:
             self._since_s = None
         elif self._since_s is None:
-            self._since_s = attended_s
-        if self._since_s is None or attended_s - self._since_s < DESERTED_AFTER_S:
+            self._since_s = at_s
+        if self._since_s is None or at_s - self._since_s < DESERTED_AFTER_S:
             return None
         return self._since_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 
 from ganger.train import notices, reporting, surroundings
 
@@ -45,6 +46,8 @@ class checkpoint:  # noqa: N801 (used like a function)
         _remove_leftovers(self._root)
         _remove(self._draft)  # a process of the same number was killed at this step
         os.mkdir(self._draft)
+        self._phase = reporting.phase("checkpoint")
+        self._began_s = time.monotonic()
         return Path(self._draft)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
@@ -53,9 +56,11 @@ class checkpoint:  # noqa: N801 (used like a function)
                 self._complete()
         finally:
             _remove(self._draft)
+            self._phase.__exit__()
         if kind is None:
             notices.saved()
-            reporting.append({"checkpoint": self._step, "directory": self._final})
+            took_ms = int((time.monotonic() - self._began_s) * 1000)
+            reporting.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
 
     def _complete(self) -> None:
         import json

@@ -1,6 +1,7 @@
 """How far training is: lines appended to this rank's report, which the launcher and the server read.
 
-Nothing here ever raises into training code, and a full disk only loses the line.
+The first line of a process tells its pid, and the last one that it ended in order, so that the launcher can tell when
+it stands still or is gone. Nothing here ever raises into training code, and a full disk only loses the line.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 
 from ganger.train.surroundings import rank, task_directory
 
-_file: tuple[str, int] | None = None  # path, file descriptor
+_file: tuple[str, int, int] | None = None  # path, file descriptor, of which process
 _phase: str | None = None
 _warned = False
 
@@ -48,20 +49,31 @@ class phase:  # noqa: N801 (used like a function)
 
 def append(record: dict[str, object]) -> None:
     """Add one line with the time to this rank's report, with a single write. Does nothing outside ganger."""
-    global _file  # noqa: PLW0603 (one report of one process)
     directory = task_directory()
     if directory is None:
         return
     import json
 
     path = os.path.join(directory, f"rank-{rank()}.report")
-    line = json.dumps({"t": int(time.time() * 1000), **record}).encode() + b"\n"
     try:
-        if _file is None or _file[0] != path:
-            _file = (path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        os.write(_file[1], line)
+        if _file is None or _file[0] != path or _file[2] != os.getpid():
+            record = {"pid": os.getpid(), **record}
+            _open(path)
+        line = json.dumps({"t": int(time.time() * 1000), **record}).encode() + b"\n"
+        if _file is not None:
+            os.write(_file[1], line)
     except OSError:
         pass  # a full disk; contextlib would cost more than the rest of the import
+
+
+def _open(path: str) -> None:
+    global _file  # noqa: PLW0603 (one report of one process)
+    is_new = _file is None or _file[2] != os.getpid()
+    _file = (path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), os.getpid())
+    if is_new:
+        from ganger.train import standing
+
+        standing.begin(path, append)
 
 
 def _enter(name: str | None) -> None:

@@ -27,7 +27,8 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
         case "started":
             return Started(gang=gang, generation=generation, nodes=(node,))
         case "checkpointed":
-            return Checkpointed(gang=gang, generation=generation, step=whole(message, "step"))
+            took_ms = whole({"took_ms": 0, **message}, "took_ms")  # an older launcher does not tell
+            return Checkpointed(gang=gang, generation=generation, step=whole(message, "step"), took_ms=took_ms)
         case "exited":
             return rank_failed(message, gang, generation, node)
         case "start_failed":
@@ -55,7 +56,6 @@ def rank_failed(record: dict[str, Any], gang: str, generation: int, node: str) -
         signal=number,
         detail=f"rank {rank} on {node} {how}",
         tail=_tail(record),
-    )
         ends=(end,),
         since_ms=end.at_ms or None,
     )
@@ -73,6 +73,7 @@ def rank_end(record: dict[str, Any], node: str) -> RankEnd:
         step=step if isinstance(step, int) else None,
         out_of_memory=record.get("out_of_memory") is True,
         error=_error(error) if isinstance(error, dict) else None,
+    )
 
 
 def ending(task: TaskDirectory, gang: str, generation: int, node: str) -> Failed | Finished | None:
@@ -111,7 +112,6 @@ def whole(message: dict[str, Any], name: str) -> int:
     return value
 
 
-def _is_bad(record: dict[str, Any]) -> bool:
 def _error(found: dict[str, Any]) -> PythonError:
     """What of it is there, as far as it is of the right kind."""
     texts = {name: str(found.get(name) or "") for name in ("type", "message", "file", "source", "led_to")}
@@ -119,6 +119,7 @@ def _error(found: dict[str, Any]) -> PythonError:
     return PythonError(**texts, line=line if isinstance(line, int) else 0)
 
 
+def _is_bad(record: dict[str, Any]) -> bool:
     return bool(record.get("signal") or record.get("exit_code"))
 
 

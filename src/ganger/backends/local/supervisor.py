@@ -45,7 +45,7 @@ class Supervisor:
         self._loop = loop
         self._launchers = Launchers(layout, loop, self._gone)
         self._generations: dict[str, Generation] = {}
-        self._hang = Hang(layout, self._fail)
+        self._hang = Hang(layout, loop, self._ask_for_stacks, self._fail)
         self._lost: list[str] = []
         self._report: Judging
         self._sweeps: set[asyncio.Task[None]] = set()
@@ -57,9 +57,9 @@ class Supervisor:
     def open(self, report: Report, live: tuple[Live, ...], listening: socket.socket) -> None:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
         self._serving = self._loop.create_task(self._serve(listening))
+        self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
         ends = Ends(self._layout, self._generations.get)
         self._report = Judging(self._layout, ends, report, self._retry_of)
-        self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
         self._launchers.find()
         for generation in list(self._generations.values()):
             self._resume(generation)
@@ -168,9 +168,10 @@ class Supervisor:
             if generation is not None:
                 self._proceed(generation, task.node, message)
             return
-        if message["type"] == "standing":
+        if message["type"] in ("standing", "stacked"):
             if generation is not None:
-                self._hang.heard(generation, task.node, message)
+                hears = self._hang.heard if message["type"] == "standing" else self._hang.answered
+                hears(generation, task.node, message)
             return
         durable = self._take(generation, task, message)
         if "n" in message:
@@ -194,6 +195,8 @@ class Supervisor:
         if message["type"] == "progressed":
             if generation is None or not message.get("milestone"):
                 return None
+            for slow in self._hang.slow(generation, task.node, message.get("pace") or {}):
+                self._tell(slow)
             step = generation.progress(task.node, facts.whole(message, "step"))
             return None if step is None else Progressed(gang=task.gang, generation=generation.number, step=step)
         if message["type"] == "done":
@@ -204,6 +207,11 @@ class Supervisor:
         if generation is not None and isinstance(event, Cleared):
             generation.clear(task.node)
         return event
+
+    def _ask_for_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
+        connection = self._launchers.task(gang, node).connection
+        if connection is not None:
+            connection.send("stacks", **fields)
 
     def _fail(self, generation: Generation, failed: Failed) -> None:
         """Tell of a failure that no launcher has told."""

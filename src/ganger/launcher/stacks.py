@@ -1,0 +1,192 @@
+"""Where the ranks of a node are: the Python stacks of all threads, into `rank-R.stacks`. Called by `lookout`.
+
+By py-spy where it is found and may look (it needs nothing of the process, which may be stopped), else by faulthandler,
+which `ganger.train` has set up for a signal; of what is no Python, the kernel's word. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+
+from ganger.launcher.logs import note, taken
+from ganger.launcher.strays import catches
+from ganger.launcher.task import now_ms, write_json
+from ganger.launcher.vitals import state_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+POLL_S = 0.02
+SETTLE_S = 0.1  # for faulthandler to write
+LIMIT_S = 1.5
+MOST_PROCESSES = 256
+TRACE_SIGNAL = signal.SIGRTMAX - 2  # as ganger.train.standing has it
+
+_THREAD = re.compile(r"(?:Thread|Current thread) 0x[0-9a-f]+(?: \[(.*)\])? .*")
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+
+
+def program(given: str | None, environment: dict[str, str]) -> str | None:
+    """The py-spy to use: the one that is given, else one that the ranks could run."""
+    folders = environment.get("PATH", "").split(os.pathsep)
+    found = [given, *(os.path.join(folder, "py-spy") for folder in folders if folder)]
+    return next((path for path in found if path is not None and os.access(path, os.X_OK)), None)
+
+
+class Stacks:
+    """Begins to take them when it is made. `pids`: the processes of each rank."""
+
+    def __init__(self, directory: str, pids: dict[int, list[int]], py_spy: str | None, now: float) -> None:
+        self.due = now + POLL_S
+        self.states: dict[int, str] = {}
+        """The state of each rank's first process, as /proc has it, at the beginning."""
+        self._until = now + LIMIT_S
+        self._settled_at = now + SETTLE_S
+        self._directory = directory
+        self._at_ms = now_ms()
+        self._looks: dict[int, list[_Look]] = {}
+        room = MOST_PROCESSES
+        for rank, those in pids.items():
+            self._looks[rank] = [_Look(pid, self._trace(rank), py_spy) for pid in those[:room]]
+            self.states[rank] = self._looks[rank][0].state if self._looks[rank] else "?"
+            room -= len(self._looks[rank])
+
+    def is_done(self, now: float) -> bool:
+        """Whether there is nothing more to wait for, and the files are there."""
+        self.due = now + POLL_S
+        looks = [look for looks in self._looks.values() for look in looks]
+        if now < self._until and (now < self._settled_at or any(look.is_looking for look in looks)):
+            return False
+        for rank, those in self._looks.items():
+            found = {"rank": rank, "at_ms": self._at_ms, "processes": [look.found() for look in those]}
+            try:
+                write_json(os.path.join(self._directory, f"rank-{rank}.stacks"), found)
+            except OSError as error:
+                note(f"the stacks of rank {rank} cannot be written down: {error.strerror}")
+        return True
+
+    def _trace(self, rank: int) -> str:
+        return os.path.join(self._directory, f"rank-{rank}.trace")
+
+
+class _Look:
+    """At one process."""
+
+    def __init__(self, pid: int, trace: str, py_spy: str | None) -> None:
+        self.state = state_of(pid)
+        self._pid = pid
+        self._trace = trace
+        self._trace_at = _size(trace)
+        self._asked = self.state not in ("T", "D") and catches(pid, TRACE_SIGNAL)
+        self._output = b""
+        self._spy = self._start(py_spy) if py_spy is not None else None
+        if self._asked:
+            _send(pid)
+
+    @property
+    def is_looking(self) -> bool:
+        self._read()
+        return self._spy is not None and self._spy.poll() is None
+
+    def found(self) -> dict[str, Any]:
+        """What there is by now."""
+        if self.is_looking and self._spy is not None:
+            self._spy.kill()
+        self._read()
+        if self._spy is not None and self._spy.stdout is not None:
+            self._spy.stdout.close()
+        threads, by = _spied(self._output), "py-spy"
+        if not threads and self._asked:
+            threads, by = _dumped(self._trace, self._trace_at), "faulthandler"
+        return {
+            "pid": self._pid,
+            "state": self.state,
+            "by": by if threads else "",
+            "threads": threads,
+            "kernel": _kernel_function(self._pid),
+        }
+
+    def _start(self, py_spy: str) -> subprocess.Popen[bytes] | None:
+        # It stops the process by default, which it cannot where that is stopped already.
+        command = [py_spy, "dump", "--json", "--nonblocking", "--pid", str(self._pid)]
+        try:
+            spy = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={"PATH": os.defpath},
+                start_new_session=True,
+            )
+        except OSError:
+            return None
+        if spy.stdout is not None:
+            os.set_blocking(spy.stdout.fileno(), False)
+        return spy
+
+    def _read(self) -> None:
+        if self._spy is None or self._spy.stdout is None or self._spy.stdout.closed:
+            return
+        while data := taken(self._spy.stdout.fileno()):
+            self._output += data
+
+
+def _spied(text: bytes) -> list[dict[str, Any]]:
+    """Threads with their frames, the innermost first, as py-spy tells them."""
+    try:
+        return [
+            {
+                "name": thread["thread_name"] or "",
+                "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
+            }
+            for thread in json.loads(text)
+        ]
+    except (ValueError, TypeError, KeyError):
+        return []
+
+
+def _dumped(path: str, start: int) -> list[dict[str, Any]]:
+    """The same, as faulthandler wrote them behind that place. The last thread is the first one of its process."""
+    threads: list[dict[str, Any]] = []
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        thread, frame = _THREAD.fullmatch(line), _FRAME.fullmatch(line)
+        if thread:
+            threads.append({"name": thread[1] or "", "frames": []})
+        elif frame and threads:
+            threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2].isdigit() else 0])
+    if threads:
+        threads[-1]["name"] = "MainThread"
+    return threads
+
+
+def _send(pid: int) -> None:
+    with suppress(OSError):  # it has ended
+        os.kill(pid, TRACE_SIGNAL)
+
+
+def _kernel_function(pid: int) -> str:
+    """Where the kernel has it wait; "" where it runs, or the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="ascii", errors="replace") as file:
+            return file.read().strip().strip("0")
+    except OSError:
+        return ""
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
