@@ -33,6 +33,7 @@ from ganger.model.view import (
     ReasonView,
     Samples,
     ServerView,
+    Totals,
 )
 from ganger.settings import Home
 
@@ -111,6 +112,7 @@ class World:
         self.hang_ups: dict[str, int] = {}
         """`METHOD /path` -> how many times the connection is closed without an answer."""
         self.submitted: JobView = job()
+        self.totals: Totals | None = None
         self.samples = Samples(at_ms=T0, ranks=(), gpus=())
         self.entrance = Entrance(job="bert-7f3", generation=1, rank=0, node="n1", argv=("false",))
         self.streams_end_early = 0
@@ -421,6 +423,7 @@ ROUTES: tuple[tuple[str, str, Act], ...] = (
     ("POST", f"/nodes/{ID}/preempt", _drain),
     ("POST", f"/nodes/{ID}/fail", _fail),
     ("POST", f"/nodes/{ID}/return", _return),
+    ("GET", "/report", lambda world, *_: asdict(world.totals) if world.totals else None),
     ("GET", "/samples", lambda world, *_: asdict(world.samples)),
     ("GET", f"/jobs/{ID}/entrance", lambda world, *_: asdict(world.entrance)),
 )

@@ -6,6 +6,7 @@ import pytest
 
 import ganger
 from ganger import Client, Job, NotFound, TimedOut
+from ganger.model.view import PARTS
 from tests.sdk.places import DEADLINE_S, until, waits_for
 
 
@@ -149,6 +150,18 @@ def test_reports_come_as_they_were_made(client: Client, folder: Path) -> None:
     job = client.run("python3 reports.py")
     assert job.wait(DEADLINE_S).row.state == "succeeded"
     assert [(each.step, each.metrics["loss"]) for each in job.metrics()] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+
+
+def test_the_report_has_the_time_of_every_job(client: Client) -> None:
+    jobs = [client.run("true", gpu=1), client.run("exit 3", retry={"max": 0})]
+    ended = [job.wait(DEADLINE_S) for job in jobs]
+    told = client.report(queue="default")
+    assert (told.jobs["succeeded"] > 0, told.jobs["failed"] > 0) == (True, True)
+    assert told.time.total_ms == sum(getattr(told.time, f"{part}_ms") for part in PARTS)
+    assert told.gpu_time.held_ms >= ended[0].ledger.held_ms
+    assert client.report(since=ended[1].row.ended_ms or 0).jobs["failed"] == 1
+    with pytest.raises(TypeError, match="usr"):
+        client.report(usr="ada")  # type: ignore[call-arg]
 
 
 def test_a_notebook_shows_a_card(client: Client) -> None:

@@ -43,7 +43,7 @@ NAMES = {
     "task",
     "wait",
 }
-CLIENT = {"call", "dry_run", "job", "list", "run", "submit", "submit_all"}
+CLIENT = {"call", "dry_run", "job", "list", "report", "run", "submit", "submit_all"}
 JOB = {
     "clone",
     "delete",

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class ArrayJob:
     """An array that lives. `rest`: indices, rising, of the elements that its head stands for; counts: all its elements
     by state, ended ones too, none of 0; exit_code: the highest that an element ended with, None before one ended by
-    itself; submitted_ms, started_ms (of the first element, None before) in Unix ms; number: the head's."""
+    itself; submitted_ms, started_ms (of the first element, None before) in Unix ms; number: the head's; unbegun: how
+    many elements ended with the head, after they had waited for unbegun_ms."""
 
     job: Job
     number: int
@@ -35,6 +36,8 @@ class ArrayJob:
     counts: dict[GangState, int] = field(default_factory=dict)
     exit_code: int | None = None
     started_ms: int | None = None
+    unbegun: int = 0
+    unbegun_ms: int = 0
 
     @property
     def id(self) -> str:
@@ -150,6 +153,7 @@ def _recount(array: ArrayJob, gang: Gang) -> None:
         gang.counted = gang.state
     if gang.is_head:
         if gang.ended:
+            array.unbegun, array.unbegun_ms = len(array.rest), gang.since_ms - gang.submitted_ms
             array.rest = []
         array.job = gang.job
         return

@@ -14,6 +14,11 @@ from ganger.model.view import PARTS, Ledger, Loss
 
 Part = Literal["queued", "starting", "working", "recovery", "lost"]
 
+AMOUNTS: Final = (*(f"{part}_ms" for part in PARTS), "total_ms", "held_ms")
+"""Of a ledger: what can be added up."""
+COSTS: Final = ("failures", "restarts", "detect_ms", "recovery_ms", "lost_ms", "held_ms")
+"""Of a loss."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Account:
@@ -126,14 +131,14 @@ class Account:
 
 def total(ledgers: Iterable[Ledger]) -> Ledger:
     """All of them added up; causes in alphabetical order."""
-    amounts = dict.fromkeys(_AMOUNTS, 0)
+    amounts = dict.fromkeys(AMOUNTS, 0)
     losses: dict[str, dict[str, int]] = {}
     for ledger in ledgers:
-        for name in _AMOUNTS:
+        for name in AMOUNTS:
             amounts[name] += getattr(ledger, name)
         for loss in ledger.losses:
-            cost = losses.setdefault(loss.cause, dict.fromkeys(_COSTS, 0))
-            for name in _COSTS:
+            cost = losses.setdefault(loss.cause, dict.fromkeys(COSTS, 0))
+            for name in COSTS:
                 cost[name] += getattr(loss, name)
     return Ledger(**amounts, losses=tuple(Loss(cause=cause, **losses[cause]) for cause in sorted(losses)))
 
@@ -150,10 +155,6 @@ def held_by(ledger: Ledger, devices: int) -> Ledger:
         )
         for loss in ledger.losses
     )
-    scaled = {name: getattr(ledger, name) * devices for name in _AMOUNTS}
+    scaled = {name: getattr(ledger, name) * devices for name in AMOUNTS}
     recovery_ms = sum(loss.held_ms for loss in losses)
     return Ledger(**scaled | {"queued_ms": 0, "recovery_ms": recovery_ms, "total_ms": scaled["held_ms"]}, losses=losses)
-
-
-_AMOUNTS: Final = (*(f"{part}_ms" for part in PARTS), "total_ms", "held_ms")
-_COSTS: Final = ("failures", "restarts", "detect_ms", "recovery_ms", "lost_ms", "held_ms")

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from ganger.engine import codec
+from ganger.engine import accounts, codec
 from ganger.engine.projection import Projection
-from ganger.model.event import Described
+from ganger.model.event import Described, Stamped
 
-SCHEMA: Final = """
+SCHEMA: Final = f"""
 CREATE TABLE job (
     id TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL, queue TEXT NOT NULL,
     state TEXT NOT NULL, submitted_ms INTEGER NOT NULL, ended_ms INTEGER, request_id TEXT NOT NULL,
@@ -32,6 +32,7 @@ CREATE TABLE element (
     array TEXT, number INTEGER, state TEXT NOT NULL, ended_ms INTEGER, row BLOB NOT NULL, figures BLOB NOT NULL,
     PRIMARY KEY (array, number)) WITHOUT ROWID;
 CREATE INDEX element_state ON element (array, state, number);
+{accounts.SCHEMA}
 CREATE TABLE label (key TEXT, value TEXT, number INTEGER, PRIMARY KEY (key, value, number)) WITHOUT ROWID;
 """
 
@@ -41,9 +42,10 @@ INSERT INTO job (id, number, name, user, queue, submitted_ms, request_id, labels
 """
 
 
-def put(db: sqlite3.Connection, projection: Projection) -> None:
-    """A job as it is after an event; the first time with what never changes of it. An element of an array has a short
-    row in a table of its own: listings of jobs do not walk past thousands of them."""
+def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
+    """A job as it is after the events up to `last`; the first time with what never changes of it. An element of an
+    array has a short row in a table of its own: listings of jobs do not walk past thousands of them."""
+    accounts.put(db, projection, last)
     row, job = projection.row, projection.job
     figures = {"ledger": asdict(projection.ledger), "checkpoint_step": projection.checkpoint_step}
     changing = (row.state, row.ended_ms, _json(asdict(row)), _json(figures))
@@ -78,6 +80,7 @@ def delete(db: sqlite3.Connection, id: str) -> None:
         _unlabel(db, number, json.loads(labels))
     db.execute("DELETE FROM job WHERE id = ?", (id,))
     db.execute("DELETE FROM element WHERE array = ?", (id,))
+    accounts.delete(db, id)
 
 
 def _label(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:

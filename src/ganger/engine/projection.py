@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ganger.core.arrays import ArrayJob
 from ganger.core.gang import Gang
+from ganger.engine.sentences import ending
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, typed
 from ganger.model.view import JobRow, Ledger
@@ -20,13 +21,15 @@ ENDED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What the log keeps of one job: its listing row, its account, and the job itself (written once)."""
+    """What the log keeps of one job: its listing row, its ledger, and the job itself (written once). `jobs`: how many
+    have that ledger, of an array those of its elements that ended with it before they began."""
 
     number: int
     row: JobRow
     ledger: Ledger
     checkpoint_step: int | None
     job: Job
+    jobs: int = 1
 
 
 def project(gang: Gang, at_ms: int) -> Projection:
@@ -53,7 +56,7 @@ def project(gang: Gang, at_ms: int) -> Projection:
 
 
 def project_array(array: ArrayJob, at_ms: int) -> Projection:
-    """An array's own row after an event at `at_ms`. Its time is that of its elements."""
+    """An array's own row after an event at `at_ms`. Its ledger is that of an element that ended with it unbegun."""
     spec = array.job.spec
     counts = {state.value: array.counts[state] for state in GangState if state in array.counts}
     row = JobRow(
@@ -71,11 +74,12 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
         sentence=", ".join(f"{amount} {state}" for state, amount in counts.items()),
         elements=counts,
     )
-    return Projection(array.number, row, Ledger(), None, array.job)
+    waited = Ledger(queued_ms=array.unbegun_ms, total_ms=array.unbegun_ms)
+    return Projection(array.number, row, waited, None, array.job, array.unbegun)
 
 
 def _sentence(gang: Gang) -> str:
-    failed = gang.failure.detail or str(gang.failure.cause) if gang.failure else ""
+    failed = ending(gang.failure) if gang.failure else ""
     match gang.state:
         case GangState.SUCCEEDED:
             return "finished" if gang.generation == 1 else f"finished at attempt {gang.generation}"

@@ -62,6 +62,26 @@ PARTS: Final = ("queued", "starting", "productive", "checkpoint", "detect", "rec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Where the time of jobs went until `at_ms`: of all that live, and of those that ended at `since_ms` or later, each
+    with its whole life. Elements of an array are jobs.
+
+    jobs: how many are in each state; time: their ledgers added up; gpu_time: the same for each GPU that a job held, as
+    long as it held it, so without waiting; goodput: the productive share of the GPU time held, of the jobs' own time
+    held where there were no GPUs, None where nothing was held.
+    """
+
+    at_ms: int
+    since_ms: int | None
+    user: str | None
+    queue: str | None
+    jobs: dict[str, int]
+    time: Ledger
+    gpu_time: Ledger
+    goodput: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
     """One generation: when, where, how it ended. `outcome` is running, finished, failed or stopped."""
 

@@ -17,6 +17,7 @@ from ganger.faces.rest import (
     output,
     presence,
     problems,
+    report,
     secrets,
     server,
     tokens,
@@ -63,6 +64,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         cluster.queues,
         cluster.nodes,
         events.router,
+        report.router,
         secrets.router,
         tokens.router,
     ):

@@ -19,8 +19,8 @@ from ganger.faces.sdk.fields import Command, JobFields
 from ganger.faces.sdk.job import AsyncJob, Job
 from ganger.faces.sdk.tasks import Task
 from ganger.faces.sdk.values import JobFile
-from ganger.faces.sdk.verbs import ListFields, Submittable, Verbs
-from ganger.model.view import DryRun
+from ganger.faces.sdk.verbs import ListFields, ReportFields, Submittable, Verbs
+from ganger.model.view import DryRun, Totals
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +66,10 @@ class Client:
         """Every job for which all holds that is wanted, newest first."""
         return (Job(self._verbs, row) for row in each_at_once(self._verbs.list(**wanted)))
 
+    def report(self, **wanted: Unpack[ReportFields]) -> Totals:
+        """Where the time of jobs went, and that of the GPUs they held: of all that live or have ended."""
+        return at_once(self._verbs.report(**wanted))
+
 
 class AsyncClient:
     """As Client, on an event loop of asyncio. Any number of its coroutines may run at once."""
@@ -106,6 +110,10 @@ class AsyncClient:
         async with aclosing(self._verbs.list(**wanted)) as rows:
             async for row in rows:
                 yield AsyncJob(self._verbs, row)
+
+    async def report(self, **wanted: Unpack[ReportFields]) -> Totals:
+        """As Client.report."""
+        return await self._verbs.report(**wanted)
 
 
 def here() -> Client:

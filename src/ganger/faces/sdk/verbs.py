@@ -23,7 +23,7 @@ from ganger.faces.sdk.submission import plain, submission
 from ganger.faces.sdk.tasks import Task, command_of
 from ganger.faces.sdk.values import JobFile, LogLine, Report
 from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
-from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView
+from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Stacks, Totals
 from ganger.settings import Home
 
 PAGE: Final = 200
@@ -66,6 +66,14 @@ class ListFields(TypedDict, total=False):
     labels: str
     since: int
     until: int
+
+
+class ReportFields(TypedDict, total=False):
+    """Which jobs: of a `user`, in a `queue`, not ended before `since` (Unix ms)."""
+
+    since: int
+    user: str
+    queue: str
 
 
 class Verbs:
@@ -120,6 +128,11 @@ class Verbs:
             for row in page["items"]:
                 yield view(JobRow, row)
 
+    async def report(self, **wanted: Unpack[ReportFields]) -> Totals:
+        """Where the time of jobs went, and that of the GPUs they held: of all that live or have ended."""
+        _check(wanted, ReportFields)
+        return view(Totals, await self._ask("GET", f"/report{query_of(wanted)}"))
+
     async def logs(
         self, id: str, *, follow: bool = False, **wanted: Unpack[LogFields]
     ) -> AsyncGenerator[LogLine, None]:
@@ -167,6 +180,11 @@ class Verbs:
             async for line in lines:
                 each = json.loads(line)
                 yield Report(each["t"], each["generation"], each["rank"], each["step"], each["metrics"])
+
+    async def stacks(self, id: str, attempt: int | None = None) -> Stacks:
+        """Where every rank was when an attempt was found standing still; of the newest such attempt, unless one is
+        named. NotFound when there is none."""
+        return view(Stacks, await self._ask("GET", f"/jobs/{quoted(id)}/stacks{query_of({'attempt': attempt})}"))
 
     async def stop(self, id: str) -> JobView:
         """Ask for a job to end; it may save its work first. The job as it is then."""
