@@ -1,6 +1,7 @@
 """Ranks that do what no rank should: detach processes, leave zombies, heed nothing, close their outputs, flood them."""
 
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -85,3 +86,24 @@ def test_one_line_without_an_end_floods_nothing(task: Task, server: Server) -> N
     peak_kb = int(Path(f"/proc/{launcher.pid}/status").read_text().partition("VmHWM:")[2].split()[0])
     assert peak_kb < 64 * 1024
     os.kill(launcher.pid, 0)
+
+
+def test_a_launcher_whose_directory_was_deleted_serves_on_while_it_has_a_server(task: Task, server: Server) -> None:
+    task.run([*SH, f"until [ -s {task.work}/go ]; do sleep 0.01; done"])
+    server.wait("started")
+    shutil.rmtree(task.path)
+    (task.work / "go").write_text("1")
+    server.wait("cleared")
+    assert server.kinds() == ["started", "finished", "cleared"]
+    assert not task.path.exists()
+
+
+def test_without_directory_and_server_it_ends_what_nobody_can_find(task: Task, server: Server) -> None:
+    launcher = task.run(["sleep", "1000"])
+    server.wait("started")
+    rank = task.pids()["0"]
+    shutil.rmtree(task.path)
+    server.close()
+    launcher.wait(60)
+    assert not is_alive(rank)
+    assert not task.path.exists()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ganger.launcher.task import TaskDirectory
 
 ALONE_S = 60.0  # with no rank and no server, before it leaves
+DESERTED_S = 3.0  # without a server and without its directory, before it ends its ranks
 FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
 TERM_GRACE_S = 5.0
 NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
@@ -43,6 +44,7 @@ class Launcher:
         self._leaving = False
         self._was_terminated = False
         self._quiet_since = time.monotonic()  # nothing runs, and the server is away or has told us to leave
+        self._deserted_since = float("inf")
         self._signals = self._listen_to_signals()
 
     def run(self, generation: int) -> None:
@@ -69,6 +71,16 @@ class Launcher:
             self._current.tick(time.monotonic())
             self._settle()
         self._link.tick(time.monotonic())
+        self._see_whether_deserted(time.monotonic())
+
+    def _see_whether_deserted(self, now: float) -> None:
+        """Nobody can find, stop or ever let in a launcher whose directory was deleted, once it has lost the server."""
+        if self._link.is_up or os.path.exists(self._task.path):
+            self._deserted_since = float("inf")
+            return
+        self._deserted_since = min(self._deserted_since, now)
+        if now >= self._deserted_since + DESERTED_S and not self._leaving:
+            self._was_terminated = True
 
     def _due(self) -> float:
         if self._current is not None:

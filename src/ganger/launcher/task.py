@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 
 
 class TaskDirectory:
@@ -30,7 +31,8 @@ class TaskDirectory:
 
     def mark_cleared(self, generation: int) -> None:
         """Raises OSError when the disk does not take it."""
-        os.makedirs(self.generation(generation), mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(self.generation(generation), 0o700)  # not what is above it: a deleted job stays deleted
         write_json(os.path.join(self.generation(generation), "cleared"), {"at_ms": now_ms()})
 
     def uncleared(self) -> list[int]:
