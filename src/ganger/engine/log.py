@@ -92,7 +92,20 @@ class EventLog:
         with suppress(sqlite3.Error):
             # SQLite does it with the last connection, and those of other threads are still there.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if self._path != MEMORY and not Path(self._path).exists():
+            self._put_back()
         self._writer.close()
+
+    def _put_back(self) -> None:
+        """Somebody deleted the file, all of which is still there for this connection: write it anew."""
+        for name in ("-wal", "-shm"):
+            Path(self._path + name).unlink(missing_ok=True)
+        draft = f"{self._path}.draft"
+        with suppress(sqlite3.Error, OSError):
+            os.close(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            with closing(sqlite3.connect(draft)) as anew:
+                self._writer.backup(anew)
+            Path(draft).replace(self._path)
 
     def _looked(self) -> bool:
         """Whether there is a log already, seen without writing a byte. Refused if there is something else."""

@@ -64,6 +64,20 @@ def locked(home: Home, lock_fd: int | None) -> Iterator[int]:
     yield lock
 
 
+def holds(home: Home, lock: int) -> bool:
+    """Whether the lock of the state directory is still the one that this server has."""
+    try:
+        return os.path.samestat(home.server_lock.stat(), os.fstat(lock))
+    except OSError:
+        return False
+
+
+def lost_files(home: Home) -> Path | None:
+    """A file of the server that somebody has deleted, if there is one."""
+    needed = home.socket("server"), home.socket("launcher"), home.database
+    return next((path for path in needed if not os.path.lexists(path)), None)
+
+
 def clear_way(path: Path) -> Path:
     """See that a socket can be made at `path`: one that a dead server left is taken away, anything else is not."""
     try:

@@ -47,9 +47,11 @@ from ganger.wiring.place import (
     announced,
     check_home,
     clear_way,
+    holds,
     listening,
     listening_at,
     locked,
+    lost_files,
     make_database,
 )
 
@@ -57,6 +59,10 @@ POLICY: Final = "priority"
 """The queue order of a server that nobody configured."""
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
+STAY_EVERY_S: Final = 2
+"""How often a server looks whether its files are still where everybody looks for them."""
+CANNOT: Final = 5
+"""What a server exits with that cannot serve."""
 FORGET_FIRST_S: Final = 600
 FORGET_EVERY_S: Final = 3600
 """When a server looks for what it need not keep any more: not while it and its first jobs begin."""
@@ -76,7 +82,7 @@ def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
     check_home(home)
     try:
         with locked(home, lock_fd) as lock:
-            if python := asyncio.run(_Server(home, listen).serve()):
+            if python := asyncio.run(_Server(home, listen, lock).serve()):
                 _run_anew(python, home, lock, listen)
     except Refused as refused:
         raise CannotServe(refused.detail, refused.next) from None
@@ -93,9 +99,10 @@ def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
 class _Server:
     """One life of the server. Made and run on the main thread, inside a running event loop."""
 
-    def __init__(self, home: Home, listen: str | None) -> None:
+    def __init__(self, home: Home, listen: str | None, lock: int) -> None:
         self._home = home
         self._listen = listen
+        self._lock = lock
         self._end = asyncio.Event()
         self._python: str | None = None
         self._core_broke = False
@@ -172,8 +179,24 @@ class _Server:
             gc.freeze()  # what start-up made stays: later collections need not look at it
             sys.setswitchinterval(TURN_S)
             let_go = app.state.feed.close
+            staying = asyncio.create_task(self._stay())
             await asyncio.gather(*(_Rest(door, self._end, let_go).serve([listener]) for door, listener in doors))
+            staying.cancel()
             _log.info("the server ends; jobs run on")
+
+    async def _stay(self) -> None:
+        """Look again and again whether this server can still be found, and what it writes too. Where that is not so, it
+        runs itself anew, which puts everything back in its place; jobs run on. A server whose whole state directory is
+        gone ends at once, and touches nothing: what is there now is another's."""
+        while True:
+            await asyncio.sleep(STAY_EVERY_S)
+            if not holds(self._home, self._lock):
+                _log.error("%s was deleted: nobody can find this server any more. It ends", self._home.path)
+                os._exit(CANNOT)
+            if lost := lost_files(self._home):
+                _log.error("%s was deleted: the server runs itself anew", lost)
+                self._leave(sys.executable)
+                return
 
     def _leave(self, python: str | None) -> None:
         """End; with an interpreter, to run anew under it."""
