@@ -1,7 +1,8 @@
 """The script whose recovery is measured: four gloo ranks that step, checkpoint, and write down when.
 
-`recover_worker` runs it under ganger, bare, and under torchrun. Rank 0 appends `step TIME NUMBER` to the file named
-first on the command line; every rank appends `pid TIME RANK PID` when it begins. Not a bench itself.
+Run as `stepping.py FILE STEPS [PAUSE]` under ganger, bare, and under torchrun. Rank 0 appends `step TIME NUMBER LOSS`
+to the file, every rank `pid TIME RANK PID` when it begins; PAUSE is the seconds between steps. Each rank draws its part
+of the gradient by step and rank, so that a loss is right only if every step before it was. Not a bench itself.
 """
 
 import os
@@ -18,6 +19,7 @@ def main() -> None:
     out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     rank = int(os.environ["RANK"])
     os.write(out, f"pid {time.time()} {rank} {os.getpid()}\n".encode())
+    pause_s = float(sys.argv[3]) if sys.argv[3:] else 0.02
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     weights = torch.zeros(100_000)
@@ -27,16 +29,18 @@ def main() -> None:
         saved = torch.load(newest.directory / "state.pt", weights_only=True)
         weights, first = saved["weights"], saved["step"] + 1
     for step in range(first, int(sys.argv[2])):
-        gradient = torch.full_like(weights, float(step % 7))
+        drawn = torch.Generator().manual_seed(step * 1_000 + rank)
+        gradient = torch.randn(weights.shape, generator=drawn)
         dist.all_reduce(gradient)
-        weights += gradient
+        weights = 0.99 * weights - 0.01 * gradient
         if rank == 0:
-            os.write(out, f"step {time.time()} {step}\n".encode())
-            train.report(step=step)
+            loss = float(weights.square().mean())
+            os.write(out, f"step {time.time()} {step} {loss!r}\n".encode())
+            train.report(step=step, loss=loss)
             if step % 20 == 0:
                 with train.checkpoint(step) as directory:
                     torch.save({"weights": weights, "step": step}, directory / "state.pt")
-        time.sleep(0.02)
+        time.sleep(pause_s)
     dist.destroy_process_group()
 
 
