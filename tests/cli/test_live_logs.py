@@ -1,5 +1,6 @@
 """What of a job's output is shown: by rank, role, node, attempt, text and time, of real processes."""
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -141,3 +142,29 @@ def test_what_there_is_not(live: Live, parts: str, words: list[str], code: int, 
 def test_an_unknown_job_names_the_nearest(live: Live, parts: str) -> None:
     said = live("logs", "prats")
     assert (said.code, said.err) == (3, "error: there is no job prats\n  next: did you mean parts?\n")
+
+
+def test_stacks_are_shown_once_with_the_ranks_that_have_them(live: Live, parts: str) -> None:
+    assert live("logs", "parts", "--stacks").err.startswith("error: parts-")
+    for rank, node in ((0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")):
+        line, state = (31, "S") if rank == 2 else (40, "R")
+        thread = {"name": "MainThread", "frames": [["reduce", "/lib/net.py", line], ["<module>", "/train.py", 7]]}
+        process = {"pid": 1, "state": state, "by": "py-spy", "kernel": "futex_wait", "threads": [thread]}
+        written = {"rank": rank, "at_ms": 1_700_000_000_000, "processes": [process]}
+        path = live.place.home.path / "jobs" / parts / "nodes" / node / "1" / f"rank-{rank}.stacks"
+        path.write_text(json.dumps(written))
+    said = live("logs", "parts", "--stacks").out.splitlines()
+    assert said[0].startswith(f"{parts}, attempt 1: where its ranks were at ")
+    assert said[1:] == [
+        "",
+        "rank 2 on n2: asleep in futex_wait",
+        "    reduce (/lib/net.py:31)",
+        "    <module> (/train.py:7)",
+        "",
+        "ranks 0-1,3 on n1, n2: running",
+        "    reduce (/lib/net.py:40)",
+        "    <module> (/train.py:7)",
+    ]
+    assert live.told("logs", "parts", "--stacks", "--attempt", "1") == live.place.client.stacks(parts)
+    assert "attempt 2 of" in live("logs", "parts", "--stacks", "--attempt", "2").err
+    assert "--stacks goes with --attempt alone" in live("logs", "parts", "--stacks", "--tail", "3").err

@@ -29,6 +29,7 @@ ROUTES = {
     "GET /jobs/{id}/explain",
     "GET /jobs/{id}/events",
     "GET /jobs/{id}/metrics",
+    "GET /jobs/{id}/stacks",
     "GET /jobs/{id}/logs",
     "GET /queues",
     "GET /queues/{name}",

@@ -58,6 +58,7 @@ JOB = {
     "results",
     "resume",
     "retry",
+    "stacks",
     "stop",
     "suspend",
     "wait",

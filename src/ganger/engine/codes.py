@@ -36,6 +36,7 @@ CODES: Final[dict[str, Code]] = {
     "precondition_failed": Code(412, "the resource has changed since the version in If-Match"),
     # what is asked for is not there
     "bad_pattern": Code(409, "a pattern is no regular expression"),
+    "no_stacks": Code(404, "the job was never found standing still"),
     "no_such_attempt": Code(404, "the job had no such attempt"),
     "no_such_job": Code(404, "there is no job of that id or name"),
     "no_such_node": Code(404, "there is no such node"),

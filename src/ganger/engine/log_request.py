@@ -15,7 +15,7 @@ from ganger.model.view import JobRow
 def see_there(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str], *, may_come: bool) -> None:
     """Refused (no_such_attempt, no_such_rank, no_such_role, no_such_node; 404) when the job never had them, of the
     cluster's `nodes`; an attempt to come only counts if it `may_come`. Refused (bad_pattern, 409)."""
-    _see_attempt(query.generation or query.first or row.generation, row, may_come=may_come)
+    see_attempt(query.generation or query.first or row.generation, row, may_come=may_come)
     last = spec.processes - 1
     missing = [rank for rank in query.ranks or () if rank > last]
     if missing:
@@ -32,7 +32,8 @@ def see_there(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str
         _see_pattern(query.grep)
 
 
-def _see_attempt(attempt: int, row: JobRow, *, may_come: bool) -> None:
+def see_attempt(attempt: int, row: JobRow, *, may_come: bool = False) -> None:
+    """Refused (no_such_attempt, 404) when the job never had it; one to come only counts if it `may_come`."""
     if attempt > row.generation and not (may_come and row.state not in ENDED):
         had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
         detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"

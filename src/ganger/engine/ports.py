@@ -12,6 +12,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
+from ganger.model.view import Stacks
 
 Report = Callable[[Event], Future[int]]
 """How a backend says what happened. Safe from any thread; never blocks on a round. The future is done when the event is
@@ -184,6 +185,9 @@ class Backend(Protocol):
 
     def progress(self, job: str) -> dict[str, Any] | None:
         """The newest report of rank 0 of the running generation, or None: {"step", "metrics", "t", "phase"}."""
+
+    def stacks(self, job: str, generation: int) -> Stacks | None:
+        """Where every rank of a generation was when it was found standing still; None when it was not."""
 
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
         """What to run on this machine, followed by GENERATION RANK FLAGS COMMAND, so that the command runs beside that

@@ -24,7 +24,7 @@ from ganger.engine.history import Histories
 from ganger.engine.intake import Intake
 from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
-from ganger.engine.log_request import see_there
+from ganger.engine.log_request import see_attempt, see_there
 from ganger.engine.loop import Loop, copy_of
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
@@ -56,6 +56,7 @@ from ganger.model.view import (
     Ledger,
     ReasonView,
     ServerView,
+    Stacks,
     Totals,
 )
 from ganger.settings import Home
@@ -259,6 +260,18 @@ class Service(ClusterService):
     def metrics(self, text: str) -> Iterator[dict[str, Any]]:
         """Every report of rank 0, oldest first."""
         return self._backend.metrics(self.find(text))
+
+    def stacks(self, text: str, attempt: int | None = None) -> Stacks:
+        """Where every rank was when an attempt was found standing still; of the newest such attempt, unless one is
+        named. Refused (no_stacks, no_such_attempt; 404)."""
+        row = self._known(self.find(text))[0]
+        see_attempt(attempt or 1, row)
+        for generation in (attempt,) if attempt else range(row.generation, 0, -1):
+            if found := self._backend.stacks(row.id, generation):
+                return found
+        which = f"attempt {attempt} of {row.id}" if attempt else row.id
+        detail = f"{which} was not found standing still: only then it is written down where its ranks are"
+        raise Refused("no_stacks", detail, f"ganger get {typed(row.id)}", 404)
 
     # -- events -------------------------------------------------------------------------------------------------------
 

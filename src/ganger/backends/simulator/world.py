@@ -20,6 +20,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
+from ganger.model.view import Stacks
 
 BEGIN_MS = 1_767_225_600_000
 """When every world begins: 2026-01-01 00:00 UTC."""
@@ -210,6 +211,10 @@ class World:
         """The step that was reached."""
         run = self._runs.get(job)
         return {"step": run.step(self._now_ms), "metrics": {}, "t": self._now_ms, "phase": ""} if run else None
+
+    def stacks(self, job: str, generation: int) -> Stacks | None:
+        """Nothing runs here that would have any."""
+        return None
 
     def log_bytes(self, gang: str) -> int:
         """Nothing is written here."""

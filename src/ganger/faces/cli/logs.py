@@ -11,6 +11,7 @@ from ganger.faces.cli.options import PATTERN, RANKS, job_argument, output_option
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import show_json_array, show_json_line
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.stacks import show_stacks
 from ganger.faces.cli.times import span_options
 from ganger.faces.client import Client
 
@@ -27,11 +28,22 @@ from ganger.faces.client import Client
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
 @click.option("--grep", type=PATTERN, help="Only lines in which this regular expression is found.")
 @span_options("lines written")
+@click.option(
+    "--stacks", is_flag=True, help="Where every rank was, each stack once, when the job was found standing still."
+)
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines, of those that fit.")
 @click.option("--timestamps", is_flag=True, help="Put the time before each line.")
 @output_option
 def logs_command(
-    *, job: str, follow: bool, everything: bool, rank: str | None, timestamps: bool, output: str, **query: Any
+    *,
+    job: str,
+    follow: bool,
+    everything: bool,
+    rank: str | None,
+    timestamps: bool,
+    stacks: bool,
+    output: str,
+    **query: Any,
 ) -> None:
     """Show what a job's processes wrote.
 
@@ -42,6 +54,12 @@ def logs_command(
         raise Problem(f"--all and --rank {rank} do not go together", next="leave one of them out")
     query["rank"] = "all" if everything else rank
     client = connected()
+    if stacks:
+        given = [name for name, value in query.items() if value is not None and name != "attempt"]
+        if given or follow:
+            raise Problem("--stacks goes with --attempt alone", next=f"ganger logs {job} --stacks")
+        show_stacks(client.stacks(job, query["attempt"]), output)
+        return
     if output == "json":
         lines = client.logs(job, follow=follow, **query)
         if not follow:

@@ -161,6 +161,11 @@ class Client:
         lines = self._link.lines(Request("GET", f"/jobs/{quoted(id)}/metrics"))
         return (json.loads(line) for line in each_at_once(lines))
 
+    def stacks(self, id: str, attempt: int | None = None) -> Record:
+        """Where every rank was when an attempt was found standing still: {"job", "attempt", "at_ms", "groups"}.
+        ClientError `no_stacks`, `no_such_attempt`."""
+        return self._record("GET", f"/jobs/{quoted(id)}/stacks", attempt=attempt)
+
     def logs(self, id: str, *, follow: bool = False, **query: str | int | None) -> Iterator[Record]:
         """Lines that ranks wrote: {"t", "rank", "generation", "stream", "text"}.
 

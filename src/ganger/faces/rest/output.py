@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, Refused
-from ganger.faces.rest.answers import MAX_NUMBER, NDJSON, Served, event_page, ndjson, reads, streamed
+from ganger.faces.rest.answers import MAX_NUMBER, NDJSON, Served, answer, event_page, ndjson, reads, shown, streamed
 from ganger.faces.rest.feed import Feed
 from ganger.faces.rest.versions import Versioned
-from ganger.model.view import EventRow
+from ganger.model.view import EventRow, Stacks
 
 router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -36,6 +36,18 @@ def list_job_events(
 def read_metrics(service: Served, id: str) -> Response:
     """Every report of rank 0, oldest first."""
     return StreamingResponse(ndjson(service.metrics(id)), media_type=NDJSON)
+
+
+@router.get("/{id}/stacks", responses=shown(Stacks, 404))
+def read_stacks(
+    service: Served,
+    id: str,
+    attempt: Annotated[
+        int | None, Query(ge=1, le=MAX_NUMBER, description="a generation; unset: the newest that has them")
+    ] = None,
+) -> Response:
+    """Where every rank was when the job was found standing still."""
+    return answer(service.stacks(id, attempt))
 
 
 @router.get(
