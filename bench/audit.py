@@ -73,8 +73,8 @@ def audit(client: Client, folder: Path, promises: list[Promise]) -> Findings:
     findings = Findings()
     _jobs(client, promises, findings)
     for promise in promises:
-        _witnesses(promise, findings)
-        _logs(promise, folder / "home" / "jobs" / promise.job, findings)
+        check_witnesses(promise, findings)
+        check_logs(promise, folder / "home" / "jobs" / promise.job, findings)
     _devices(client, findings)
     _processes(folder / "home", findings)
     _log(folder / "home" / "ganger.db", findings)
@@ -104,7 +104,7 @@ def _jobs(client: Client, promises: list[Promise], findings: Findings) -> None:
         findings.add("doubled", f"{job} is listed, and nobody submitted it")
 
 
-def _witnesses(promise: Promise, findings: Findings) -> None:
+def check_witnesses(promise: Promise, findings: Findings) -> None:
     """No rank of an attempt was begun twice, none ran beside another of its place, no device was in two gangs."""
     for book in promise.out.glob("*.*"):
         words = Counter(line.split()[0] for line in book.read_text().splitlines())
@@ -117,7 +117,7 @@ def _witnesses(promise: Promise, findings: Findings) -> None:
                 findings.add("leaked", f"{promise.job} {book.name}: {line}")
 
 
-def _logs(promise: Promise, job: Path, findings: Findings) -> None:
+def check_logs(promise: Promise, job: Path, findings: Findings) -> None:
     """Every line that a rank had written is in its log, once and in order."""
     for book in promise.out.glob("*.*"):
         attempt, rank = book.name.split(".")
