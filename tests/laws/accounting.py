@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop
 
-GOES_ON = (Cause.PREEMPTED, Cause.DRAINED, Cause.SUSPENDED)
+GOES_ON = (Cause.PREEMPTED, Cause.NODE_PREEMPTED, Cause.DRAINED, Cause.SUSPENDED)
 
 
 @dataclass(slots=True)
