@@ -1,0 +1,51 @@
+"""Everything stands still for a while, as when a machine sleeps, and goes on. Nobody is called dead for that."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.badinput.yard import Yard, wait_for
+
+STEPS = """\
+import pathlib, sys, time
+from ganger import train
+step = 0
+while not pathlib.Path(sys.argv[1]).exists():
+    train.report(step=step)
+    step += 1
+    time.sleep(0.05)
+"""
+SLEEP_S = 3.0
+"""Far longer than a rank that steps so fast may stand still."""
+
+
+def test_a_machine_that_slept_goes_on_where_it_was(tmp_path: Path) -> None:
+    with Yard(tmp_path) as yard:
+        yard.put("steps.py", STEPS)
+        job = yard.fine("submit", "steps.py", "go")
+        yard.until(job, "running")
+        wait_for(lambda: _step(yard, job) > 0, "it steps")
+        everything = _of(yard)
+        for process in everything:
+            os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(SLEEP_S)
+        for process in everything:
+            os.kill(process.pid, signal.SIGCONT)
+        before = _step(yard, job)
+        wait_for(lambda: _step(yard, job) > before + 20, "it goes on, and has been looked at twice")
+        yard.put("go", "")
+        yard.until(job, "succeeded")
+        assert yard.attempt(job) == 1, yard.fine("events", job)
+
+
+def _step(yard: Yard, job: str) -> int:
+    return int((yard.client.job(job)["progress"] or {}).get("step", 0))
+
+
+def _of(yard: Yard) -> list[psutil.Process]:
+    """The job's processes, its launcher, the server: in this order, so that no one is seen standing still."""
+    server = psutil.Process(yard.pid)
+    return [*sorted(server.children(recursive=True), key=lambda process: -process.create_time()), server]
