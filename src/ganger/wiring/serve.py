@@ -42,6 +42,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
 from ganger.settings import HOME, BadSettings, Home, keep
+from ganger.wiring.connection import Connection
 from ganger.wiring.place import (
     CannotServe,
     announced,
@@ -220,7 +221,7 @@ class _Rest(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
