@@ -56,20 +56,22 @@ class Soak:
         server = psutil.Process(int(self.client.server()["pid"]))
         room = threading.Semaphore(OUTSTANDING)
         failures: list[BaseException] = []
+        finished: set[str] = set()
         after = int(self.client.server()["seq"])
         submitter = threading.Thread(target=self._submit, args=(room, failures), daemon=True)
         submitter.start()
         for event in self.client.stream(after):
             kind, name = event["kind"], (event["job"] or "").rpartition("-")[0]
-            if kind == "started":
+            if kind == "started" and name in self.asked_ms:
                 self.waits_s.append((event["at_ms"] - self.asked_ms.pop(name)) / 1000)
-            elif kind == "cleared":
+            elif kind == "finished":
+                finished.add(name)
+            elif kind == "cleared" and name in finished:  # else it starts again: another program had its port
+                finished.remove(name)
                 self.ended += 1
                 if self.ended % max(1, STRETCH // 10) == 0:
                     self._look(server)
                 room.release()
-            elif kind == "failed":
-                raise RuntimeError(f"{name} failed: {event}")
             if self.ended == JOBS or failures:
                 break
         submitter.join()
