@@ -14,6 +14,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH_BIN := .venv-torch/bin
+# Many tests wait for processes: more workers than cores of a small machine.
+TEST_WORKERS ?= 3
 FRAMEWORKS := $(filter-out base dev torch uv,$(basename $(notdir $(wildcard requirements/*.in))))
 SETUP := .venv/.setup-stamp
 TORCH_SETUP := .venv-torch/.setup-stamp
@@ -48,7 +50,7 @@ lint: $(SETUP)
 	$(BIN)/lint-imports
 
 test: $(SETUP) $(TORCH_SETUP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-long: $(SETUP)
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py

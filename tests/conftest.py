@@ -1,8 +1,12 @@
 """Settings that every test shares."""
 
 import os
+import signal
 
 from hypothesis import settings
+
+# What is started in the background ignores Ctrl-C, and would hand that on to what tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: a test checks behaviour, never time. CI draws the same examples every run, so that a
 # failure there is the change's own; elsewhere every run explores new ones.

@@ -1,6 +1,7 @@
 """Functions as jobs: found again by name, by script, by value; what they return and raise comes back."""
 
 import os
+import threading
 import traceback
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_who_leaves_has_no_result(client: Client) -> None:
 
 def test_what_cannot_travel_is_said(client: Client) -> None:
     with pytest.raises(BadRequest, match="arguments of divided cannot be pickled") as caught:
-        client.call(work.divided, lambda: 1, 2)  # type: ignore[arg-type]
+        client.call(work.divided, threading.Lock(), 2)  # type: ignore[arg-type]
     assert caught.value.code == "cannot_pickle"
     with pytest.raises(Exception, match="pickle"):
         client.call(work.keeps_what_cannot_travel).result(DEADLINE_S)
@@ -174,6 +175,7 @@ print(tripled.remote(Box(5)).result(120).value, made(4).remote(1).result(120))
 print(near.shown.remote(Box(6)).result(120), near.shown.remote(lambda: 1).result(120)[:9])
 '''
 import sys
+import threading
 main = sys.modules["__main__"]
 del main.__file__
 exec(code, main.__dict__)
