@@ -65,7 +65,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (
         e.Failed(node="n1", cause=Cause.RANK_FAILED, rank=3, signal=9, **GENERATION),
         "a-1",
-        "a-1 (attempt 2): rank 3 on n1 was ended by SIGKILL",
+        "a-1 (attempt 2): rank 3 on n1 was killed by signal 9 (SIGKILL)",
     ),
     (
         e.Failed(

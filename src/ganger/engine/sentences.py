@@ -1,7 +1,6 @@
 """What happened, in one sentence for each kind of event. Called by `engine.service` for the rows of the log."""
 
-import signal
-
+from ganger.core.verdict import attribute
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Start, Stop
 from ganger.model.reason import sentence as answer
@@ -67,20 +66,10 @@ def job_of(event: e.Event) -> str | None:
 
 
 def ending(failed: e.Failed) -> str:
-    """How a rank or a node failed: in the words of whoever saw it, else `rank 3 on n2 exited with code 1`; and which of
-    the job's rules decides what that leads to."""
-    return (failed.detail or _how(failed)) + (_by_rule(failed.match) if failed.match else "")
-
-
-def _how(failed: e.Failed) -> str:
+    """How a rank or a node failed, and who is to blame; and which of the job's rules decides what that leads to."""
     who = failed.node if failed.rank is None else f"rank {failed.rank} on {failed.node}"
-    if failed.signal is not None:
-        how = f"was ended by {_signal(failed.signal)}"
-    elif failed.exit_code is not None:
-        how = f"exited with code {failed.exit_code}"
-    else:
-        how = f"failed: {CAUSES[failed.cause]}"
-    return f"{who} {how}"
+    said = attribute(failed).sentence or f"{who} failed: {CAUSES[failed.cause]}"
+    return said + (_by_rule(failed.match) if failed.match else "")
 
 
 def _by_rule(match: e.RuleMatch) -> str:
@@ -168,13 +157,6 @@ def _decision(decision: Decision) -> str:
         case _:
             queue, user, *_ = decision.gang_class.split("/")
             return f"jobs of {user} in queue {queue}: {answer(decision.reason)}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -33,6 +33,9 @@ _BOXED_FRAME = re.compile(r"│ (\S+):(\d+) in .*│$")
 _END = re.compile(r"([A-Za-z_][\w.<>]*(?:\([\w.]+\))?)(?::(?: (.*))?)?$")
 _RAISED = re.compile(r"(Error|Exception|Exit|Interrupt|Warning|Group|Iteration|Empty|Full|Timeout|Failure)(\(|$)")
 _TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?")
+_FATAL = re.compile(r"Fatal Python error: (?:\w+: )?(.*)$")
+_FATAL_FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
+_THROWN = re.compile(r"terminate called after throwing an instance of '(.+)'$")
 _GROUP_MARGIN = re.compile(r" +\| ?")
 _GROUP_RULE = re.compile(r" +\+-[-+]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -47,6 +50,13 @@ _BEFORE = re.compile(
 _TELLS_OF_OTHERS = re.compile(
     r"^(Empty|BrokenBarrierError|BrokenProcessPool|ProcessExitedException|TimeoutError|EOFError|CalledProcessError"
     r"|ChildFailedError|BrokenPipeError|Connection\w*Error)$|exited unexpectedly|by peer|Connection refused|timed out"
+)
+
+_LETTER = re.compile(r"[^\W\d_]")
+_BOX = re.compile(r"^[\s│|╭╰─]+|[\s│|╮╯─]+$")
+_SPEAKS_OF_ERROR = re.compile(
+    r"(?i)error|fatal|not found|no such|cannot|can't|could not|couldn't|failed|invalid|unrecognized|unknown|must"
+    r"|missing|timeout|timed out|abort"
 )
 
 
@@ -108,7 +118,15 @@ def find(lines: list[tuple[int, str]], directory: str) -> dict[str, Any] | None:
             chain[0].tag = name
             chains.append(chain)
     chosen = _chosen(chains, len(lines))
-    return None if chosen is None else _told(chosen, directory)
+    return _fatal([text for _, text in lines], directory) if chosen is None else _told(chosen, directory)
+
+
+def telling(tail: list[str]) -> str:
+    """Of the last lines of a rank without an exception the one that says most: the last that speaks of an error, else
+    the last at all."""
+    lines = [text for text in (_BOX.sub("", line) for line in tail) if _LETTER.search(text)]
+    errors = [line for line in lines if _SPEAKS_OF_ERROR.search(line)]
+    return (errors or lines or [""])[-1][:TEXT_CHARACTERS]
 
 
 # -- from bytes to tracebacks ------------------------------------------------------------------------------------------
@@ -251,6 +269,22 @@ def _chosen(chains: list[list[Block]], lines: int) -> list[Block] | None:
     return last
 
 
+def _fatal(lines: list[str], directory: str) -> dict[str, Any] | None:
+    """The words of faulthandler, whose innermost frame comes first, and those of C++ about an exception."""
+    block = Block("new", "")
+    for text in lines:
+        said, thrown, frame = _FATAL.match(text), _THROWN.match(text), _FATAL_FRAME.match(text)
+        if said or thrown:
+            block.frames = []
+            block.type = "Fatal Python error" if said else str(thrown and thrown[1])
+            block.message = [said[1] if said else ""]
+        elif text.startswith("  what():"):
+            block.message = [text.partition(":")[2]]
+        elif frame and block.type:
+            block.frames.insert(0, [frame[1], int(frame[2]), ""])
+    return _told([block], directory) if block.type else None
+
+
 def _tells_of_others(chain: list[Block]) -> bool:
     cause = _cause(chain)
     name = cause.type.rpartition(".")[2]
@@ -290,7 +324,7 @@ def _words(block: Block, directory: str) -> str:
 
 
 def _name(block: Block) -> str:
-    return block.type.rpartition(">.")[2].rpartition(".")[2]
+    return re.split(r"[.:]", block.type.rpartition(">.")[2])[-1]
 
 
 def _message(lines: list[str]) -> str:
@@ -299,20 +333,19 @@ def _message(lines: list[str]) -> str:
     rest = lines[1:]
     if first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
         rest = []
-    return " ".join([first, *(line.strip() for line in rest)]).strip()[:TEXT_CHARACTERS]
+    whole = " ".join([first, *(line.strip() for line in rest)]).strip()
+    half = TEXT_CHARACTERS // 2
+    return whole if len(whole) <= TEXT_CHARACTERS else f"{whole[: half - 5]} ... {whole[-half:]}"
 
 
 def _place(blocks: list[Block], directory: str) -> tuple[str, int, str]:
     """The innermost frame in the job's own code, of the first traceback that has one; else the innermost at all."""
     frames = [frame for block in blocks for frame in reversed(block.frames)]
     own = [frame for frame in frames if not _LIBRARY.search(frame[0]) and ".pyz/" not in frame[0]]
-    near = [frame for frame in own if _within(frame[0], directory)]
-    named = [frame for frame in own if frame[0][:1] != "<"]
-    for found in (near, named, own, frames):
-        if found:
-            file, line, source = found[0]
-            return _within(file, directory) or file, line, source
-    return "", 0, ""
+    near = (frame for frame in own if _within(frame[0], directory))
+    named = (frame for frame in own if frame[0][:1] != "<")
+    found = next((frame for some in (near, named, own, frames) for frame in some), None)
+    return (_within(found[0], directory) or found[0], found[1], found[2]) if found else ("", 0, "")
 
 
 def _within(file: str, directory: str) -> str:

@@ -290,13 +290,14 @@ class Generation:
         """All that is known of how a rank ended, besides its last lines."""
         code = process.code or 0
         step = self._reports.step_of(rank, time.monotonic()) if self._reports is not None else None
-        how = {**ending(code), "at_ms": now_ms(), "step": step, "out_of_memory": False, "error": None}
+        how = {**ending(code), "at_ms": now_ms(), "step": step, "out_of_memory": False, "error": None, "words": ""}
         if code == 0 or self._stop is not None:
             return how
-        from ganger.launcher.errors import ended_by  # most generations never need it, and all would wait for it
+        from ganger.launcher.errors import ended_by, telling  # most generations never need it, and all would wait
 
         error = ended_by(code, self._records.path(f"rank-{rank}.log"), self._plan.directory)
-        return {**how, "out_of_memory": self._memory.explains(how, error), "error": error}
+        words = "" if error else telling(process.last_lines())
+        return {**how, "out_of_memory": self._memory.explains(how, error), "error": error, "words": words}
 
     def _tell_if_done(self) -> None:
         """When every rank here whose end counts for the end of the job has ended well."""

@@ -15,7 +15,7 @@ FROM_LAUNCHER = {
     "checkpointed": ("step", "took_ms"),
     "standing": ("has_run", "reports", "frozen", "silent_ms", "deserted_ms"),
     "stacked": ("ranks",),
-    "exited": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "tail"),
+    "exited": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),
     "done": (),
     "finished": (),

@@ -73,6 +73,7 @@ def rank_end(record: dict[str, Any], node: str) -> RankEnd:
         step=step if isinstance(step, int) else None,
         out_of_memory=record.get("out_of_memory") is True,
         error=_error(error) if isinstance(error, dict) else None,
+        words=str(record.get("words") or ""),
     )
 
 
