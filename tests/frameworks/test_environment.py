@@ -47,6 +47,15 @@ def test_real_gpus_are_named_by_the_numbers_of_the_driver(framework: str, gpus: 
     assert (given["CUDA_VISIBLE_DEVICES"], given["CUDA_DEVICE_ORDER"]) == (visible, "PCI_BUS_ID")
 
 
+def test_which_checkpoints_stay_is_told_where_it_is_said() -> None:
+    given = frameworks()["plain"].rank_environment(replace(FOUR, checkpoints_kept=3, checkpoints_kept_every=1000), 0)
+    assert (given["GANGER_CHECKPOINT_KEEP"], given["GANGER_CHECKPOINT_KEEP_EVERY"]) == ("3", "1000")
+    assert (
+        not {"GANGER_CHECKPOINT_KEEP", "GANGER_CHECKPOINT_KEEP_EVERY"}
+        & frameworks()["plain"].rank_environment(FOUR, 0).keys()
+    )
+
+
 def test_a_job_without_checkpoints_gets_no_word_of_them() -> None:
     given = frameworks()["plain"].rank_environment(replace(FOUR, checkpoint_directory=None), 0)
     assert not {"GANGER_CHECKPOINT_DIR", "GANGER_CHECKPOINT_EVERY_S", "GANGER_RESUME"} & given.keys()

@@ -1,7 +1,9 @@
 """A checkpoint is seen only when it is whole, and `latest` finds the newest that still is."""
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from ganger import train
+from ganger.train import whole
 from tests.train.conftest import Rank
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -277,3 +280,100 @@ def test_disk_that_does_not_take_it_is_an_error(rank: Rank) -> None:
     rank.checkpoints.write_text("a file")
     with pytest.raises(FileExistsError), train.checkpoint(1):
         pass
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "why"),
+    [
+        ("mkdir", errno.EROFS, "Read-only file system"),
+        ("makedirs", errno.EACCES, "Permission denied"),
+        ("fsync", errno.ENOSPC, "No space left on device"),
+        ("rename", errno.EDQUOT, "Disk quota exceeded"),
+    ],
+)
+def test_error_names_step_and_directory_and_older_checkpoints_stay(
+    call: str, number: int, why: str, rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(1)
+
+    def fails(*args: object, **kwargs: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, call, fails)
+        with pytest.raises(
+            OSError, match=f"the checkpoint of step 2 cannot be saved in {rank.checkpoints}: {why}"
+        ) as told:
+            save(2)
+    assert told.value.errno == number
+    assert rank.names() == ["step-000000001"]
+    save(3)
+    assert latest_step() == 3
+
+
+def lost(directory: Path) -> None:
+    shutil.rmtree(directory.parent)
+    (directory / "model.pt").write_text("")
+
+
+def test_directory_that_vanishes_while_it_is_written_is_named_and_comes_back(
+    rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(1)
+    with pytest.raises(FileNotFoundError), train.checkpoint(2) as directory:
+        lost(directory)
+    said = f"ganger: the checkpoint of step 2 is not saved: {rank.checkpoints} was removed meanwhile\n"
+    assert capsys.readouterr().err == said
+    with pytest.raises(FileNotFoundError, match="step 3 cannot be saved in"), train.checkpoint(3):
+        shutil.rmtree(rank.checkpoints)
+    save(4)
+    assert latest_step() == 4
+
+
+def test_disk_that_is_full_is_named_whatever_the_script_raises(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = os.statvfs_result((4096, 4096, 9, 9, 3, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(ZeroDivisionError), train.checkpoint(2):
+        raise ZeroDivisionError
+    said = f"ganger: the checkpoint of step 2 is not saved: {rank.checkpoints} is full (12288 bytes are free)\n"
+    assert capsys.readouterr().err == said
+
+
+def test_error_of_the_script_itself_says_nothing_of_the_disk(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), train.checkpoint(2):
+        raise ZeroDivisionError
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_resumed_from_is_reported(rank: Rank) -> None:
+    train.latest()
+    save(1)
+    save(2)
+    _shorten(rank.checkpoints / "step-000000002")
+    train.latest()
+    told = [report for report in rank.reports() if "resumed" in report]
+    assert [(report["resumed"], report["passed"]) for report in told] == [
+        (None, []),
+        (1, [{"step": 2, "flaw": "model.pt has 4 bytes instead of 7"}]),
+    ]
+
+
+def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(1)
+    examine = whole.examine
+
+    def another_is_saved(directory: str, step: int, most_bytes: float = whole.UNLIMITED) -> Any:
+        if step == 1:
+            monkeypatch.undo()
+            rank.set(GANGER_CHECKPOINT_DIR=str(rank.checkpoints))
+            shutil.rmtree(directory)
+            save(2)
+        return examine(directory, step, most_bytes)
+
+    monkeypatch.setattr(whole, "examine", another_is_saved)
+    assert latest_step() == 2
+    assert capsys.readouterr().err == ""

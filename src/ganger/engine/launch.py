@@ -139,6 +139,8 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         max_restarts=DEFAULT_RETRIES if spec.retry.max is None else spec.retry.max,
         checkpoint_directory=_checkpoint_directory(checkpoint, directory, job.index) if checkpoint else None,
         checkpoint_every_ms=checkpoint.every_ms if checkpoint else None,
+        checkpoints_kept=checkpoint.keep if checkpoint else None,
+        checkpoints_kept_every=checkpoint.keep_every if checkpoint else None,
         resume=checkpoint.resume if checkpoint else "auto",
         array=job.array,
         index=job.index,

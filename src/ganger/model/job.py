@@ -84,6 +84,12 @@ class Checkpoint:
     )
     signal: str | None = _spec("signal sent with a notice, for scripts that wait for one", form="signal", default=None)
     grace_ms: int = _spec("time to save before the job is stopped", form="pause", key="grace", default=30_000)
+    keep: int | None = _spec(
+        "how many of the last checkpoints stay when another one is complete; unset: all", form="kept", default=None
+    )
+    keep_every: int | None = _spec(
+        "besides them those stay whose step this divides: 1000", form="kept_every", default=None
+    )
     resume: str = _spec(
         "auto: start from the newest valid checkpoint; never: from the beginning", form="resume", default="auto"
     )

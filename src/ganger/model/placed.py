@@ -55,6 +55,8 @@ class Placed:
     max_restarts: int
     checkpoint_directory: str | None = None
     checkpoint_every_ms: int | None = None
+    checkpoints_kept: int | None = None
+    checkpoints_kept_every: int | None = None
     resume: str = "auto"
     array: str | None = None
     index: int | None = None
@@ -164,6 +166,10 @@ def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
         environment |= {"GANGER_CHECKPOINT_DIR": placed.checkpoint_directory, "GANGER_RESUME": placed.resume}
         if placed.checkpoint_every_ms is not None:
             environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
+        if placed.checkpoints_kept is not None:
+            environment["GANGER_CHECKPOINT_KEEP"] = str(placed.checkpoints_kept)
+        if placed.checkpoints_kept_every is not None:
+            environment["GANGER_CHECKPOINT_KEEP_EVERY"] = str(placed.checkpoints_kept_every)
     if placed.array is not None:
         environment |= {"GANGER_ARRAY_ID": placed.array, "GANGER_ARRAY_INDEX": str(placed.index)}
     return environment | _of_share(host)

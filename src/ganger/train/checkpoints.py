@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from ganger.train import notices, reporting, surroundings
+from ganger.train import drafts, notices, reading, reporting, retention, surroundings, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,32 +20,37 @@ if TYPE_CHECKING:
 
     from ganger.train.values import Checkpoint
 
-MANIFEST = "ganger-checkpoint.json"
-REPLACED = ".replaced"
-READ_BYTES = 1 << 20
 OCCUPIED = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+ROOM_BYTES = 1 << 20
+"""A disk with less is full."""
+LOOKS = 10
+"""How often `latest` looks again when what it looks at is removed meanwhile."""
 
 
 class checkpoint:  # noqa: N801 (used like a function)
     """`with checkpoint(step) as directory:` write files into `directory` (a Path); on one rank.
 
-    It becomes visible when the block ends. When the block raises, nothing is left of it. A whole checkpoint of the same
-    step that is already there stays, and this one is dropped. OSError when the disk does not take it.
+    It becomes visible when the block ends; then those go that `checkpoint.keep` lets go. When the block raises, nothing
+    is left of it. A whole checkpoint of the same step that is already there stays, and this one is dropped. OSError,
+    with a sentence that names the directory, when the disk does not take it.
     """
 
     def __init__(self, step: int) -> None:
         self._step = int(step)
         self._root = os.path.abspath(surroundings.checkpoint_directory())
-        self._final = os.path.join(self._root, f"step-{self._step:09d}")
-        self._draft = os.path.join(self._root, f".{os.path.basename(self._final)}.{_owner()}")
+        self._final = whole.directory_of(self._root, self._step)
+        self._draft = drafts.draft_of(self._root, self._step)
 
     def __enter__(self) -> Path:
         from pathlib import Path
 
-        os.makedirs(self._root, exist_ok=True)
-        _remove_leftovers(self._root)
-        _remove(self._draft)  # a process of the same number was killed at this step
-        os.mkdir(self._draft)
+        try:
+            os.makedirs(self._root, exist_ok=True)
+            drafts.remove_leftovers(self._root)
+            drafts.remove(self._draft)  # a process of the same number was killed at this step
+            os.mkdir(self._draft)
+        except OSError as error:
+            raise self._named(error) from error
         self._phase = reporting.phase("checkpoint")
         self._began_s = time.monotonic()
         return Path(self._draft)
@@ -54,19 +59,21 @@ class checkpoint:  # noqa: N801 (used like a function)
         try:
             if kind is None:
                 self._complete()
+            elif trouble := self._trouble():
+                _say(f"the checkpoint of step {self._step} is not saved: {trouble}")
+        except OSError as refused:
+            raise self._named(refused) from refused
         finally:
-            _remove(self._draft)
+            drafts.remove(self._draft)
             self._phase.__exit__()
         if kind is None:
-            notices.saved()
-            took_ms = int((time.monotonic() - self._began_s) * 1000)
-            reporting.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
+            self._told()
 
     def _complete(self) -> None:
         import json
 
         files = _sync_files(self._draft)
-        with open(os.path.join(self._draft, MANIFEST), "w", encoding="utf-8") as file:
+        with open(os.path.join(self._draft, whole.MANIFEST), "w", encoding="utf-8") as file:
             json.dump({"step": self._step, "job": surroundings.job(), "files": files}, file)
             file.flush()
             os.fsync(file.fileno())
@@ -75,24 +82,60 @@ class checkpoint:  # noqa: N801 (used like a function)
         _sync(self._root)
 
     def _publish(self) -> None:
-        try:
-            os.rename(self._draft, self._final)
-        except OSError as refused:
-            if refused.errno not in OCCUPIED:
-                raise
-            manifest, flaw = _examine(self._final, self._step)
+        from contextlib import suppress
+
+        aside = self._draft + drafts.REPLACED
+        while True:
+            try:
+                os.rename(self._draft, self._final)
+            except OSError as refused:
+                if refused.errno not in OCCUPIED:
+                    raise
+            else:
+                drafts.remove(aside)
+                return
+            manifest, flaw = whole.examine(self._final, self._step)
             if not flaw and _counts(manifest):
                 return
-            aside = self._draft + REPLACED
-            os.rename(self._final, aside)
-            os.rename(self._draft, self._final)
-            _remove(aside)
+            drafts.remove(aside)
+            with suppress(FileNotFoundError):  # another rank, which is further on, has removed it
+                os.rename(self._final, aside)
+
+    def _told(self) -> None:
+        """It is there: whoever wants to know is told, and older ones may go."""
+        notices.saved()
+        took_ms = int((time.monotonic() - self._began_s) * 1000)
+        reporting.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
+        reading.release()
+        try:
+            retention.remove_superseded(self._root, self._step)
+        except OSError as error:
+            _say(f"older checkpoints in {self._root} cannot be removed: {error.strerror}")
+
+    def _named(self, error: OSError) -> OSError:
+        why = error.strerror or str(error)
+        return OSError(error.errno, f"the checkpoint of step {self._step} cannot be saved in {self._root}: {why}")
+
+    def _trouble(self) -> str:
+        """What is wrong with the directory, if that may be why the block raised."""
+        if not os.path.isdir(self._draft):
+            return f"{self._root} was removed meanwhile"
+        try:
+            if not os.access(self._draft, os.W_OK):
+                return f"{self._root} must not be written"
+            room = os.statvfs(self._draft)
+        except OSError as error:
+            return f"{self._root} cannot be used: {error.strerror}"
+        free_bytes = room.f_bavail * room.f_frsize
+        return f"{self._root} is full ({free_bytes} bytes are free)" if free_bytes < ROOM_BYTES else ""
 
 
 def latest() -> Checkpoint | None:
-    """The newest whole checkpoint, None when there is none. One that is not whole is passed over, which stderr tells.
+    """The newest whole checkpoint, None when there is none. One that is not whole is passed over, which stderr and
+    `ganger get` tell.
 
-    Every file is read to check it. With `resume: never` only checkpoints of this very job count, those of its earlier
+    Every file is read to check it. It is not removed, whatever `checkpoint.keep` says, until this process reports a
+    step or saves a checkpoint. With `resume: never` only checkpoints of this very job count, those of its earlier
     attempts among them.
     """
     from pathlib import Path
@@ -100,70 +143,43 @@ def latest() -> Checkpoint | None:
     from ganger.train.values import Checkpoint
 
     root = os.path.abspath(surroundings.checkpoint_directory())
-    for step, name in sorted(_steps(root), reverse=True):
-        directory = os.path.join(root, name)
-        manifest, flaw = _examine(directory, step)
-        if flaw:
-            sys.stderr.write(f"ganger: the checkpoint {directory} is passed over: {flaw}\n")
-        elif _counts(manifest):
-            return Checkpoint(step=step, directory=Path(directory))
-    return None
+    found, passed = _newest(root)
+    for step, flaw in passed.items():
+        _say(f"the checkpoint {whole.directory_of(root, step)} is passed over: {flaw}")
+    flaws = [{"step": step, "flaw": flaw} for step, flaw in passed.items()]
+    reporting.append({"resumed": found, "passed": flaws})
+    return None if found is None else Checkpoint(step=found, directory=Path(whole.directory_of(root, found)))
 
 
-# -- whole or not ----------------------------------------------------------------------------------------------------
-
-
-def _steps(root: str) -> list[tuple[int, str]]:
-    try:
-        names = os.listdir(root)
-    except OSError:
-        return []
-    return [(int(name[5:]), name) for name in names if name.startswith("step-") and name[5:].isdecimal()]
-
-
-def _examine(directory: str, step: int) -> tuple[dict[str, Any], str]:
-    """The manifest, and what is wrong: "" when the checkpoint is whole."""
-    import json
-
-    try:
-        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as file:
-            manifest = json.load(file)
-        if manifest["step"] != step:
-            return manifest, f"its {MANIFEST} is of step {manifest['step']}"
-        for name, expected in manifest["files"].items():
-            flaw = _flaw(os.path.join(directory, name), expected)
+def _newest(root: str) -> tuple[int | None, dict[int, str]]:
+    """Its step, and what is wrong with newer ones. Looked for again when one is removed while it is examined."""
+    passed: dict[int, str] = {}
+    for _ in range(LOOKS):
+        passed = {}
+        for step, directory in whole.found_in(root):
+            reading.hold(os.path.join(directory, whole.MANIFEST))
+            manifest, flaw = whole.examine(directory, step)
+            if flaw and not os.path.lexists(directory):
+                break
             if flaw:
-                return manifest, f"{name} {flaw}"
-    except OSError as error:
-        return {}, f"{os.path.basename(error.filename or MANIFEST)} cannot be read ({error.strerror})"
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return {}, f"its {MANIFEST} is broken"
-    return manifest, ""
-
-
-def _flaw(path: str, expected: dict[str, int]) -> str:
-    size = os.stat(path).st_size
-    if size != expected["bytes"]:
-        return f"has {size} bytes instead of {expected['bytes']}"
-    with open(path, "rb") as file:
-        if _crc32(file) != expected["crc32"]:
-            return "does not have the contents it was saved with (its CRC-32 differs)"
-    return ""
+                passed[step] = flaw
+            elif _counts(manifest):
+                return step, passed
+        else:
+            break
+    reading.release()
+    return None, passed
 
 
 def _counts(manifest: dict[str, Any]) -> bool:
     return surroundings.resumes_others() or manifest.get("job") == surroundings.job()
 
 
-def _crc32(file: Any) -> int:
-    import zlib
+def _say(sentence: str) -> None:
+    from contextlib import suppress
 
-    value = 0
-    while True:
-        data = file.read(READ_BYTES)
-        if not data:
-            return value
-        value = zlib.crc32(data, value)
+    with suppress(OSError, ValueError, AttributeError):  # there may be no stderr
+        sys.stderr.write(f"ganger: {sentence}\n")
 
 
 # -- onto the disk ---------------------------------------------------------------------------------------------------
@@ -176,7 +192,7 @@ def _sync_files(directory: str) -> dict[str, dict[str, int]]:
         for name in names:
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
-                crc32 = _crc32(file)
+                crc32 = whole.crc32_of(file)
                 os.fsync(file.fileno())
                 files[os.path.relpath(path, directory)] = {"bytes": file.tell(), "crc32": crc32}
     return files
@@ -193,55 +209,3 @@ def _sync(directory: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-# -- leftovers -------------------------------------------------------------------------------------------------------
-
-
-def _owner() -> str:
-    """Whose draft: job.attempt.place.pid, where pids of one place can be compared."""
-    return f"{surroundings.job()}.{surroundings.attempt()}.{_place()}.{os.getpid()}"
-
-
-def _place() -> str:
-    """Names this boot of this machine and this container."""
-    import zlib
-
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            text = file.read() + os.readlink("/proc/self/ns/pid")
-    except OSError:
-        text = os.uname().nodename
-    return f"{zlib.crc32(text.encode()):08x}"
-
-
-def _remove_leftovers(root: str) -> None:
-    """Drafts of attempts and processes that are dead."""
-    for name in os.listdir(root):
-        if name.startswith(".step-") and _is_dead(name):
-            _remove(os.path.join(root, name))
-
-
-def _is_dead(draft: str) -> bool:
-    name = draft[: -len(REPLACED)] if draft.endswith(REPLACED) else draft
-    parts = name[1:].split(".", 1)[-1].rsplit(".", 3)
-    if len(parts) != 4 or not (parts[1].isdecimal() and parts[3].isdecimal()):
-        return False
-    job, attempt, place, pid = parts
-    if job == surroundings.job() and int(attempt) < surroundings.attempt():
-        return True
-    if place != _place() or int(pid) == os.getpid():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _remove(directory: str) -> None:
-    import shutil
-
-    shutil.rmtree(directory, ignore_errors=True)

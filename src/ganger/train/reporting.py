@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from ganger.train import reading
 from ganger.train.surroundings import rank, task_directory
 
 _file: tuple[str, int, int] | None = None  # path, file descriptor, of which process
@@ -29,6 +30,7 @@ def report(step: int, **metrics: object) -> None:
     try:
         numbers = {name: _finite(float(value)) for name, value in metrics.items()}  # type: ignore[arg-type]
         append({"step": int(step), "metrics": numbers})
+        reading.release()
     except Exception as error:  # noqa: BLE001 (a report is not worth a training run)
         _warn_once(f"ganger: a report is left out: {error}")
 

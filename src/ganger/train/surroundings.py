@@ -72,6 +72,12 @@ def checkpoint_every_s() -> float | None:
         return None
 
 
+def checkpoints_kept() -> tuple[int | None, int | None]:
+    """How many of the last checkpoints stay, None for all; and by which number the step of one is divisible that stays
+    for good, None for none."""
+    return _number("GANGER_CHECKPOINT_KEEP", 0) or None, _number("GANGER_CHECKPOINT_KEEP_EVERY", 0) or None
+
+
 def _first(names: tuple[str, ...], default: int) -> int:
     for name in names:
         number = _number(name, -1)

@@ -19,6 +19,9 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
     yield from _endings(spec)
     yield from _parallel(spec)
     yield from _variables(spec)
+    if spec.checkpoint is not None and spec.checkpoint.keep_every and not spec.checkpoint.keep:
+        what = "checkpoint.keep_every: without keep all checkpoints stay: add keep: 3, or leave it out"
+        yield Problem(("checkpoint", "keep_every"), what, key=True)
     for index, rule in enumerate(spec.retry.rules):
         if rule.log is None and rule.cause is None:
             what = f"retry.rules[{index}]: it fits everything: write log, cause or both"

@@ -13,11 +13,13 @@ from ganger.engine.registry import frameworks
 from ganger.engine.spec.amounts import (
     GPU_TYPE_PATTERN,
     MAX_GPUS,
+    MAX_KEPT,
     MAX_MEMORY_BYTES,
     MAX_NODES,
     MAX_PRIORITY,
     MAX_PROCESSES,
     MAX_RETRIES,
+    MAX_STEPS,
     duration,
     read_backoff,
     read_bytes,
@@ -120,6 +122,8 @@ def forms() -> dict[str, Form]:
             read_backoff, _any_of({"type": "number", "minimum": 0}, _pattern(PAUSES_PATTERN)), write_backoff
         ),
         "retries": Form(whole("a number of attempts", 0, MAX_RETRIES), _integer(0, MAX_RETRIES)),
+        "kept": Form(whole("a number of checkpoints", 1, MAX_KEPT), _integer(1, MAX_KEPT)),
+        "kept_every": Form(whole("a number of steps", 1, MAX_STEPS), _integer(1, MAX_STEPS)),
         "path": Form(read_path, {"type": "string", "minLength": 1}),
         "shell": Form(read_shell, {"type": "string", "minLength": 1}),
         "command": Form(read_command, _any_of({"type": "string", "minLength": 1}, _ARGUMENTS), write_command),

@@ -56,7 +56,8 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         every = f", every {format_duration(checkpoint['every_ms'])}" if checkpoint["every_ms"] else ""
         grace = format_duration(checkpoint["grace_ms"])
         signal = f", {checkpoint['signal']} with a notice" if checkpoint["signal"] else ""
-        yield "checkpoints", f"{checkpoint['dir']}{every}, {grace} to save{signal}, resume {checkpoint['resume']}"
+        saving = f"{checkpoint['dir']}{every}, {grace} to save{signal}"
+        yield "checkpoints", f"{saving}, resume {checkpoint['resume']}{_kept(checkpoint)}"
     if spec["retry"]["max"] is not None:
         yield "retry", f"{spec['retry']['max']} attempts without progress are forgiven"
     yield "after", ", ".join(f"{after['job']} has {after['when']}" for after in spec["after"])
@@ -68,6 +69,13 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         yield "time limit", format_duration(limits["time_ms"])
     if limits["queue_time_ms"] is not None:
         yield "queue limit", format_duration(limits["queue_time_ms"])
+
+
+def _kept(checkpoint: Record) -> str:
+    if checkpoint["keep"] is None:
+        return ""
+    every = f" and those of steps that {checkpoint['keep_every']} divides" if checkpoint["keep_every"] else ""
+    return f", the last {checkpoint['keep']}{every} kept"
 
 
 def _state_fields(job: Record, now: int) -> Iterator[tuple[str, str]]:

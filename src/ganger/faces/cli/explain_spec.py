@@ -34,6 +34,8 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "gpu_count": ("a whole number", "8"),
     "gpu_type": ("a type as `ganger node` shows it", "H100"),
     "job": ("a job's name or id", "prepare"),
+    "kept": ("a whole number from 1", "3"),
+    "kept_every": ("a whole number from 1", "1000"),
     "labels": ("a mapping of words, as labels of Kubernetes", "{team: nlp, stage: prod}"),
     "name": ("lower-case letters, digits and - inside, at most 40", "bert-pretrain"),
     "nodes": ("a whole number from 1", "2"),

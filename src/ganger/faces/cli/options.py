@@ -136,6 +136,9 @@ _OVERRIDES: Final = (
     click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),
     click.option("--checkpoint-every", type=DURATION, help="How often to save: 30m."),
+    click.option(
+        "--checkpoint-keep", type=click.IntRange(min=1), metavar="N", help="How many of the last checkpoints stay: 3."
+    ),
     click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Attempts without progress to forgive."),
     click.option("--time", type=DURATION, help="Time the job may hold its nodes: 24h."),
     click.option("--queue-time", type=DURATION, help="Time it may wait; then it ends."),

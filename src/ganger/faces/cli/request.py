@@ -62,7 +62,9 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
         "params": dict(_parameter(text) for text in flags.get("param", ())),
-        "checkpoint": _given({"dir": flags["checkpoint"], "every": flags["checkpoint_every"]}),
+        "checkpoint": _given(
+            {"dir": flags["checkpoint"], "every": flags["checkpoint_every"], "keep": flags["checkpoint_keep"]}
+        ),
         "retry": _given({"max": flags["retry"]}),
         "limits": _given({"time": flags["time"], "queue_time": flags["queue_time"]}),
         "array": flags["array"],

@@ -67,6 +67,8 @@ class CheckpointFields(TypedDict, total=False):
     every: Duration
     signal: str
     grace: Duration
+    keep: int
+    keep_every: int
     resume: Literal["auto", "never"]
 
 

@@ -1,0 +1,37 @@
+"""Which checkpoints go when another one is complete: `checkpoint.keep` and `keep_every`. Called by `checkpoints`.
+
+Only whole checkpoints count, and only those of this very job, whichever attempt made them: what another job left, or
+what is broken, is nobody's to remove. One goes out of sight whole before its files are deleted.
+"""
+
+from __future__ import annotations
+
+from ganger.train import drafts, reading, surroundings, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def superseded(steps: Iterable[int], keep: int, keep_every: int | None = None) -> list[int]:
+    """The steps that are to go, oldest first: all but the last `keep`, and those that `keep_every` divides."""
+    older = sorted(steps)[:-keep]
+    return [step for step in older if not keep_every or step % keep_every]
+
+
+def remove_superseded(root: str, newest: int) -> None:
+    """Remove what the checkpoint of step `newest`, just completed, has made superfluous; never that one itself, nor one
+    that is being read. OSError when something cannot be removed."""
+    keep, keep_every = surroundings.checkpoints_kept()
+    if keep is None:
+        return
+    mine = [step for step, directory in whole.found_in(root) if _is_mine(directory, step)]
+    for step in superseded(mine, keep, keep_every):
+        aside = drafts.draft_of(root, step) + drafts.SUPERSEDED
+        if step != newest and reading.set_aside(whole.directory_of(root, step), whole.MANIFEST, aside):
+            drafts.remove(aside)
+
+
+def _is_mine(directory: str, step: int) -> bool:
+    manifest, flaw = whole.examine(directory, step, most_bytes=-1)
+    return not flaw and manifest.get("job") == surroundings.job()
