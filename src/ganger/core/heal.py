@@ -119,7 +119,7 @@ def ending(failed: Failed) -> Ending:
         return Ending.USER_ERROR
     if failed.cause in ENDINGS:
         return ENDINGS[failed.cause]
-    if found.error is None:
+    if found.error is None or found.blame is Blame.UNKNOWN:
         return Ending.KILLED if failed.signal is not None else Ending.EXITED
     return Ending.USER_ERROR if found.blame is Blame.USER else Ending.MACHINE_ERROR
 
