@@ -7,6 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ganger.settings import Home
+from ganger.wiring.place import lost_files
 from tests.badinput.yard import Worked, Yard, wait_for, worked
 
 FILES = ("server.sock", "launcher.sock", "ganger.db")
@@ -19,18 +21,53 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
         yield jobs
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_of_a_server_comes_back_and_nothing_is_lost(name: str, jobs: Worked) -> None:
-    yard, path = jobs.yard, jobs.yard.home.path / name
-    pid = yard.pid
-    for each in yard.home.path.glob(f"{name}*"):
-        each.unlink()
-    wait_for(path.exists, f"{name} is there again")
+def test_what_a_server_needs_comes_back_and_nothing_is_lost(jobs: Worked) -> None:
+    yard, pid = jobs.yard, jobs.yard.pid
+    for name in FILES:
+        for path in yard.home.path.glob(f"{name}*"):
+            path.unlink()
+    wait_for(lambda: all((yard.home.path / name).exists() for name in FILES), "they are there again")
     new = yard.fine("submit", "ok.py")
     yard.until(new, "succeeded")
     assert yard.pid == pid, "it is the same process"
-    assert f"{path} was deleted: the server runs itself anew" in yard.home.server_log.read_text()
+    assert "was deleted: the server runs itself anew" in yard.home.server_log.read_text()
     yard.fine("delete", new)
+    jobs.are_safe()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_file_is_missed(name: str, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for each in FILES:
+        (tmp_path / each).touch()
+    assert lost_files(home) is None
+    (tmp_path / name).unlink()
+    assert lost_files(home) == tmp_path / name
+
+
+def test_where_nothing_may_be_written_nothing_new_is_taken(jobs: Worked) -> None:
+    jobs.yard.home.jobs.chmod(0o500)
+    jobs.yard.ganger("submit", "ok.py").refuses(4, "Permission denied", f"ls -ld {jobs.yard.home.jobs}")
+    jobs.yard.home.jobs.chmod(0o700)
+    jobs.are_safe()
+
+
+def test_a_token_that_cannot_be_read_is_said_once_and_the_job_can_be_stopped(jobs: Worked) -> None:
+    yard = jobs.yard
+    runs = yard.fine("submit", "wait.py", "never")
+    yard.until(runs, "running")
+    task = next(yard.home.jobs.glob(f"{runs}/nodes/*"))
+    (task / "token").chmod(0)
+    yard.fine("server", "stop")
+    yard.fine("ls")
+    wait_for(lambda: "there is no token" in (task / "launcher.log").read_text(), "the launcher comes without one")
+    wait_for(lambda: f"wrong token for {runs}" in yard.home.server_log.read_text(), "it is not let in")
+    (task / "token").chmod(0o600)
+    yard.fine("stop", runs)
+    yard.until(runs, "stopped")
+    assert (task / "launcher.log").read_text().count("there is no token") == 1
+    assert yard.home.server_log.read_text().count(f"wrong token for {runs}") == 1
+    yard.fine("delete", runs)
     jobs.are_safe()
 
 

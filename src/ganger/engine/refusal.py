@@ -4,6 +4,12 @@ Raised by `engine.loop`, `engine.service` and `engine.spec`; REST turns it into 
 exit code.
 """
 
+import errno
+from pathlib import Path
+from typing import Final
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class Refused(Exception):
     """A request that was not carried out; nothing changed.
@@ -19,3 +25,11 @@ class Refused(Exception):
         self.detail = detail
         self.next = next
         self.status = status
+
+
+def unwritable(path: Path, error: OSError) -> Refused:
+    """What a disk does not take."""
+    directory = path if path.is_dir() else path.parent
+    is_full = error.errno in _FULL
+    remedy = f"free some space on that disk: df -h {directory}" if is_full else f"see who may write: ls -ld {directory}"
+    return Refused("no_room", f"cannot write {path}: {error.strerror}", remedy, 507)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ganger.engine.refusal import Refused
+from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
 from ganger.model.job import GitCode
 from ganger.model.units import format_bytes
@@ -50,8 +50,7 @@ def fetch(code: GitCode, cache: Path, store: Path) -> Fetched:
                 _export(repository, commit, Path(directory))
                 return Fetched(commit, snapshot_whole(Path(directory), store))
     except OSError as error:
-        why = f"cannot write {error.filename or cache}: {error.strerror}"
-        raise Refused("no_room", why, f"free some space on that disk: df -h {cache}", 507) from None
+        raise unwritable(Path(error.filename or cache), error) from None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.refusal import Refused
+from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.spec.words import ENV_NAME_PATTERN
 from ganger.model.placed import PREFIX
 from ganger.model.view import SecretRow
@@ -53,8 +53,7 @@ class SecretStore:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(path, value)
         except OSError as error:
-            why = f"cannot write {path}: {error.strerror}"
-            raise Refused("no_room", why, f"free some space on that disk: df -h {self._directory}", 507) from None
+            raise unwritable(path, error) from None
         return next(row for row in self.rows() if row.name == name)
 
     def delete(self, name: str) -> None:

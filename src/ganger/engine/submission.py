@@ -19,7 +19,7 @@ from ganger.core.state import State
 from ganger.engine import admission
 from ganger.engine.command import check_checkpoints, check_commands, check_directory
 from ganger.engine.git import git_state
-from ganger.engine.refusal import Refused
+from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.repository import fetch
 from ganger.engine.secret_store import SecretStore, check_value, keep_values, values_of
 from ganger.engine.snapshot import checkout, snapshot
@@ -152,8 +152,7 @@ def keep(job: Job, submission: Submission, home: Home) -> Job:
         keep_values(values, directory / "secrets.json")
         return replace(job, origin=_kept_code(job, directory, home))
     except OSError as error:
-        why = f"cannot write {directory}: {error.strerror}"
-        raise Refused("no_room", why, f"free some space on that disk: df -h {home.path}", 507) from None
+        raise unwritable(directory, error) from None
 
 
 def _kept_code(job: Job, directory: Path, home: Home) -> Origin:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.refusal import Refused
+from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.secret_store import write_private
 
 PREFIX: Final = "ganger_"
@@ -88,8 +88,7 @@ class Tokens:
         try:
             write_private(self._path, json.dumps({name: asdict(each) for name, each in kept.items()}))
         except OSError as error:
-            why = f"cannot write {self._path}: {error.strerror}"
-            raise Refused("no_room", why, f"free some space on that disk: df -h {self._path.parent}", 507) from None
+            raise unwritable(self._path, error) from None
         self._kept = kept
 
 

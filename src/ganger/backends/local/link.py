@@ -25,7 +25,10 @@ LINE_LIMIT_BYTES: Final = 1 << 20
 HELLO_WITHIN_S: Final = 10.0
 _BACKLOG: Final = 1024
 
+COMPLAINTS_KEPT: Final = 1_000
+
 _log = logging.getLogger(__name__)
+_complaints: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,16 @@ class Connection(asyncio.Protocol):
             if len(self._pending) > LINE_LIMIT_BYTES:
                 raise ValueError(f"a message of more than {LINE_LIMIT_BYTES} bytes")
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("dropped a launcher's connection: %r", error)
+            self._complain(repr(error))
             self.close()
+
+    def _complain(self, why: str) -> None:
+        """Once: whoever is not let in comes again each second."""
+        if why not in _complaints:
+            if len(_complaints) >= COMPLAINTS_KEPT:
+                _complaints.clear()
+            _complaints.add(why)
+            _log.warning("dropped a launcher's connection: %s; it is not said again while that goes on", why)
 
     def _settle_soon(self, durable: Future[int]) -> None:
         """Called on the thread that made the message durable, which may outlive the event loop."""
