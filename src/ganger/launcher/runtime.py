@@ -45,6 +45,7 @@ class Launcher:
         self._was_terminated = False
         self._quiet_since = time.monotonic()  # nothing runs, and the server is away or has told us to leave
         self._deserted_since = float("inf")
+        self._has_no_token = False
         self._signals = self._listen_to_signals()
 
     def run(self, generation: int) -> None:
@@ -148,8 +149,10 @@ class Launcher:
             with open(self._task.file("token"), encoding="utf-8") as file:
                 token = file.read().strip()
         except OSError as error:
-            note(f"there is no token to show the server: {error}")
+            if not self._has_no_token:  # it is asked for each second
+                note(f"there is no token to show the server: {error}")
             token = ""
+        self._has_no_token = not token
         here = [self._current.number] if self._current is not None else []
         return {
             "token": token,
