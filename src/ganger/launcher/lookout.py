@@ -11,7 +11,7 @@ import os
 from ganger.launcher.logs import note
 from ganger.launcher.task import now_ms, write_json
 from ganger.launcher.vitals import Vitals
-from ganger.launcher.watch import Activity, Attention, Desertion, Pauses, RankWatch, silent_since
+from ganger.launcher.watch import Activity, Attention, Desertion, Pauses, QuietRank, RankWatch, silent_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ganger.launcher.stacks import Stacks
     from ganger.launcher.vitals import Vital
 
-LOOK_S = 0.5
+LOOK_S = 0.25
 FIND_S = 5.0
 BUSY_PERMILLE = 500
 IDLE_PERMILLE = 10
@@ -50,6 +50,7 @@ class Lookout:
         self._kept = os.path.join(os.path.dirname(directory), "pauses.json")
         self._pauses = Pauses(_read(self._kept))
         self._ranks: dict[int, RankWatch] = {}
+        self._quiet: dict[int, QuietRank] = {}
         self._activity = Activity(self._pauses)
         self._desertion = Desertion()
         self._found: list[tuple[float, dict[int, int]]] = []  # when, and the processor time of each rank, by `find`
@@ -123,6 +124,7 @@ class Lookout:
         if is_found:
             self._find(now, at_s)
         frozen = [found for rank, watch in self._watched() for found in self._frozen(rank, watch, at_s)]
+        frozen += self._frozen_quietly(at_s)
         if self._reports():
             self._silent_s = silent_since([watch for _, watch in self._watched()], self._pauses, at_s)
         elif is_found:
@@ -138,7 +140,7 @@ class Lookout:
         standing = {
             "has_run": self._desertion.has_run,
             "reports": self._reports(),
-            "frozen": [[rank, kind, unix_ms(since_s)] for rank, kind, since_s in frozen],
+            "frozen": [[rank, kind, unix_ms(since_s), self._knows()] for rank, kind, since_s in frozen],
             "silent_ms": None if self._silent_s is None else unix_ms(self._silent_s),
             "deserted_ms": None if deserted_s is None else unix_ms(deserted_s),
         }
@@ -165,6 +167,22 @@ class Lookout:
             rest = [(vital.pid, vital.ticks) for vital in self._vitals.of_ranks.get(rank, ())]
         found = watch.stands(seen, rest, at_s)
         return [] if found is None else [(rank, *found)]
+
+    def _frozen_quietly(self, at_s: float) -> list[tuple[int, str, float]]:
+        """Of the ranks that report nothing."""
+        steps = [watch.step_s() for _, watch in self._watched() if watch.is_learned]
+        found = []
+        for rank, vitals in self._vitals.of_ranks.items():
+            if rank in self._harmless or rank in self._over or (rank in self._ranks and self._ranks[rank].steps):
+                continue
+            seen = self._vitals.look([max(vitals, key=_work).pid])
+            stands = self._quiet.setdefault(rank, QuietRank()).stands(list(seen.values()), max(steps, default=0), at_s)
+            found += [] if stands is None else [(rank, *stands)]
+        return found
+
+    def _knows(self) -> bool:
+        """Whether the ranks here are known to have come so far that they should not stand still."""
+        return self._activity.is_steady or any(watch.is_learned for _, watch in self._watched())
 
     def _find(self, now: float, at_s: float) -> None:
         self._find_at = now + FIND_S
@@ -215,7 +233,7 @@ def _work(vital: Vital) -> int:
 def _gist(standing: dict[str, Any]) -> dict[str, Any]:
     """What is news when it differs: of times, only whether there is one."""
     gist = {name: value is not None if name.endswith("_ms") else value for name, value in standing.items()}
-    return {**gist, "frozen": [found[:2] for found in standing.get("frozen", ())]}
+    return {**gist, "frozen": [(rank, kind, known) for rank, kind, _, known in standing.get("frozen", ())]}
 
 
 def _log_bytes(directory: str) -> int:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from ganger.launcher.logs import note, taken
 from ganger.launcher.strays import catches
 from ganger.launcher.task import now_ms, write_json
-from ganger.launcher.vitals import state_of
+from ganger.launcher.vitals import kernel_function, state_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _Look:
             "state": self.state,
             "by": by if threads else "",
             "threads": threads,
-            "kernel": _kernel_function(self._pid),
+            "kernel": kernel_function(self._pid),
         }
 
     def _start(self, py_spy: str) -> subprocess.Popen[bytes] | None:
@@ -174,15 +174,6 @@ def _dumped(path: str, start: int) -> list[dict[str, Any]]:
 def _send(pid: int) -> None:
     with suppress(OSError):  # it has ended
         os.kill(pid, TRACE_SIGNAL)
-
-
-def _kernel_function(pid: int) -> str:
-    """Where the kernel has it wait; "" where it runs, or the kernel does not tell."""
-    try:
-        with open(f"/proc/{pid}/wchan", encoding="ascii", errors="replace") as file:
-            return file.read().strip().strip("0")
-    except OSError:
-        return ""
 
 
 def _size(path: str) -> int:

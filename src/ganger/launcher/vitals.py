@@ -21,10 +21,11 @@ ENDED = ("Z", "X")
 
 
 class Vital:
-    """One process at one look. ticks: processor time of all its threads, in clock ticks; switches: how often its first
-    thread has left a processor, read only for one that waits uninterruptibly."""
+    """One process at one look. ticks: processor time of all its threads, in clock ticks. Of one that waits
+    uninterruptibly, switches: how often its first thread has left a processor; waits: the kernel function in which it
+    does, "" where the kernel does not tell."""
 
-    __slots__ = ("name", "parent", "pid", "start_ticks", "state", "switches", "ticks")
+    __slots__ = ("name", "parent", "pid", "start_ticks", "state", "switches", "ticks", "waits")
 
     def __init__(self, pid: int, stat: bytes) -> None:
         before, _, after = stat.rpartition(b")")
@@ -36,6 +37,7 @@ class Vital:
         self.ticks = int(fields[11]) + int(fields[12])
         self.start_ticks = int(fields[19])
         self.switches = 0
+        self.waits = ""
 
     @property
     def lives(self) -> bool:
@@ -86,6 +88,7 @@ class Vitals:
             if vital is not None:
                 if vital.state == "D":
                     vital.switches = _switches(pid)
+                    vital.waits = kernel_function(pid)
                 found[pid] = vital
         return found
 
@@ -94,6 +97,11 @@ def state_of(pid: int) -> str:
     """Its letter in /proc, "?" when it is gone."""
     vital = _vital(pid)
     return "?" if vital is None else vital.state
+
+
+def kernel_function(pid: int) -> str:
+    """Where the kernel has it wait; "" where it runs, or the kernel does not tell."""
+    return _read(f"/proc/{pid}/wchan").decode(errors="replace").strip().strip("0")
 
 
 def rank_in(environment: bytes) -> int | None:

@@ -23,6 +23,19 @@ SILENT_S = 28.0
 PAUSES = 1.45
 """What is found silent is told within 30 s, or 1.5 times the longest pause, with the stacks that are taken first."""
 FIRST_PHASE_S = 600.0
+SLOW_DISK_S = 10.0
+DISK_WAITS = (
+    "folio_wait",
+    "wait_on_page",
+    "writeback",
+    "io_schedule",
+    "blk_",
+    "jbd2",
+    "balance_dirty",
+    "xfs_",
+    "btrfs_",
+)
+"""Parts of the names of kernel functions in which a process waits for a disk, which answers at last."""
 STEADY_S = 60.0
 STEADY_GAP_S = 10.0
 UNDECLARED = ""
@@ -132,9 +145,9 @@ class RankWatch:
         kind, since_s = self._stillness.look([seen[pid] for pid in self.pids if pid in seen], rest, at_s)
         if kind == DEAD and self.has_ended:
             return None
-        patience_s = 2 * self.step_s() + 1.0  # with the time to look and to take stacks, less than 3 steps and 2 s
+        patience_s = still_s(self.step_s())
         if kind == BLOCKED:
-            patience_s = max(patience_s, PAUSES * self._stillness.longest_blocked_s)
+            patience_s = max(patience_s, self._stillness.blocked_s())
             if self.pause is not None:
                 patience_s = max(patience_s, self._pauses.patience_s(self.pause))
         if kind is None or not self.is_learned or at_s - since_s < patience_s:
@@ -161,7 +174,8 @@ class Stillness:
     """Since when the processes of one rank have stood still, in one and the same way."""
 
     def __init__(self) -> None:
-        self.longest_blocked_s = 0.0  # of those times that came to their end by themselves
+        self._longest_blocked_s = 0.0  # of those times that came to their end by themselves
+        self._waits_for_disk = False
         self._kind: str | None = None
         self._since_s = 0.0
         self._before: object = None
@@ -172,9 +186,20 @@ class Stillness:
         kind, sign = _kind(alive, rest)
         if kind != self._kind or sign != self._before:
             if self._kind == BLOCKED:
-                self.longest_blocked_s = max(self.longest_blocked_s, at_s - self._since_s)
+                self._longest_blocked_s = max(self._longest_blocked_s, at_s - self._since_s)
             self._kind, self._before, self._since_s = kind, sign, at_s
+        self._waits_for_disk = any(word in vital.waits for vital in alive for word in DISK_WAITS)
         return kind, self._since_s
+
+    def blocked_s(self) -> float:
+        """How long it may be blocked at the least: a slow disk is no fault of the rank, and what was once may be
+        again."""
+        return max(PAUSES * self._longest_blocked_s, SLOW_DISK_S if self._waits_for_disk else 0.0)
+
+
+def still_s(step_s: float) -> float:
+    """How long a rank may stand still: with the time to look and to take stacks, less than 3 steps and 2 s."""
+    return 1.5 * step_s + 0.75
 
 
 def _kind(alive: list[Vital], rest: object) -> tuple[str | None, object]:
@@ -188,6 +213,21 @@ def _kind(alive: list[Vital], rest: object) -> tuple[str | None, object]:
     return None, None
 
 
+class QuietRank:
+    """One rank that reports nothing, by the process of it that has worked most."""
+
+    def __init__(self) -> None:
+        self._stillness = Stillness()
+
+    def stands(self, seen: list[Vital], step_s: float, at_s: float) -> tuple[str, float] | None:
+        """How it stands still and since when, once that is long enough. `step_s` is what a step of its peers takes."""
+        kind, since_s = self._stillness.look(seen, None, at_s)
+        patience_s = still_s(step_s)
+        if kind == BLOCKED:  # nobody knows what it does there
+            patience_s = max(patience_s, SLOW_DISK_S, self._stillness.blocked_s())
+        return None if kind is None or at_s - since_s < patience_s else (kind, since_s)
+
+
 class Activity:
     """The ranks of a node of which none reports: they live while they write or use processors."""
 
@@ -195,7 +235,8 @@ class Activity:
         self._pauses = pauses
         self._pulse_s: float | None = None
         self._run_s = 0.0  # when the pulses began that have come without a long gap
-        self._is_steady = False
+        self.is_steady = False
+        """Whether they have been seen to do so for a minute on end."""
 
     def look(self, at_s: float, *, pulse: bool) -> float | None:
         """Since when nothing was seen, once that is long enough."""
@@ -203,11 +244,11 @@ class Activity:
             gap_s = 0.0 if self._pulse_s is None else at_s - self._pulse_s
             if self._pulse_s is None or gap_s > STEADY_GAP_S:
                 self._run_s = at_s
-            if self._is_steady:
+            if self.is_steady:
                 self._pauses.learn(UNDECLARED, gap_s)
-            self._is_steady = self._is_steady or at_s - self._run_s >= STEADY_S
+            self.is_steady = self.is_steady or at_s - self._run_s >= STEADY_S
             self._pulse_s = at_s
-        if not self._is_steady or self._pulse_s is None or at_s - self._pulse_s < self._pauses.patience_s(None):
+        if not self.is_steady or self._pulse_s is None or at_s - self._pulse_s < self._pauses.patience_s(None):
             return None
         return self._pulse_s
 

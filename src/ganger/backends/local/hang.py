@@ -164,7 +164,12 @@ def _is_deserted(generation: Generation) -> bool:
 
 def _frozen(generation: Generation) -> list[tuple[str, Frozen]]:
     """The ranks that stand still by themselves, the first one first."""
-    found = [(node, each) for node in generation.left for each in generation.standings[node].frozen]
+    found = [
+        (node, each)
+        for node in generation.left
+        for each in generation.standings[node].frozen
+        if each.is_known or generation.steps  # a rank that has made no step may still be at its beginning
+    ]
     return sorted(found, key=lambda each: (each[1].since_ms, each[1].rank))
 
 

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple, Self
 
 
 class Frozen(NamedTuple):
-    """A rank whose processes stand still: `kind` is stopped, blocked or dead; since when, in Unix ms."""
+    """A rank whose processes stand still: `kind` is stopped, blocked or dead; since when, in Unix ms; whether its node
+    has seen ranks make steps."""
 
     rank: int
     kind: str
     since_ms: int
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,10 @@ class Standing:
         return cls(
             has_run=bool(message["has_run"]),
             reports=bool(message["reports"]),
-            frozen=tuple(Frozen(int(rank), str(kind), int(since_ms)) for rank, kind, since_ms in message["frozen"]),
+            frozen=tuple(
+                Frozen(int(rank), str(kind), int(since_ms), bool(is_known))
+                for rank, kind, since_ms, is_known in message["frozen"]
+            ),
             silent_ms=_time(message, "silent_ms"),
             deserted_ms=_time(message, "deserted_ms"),
         )

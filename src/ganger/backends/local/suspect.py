@@ -42,11 +42,16 @@ def _behind(ranks: Sequence[Detail]) -> Suspect | None:
 
 
 def _elsewhere(ranks: Sequence[Detail], places: Mapping[int, tuple[str, ...]]) -> Suspect | None:
-    counts = Counter(places.values())
-    alone = [rank for rank in ranks if counts.get(places.get(rank.rank, ())) == 1]
-    if len(places) < 3 or len(alone) != 1:
+    """By the innermost frame first: whoever leads a collective comes to it by a way of its own."""
+    if len(places) < 3:
         return None
-    return Suspect(alone[0], f"is elsewhere than the others: {places[alone[0].rank][0]}")
+    innermost = {rank: frames[:1] for rank, frames in places.items()}
+    for where in (innermost, places):
+        counts = Counter(where.values())
+        alone = [rank for rank in ranks if rank.rank in where and counts[where[rank.rank]] == 1]
+        if len(alone) == 1:
+            return Suspect(alone[0], f"is elsewhere than the others: {places[alone[0].rank][0]}")
+    return None
 
 
 def _busy(ranks: Sequence[Detail]) -> Suspect | None:

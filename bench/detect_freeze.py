@@ -1,0 +1,142 @@
+"""A rank stands still, in each of five ways: time until the gang is found to, and whether the right rank is named.
+
+20 gangs of four ranks on two virtual nodes for each way, some of them side by side: stopped by SIGSTOP, blocked in the
+kernel (state D), dead behind a living shell; in a dead loop, blocked in Python. The first three must be found within 3
+steps and 2 s, the others within 30 s (their ranks never pause), by what the rank's own reports say a step takes.
+GANGER_BENCH_RUNS is another number of gangs.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from bench.measure import ROOT, Figure
+from bench.measure import median as median_of
+from bench.serving import ganger, state_directory
+from ganger.faces.client import Client
+from ganger.settings import home as home_of
+
+RUNS = int(os.environ.get("GANGER_BENCH_RUNS", "20"))
+SIDE_BY_SIDE = 5
+SEED = 5
+RANKS = 4
+SLACK_S, STEPS = 2.0, 3
+SILENT_S, PAUSES = 30.0, 1.5
+STEPS_BEFORE_S = 6.0
+DEADLINE_S = 120.0
+LINE = f"{sys.executable} {ROOT / 'bench' / 'freezing.py'}"
+COST_S = 20.0
+CPU_BAR_PERCENT = 2.0
+WAYS = {"stop": True, "block": True, "die": True, "loop": False, "wait": False}
+"""And whether it shows in the state of its processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of one gang: how long it took, how long it might, whether the rank and stacks were right."""
+
+    way: str
+    took_s: float
+    bar_s: float
+    is_right: bool
+    why: str
+
+
+def run() -> list[Figure]:
+    chance = random.Random(SEED)
+    gangs = [(way, number, chance.randrange(RANKS)) for number in range(RUNS) for way in WAYS]
+    with state_directory() as environment, TemporaryDirectory(prefix="ganger-bench-") as name:
+        topology = Path(name) / "nodes.yaml"
+        topology.write_text("nodes: [{name: n1, cpu: 64, memory: 64Gi}, {name: n2, cpu: 64, memory: 64Gi}]\n")
+        ganger(environment, "server", "start", "--topology", str(topology))
+        cost = _launcher_cpu(environment, Path(name))
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as several:
+            found = list(several.map(lambda gang: _one(environment, Path(name), *gang), gangs))
+    for each in found:
+        if not each.is_right or each.took_s > each.bar_s:
+            print(f"{each.way}: {each.took_s:.2f} s of {each.bar_s:.2f} s: {each.why}")
+    return [cost] + [figure for way in WAYS for figure in _figures(way, [each for each in found if each.way == way])]
+
+
+def _figures(way: str, found: list[Found]) -> list[Figure]:
+    right = sum(each.is_right for each in found)
+    bar_s = min(each.bar_s for each in found)
+    took = tuple(each.took_s for each in found)
+    return [
+        Figure(name=f"detect_{way}_worst", unit="s", samples=took, value=max(took), op="<=", bar=bar_s),
+        Figure(name=f"detect_{way}_right", unit="gangs", samples=(right,), value=right, op="==", bar=len(found)),
+    ]
+
+
+def _one(environment: dict[str, str], place: Path, way: str, number: int, rank: int) -> Found:
+    folder = place / f"{way}-{number}"
+    client = Client(home_of(environment))
+    line = f"{LINE} {folder}"
+    job = _submit(environment, folder, ["sh", "-c", f"{line}; sleep 100000"] if way == "die" else line.split())
+    _until(lambda: _times(environment, job, 0), "it steps")
+    time.sleep(STEPS_BEFORE_S)
+    (folder / f"do-{rank}").write_text(way)
+    _until(lambda: _failed(client, job), f"rank {rank} of {job} is found to {way}")
+    failed = _failed(client, job)
+    did_s = float((folder / f"did-{rank}").read_text())
+    times = _times(environment, job, rank)
+    gaps = [after - before for before, after in pairwise(times)]
+    bar_s = STEPS * median(gaps[-20:]) + SLACK_S if WAYS[way] else max(SILENT_S, PAUSES * max(gaps))
+    data = failed["data"]
+    seen = {one for group in client.stacks(job)["groups"] for one in group["ranks"]}
+    _until(lambda: client.job(job)["row"]["state"] == "failed", f"{job} ends")
+    is_right = (data["cause"], data["rank"]) == ("hung", rank) and len(seen) >= RANKS - (way == "die")
+    why = f"rank {rank}: {data['detail']}; stacks of {seen}"
+    return Found(way, failed["at_ms"] / 1000 - did_s, bar_s, is_right, why)
+
+
+def _submit(environment: dict[str, str], folder: Path, command: list[str]) -> str:
+    folder.mkdir()
+    flags = ["--name", folder.name, "--nodes", "2", "--nproc-per-node", "2", "--cpu", "2", "--retry", "0"]
+    return ganger(environment, "submit", *flags, "--", *command).strip()
+
+
+def _failed(client: Client, job: str) -> dict[str, Any] | None:
+    return next((event for event in client.events(gang=job)["items"] if event["kind"] == "failed"), None)
+
+
+def _times(environment: dict[str, str], job: str, rank: int) -> list[float]:
+    """When a rank has reported its steps, in Unix seconds."""
+    paths = (home_of(environment).path / "jobs" / job).glob(f"nodes/*/1/rank-{rank}.report")
+    records = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return [record["t"] / 1000 for record in records if "step" in record]
+
+
+def _launcher_cpu(environment: dict[str, str], place: Path) -> Figure:
+    """What a launcher uses of a processor while two ranks of its own make steps."""
+    folder = place / "watched"
+    job = _submit(environment, folder, ["sh", "-c", f"exec {LINE} {folder}"])
+    _until(lambda: _times(environment, job, 0), "it steps")
+    paths = (home_of(environment).path / "jobs" / job).glob("nodes/*/launcher.json")
+    launchers = [psutil.Process(json.loads(path.read_text())["pid"]) for path in paths]
+    before_s, began_s = [sum(each.cpu_times()[:2]) for each in launchers], time.monotonic()
+    time.sleep(COST_S)
+    passed_s = time.monotonic() - began_s
+    used_s = [sum(each.cpu_times()[:2]) - before for each, before in zip(launchers, before_s, strict=True)]
+    ganger(environment, "stop", job)
+    return median_of("launcher_cpu", "%", [100 * each / passed_s for each in used_s], under=CPU_BAR_PERCENT)
+
+
+def _until(holds: Callable[[], object], what: str) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"not within {DEADLINE_S:g} s: {what}")
+        time.sleep(0.1)

@@ -1,0 +1,109 @@
+"""The script whose ranks are made to stand still: they step in time with each other, as a collective makes them.
+
+Run as `freezing.py FOLDER [PAUSE]` under ganger; PAUSE is the seconds of a step. Every rank waits at each step for all
+others, at rank 0's socket. It writes its pid into FOLDER/pid-RANK; when a file FOLDER/do-RANK is there, it notes the
+time in FOLDER/did-RANK, and does what the file says. Not a bench itself.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from ganger import train
+
+CLONE_VFORK = 0x4000  # linux/sched.h
+STACK_BYTES = 1 << 16
+
+
+class Peers:
+    """All ranks, which wait for each other."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        address = (os.environ["GANGER_MASTER_ADDR"], int(os.environ["GANGER_MASTER_PORT"]))
+        if rank == 0:
+            with socket.create_server(address) as listening:
+                self._others = [listening.accept()[0] for _ in range(ranks - 1)]
+        else:
+            self._others = [_connected(address)]
+        self._leads = rank == 0
+
+    def meet(self) -> None:
+        """Returns when every rank has called it."""
+        if not self._leads:
+            self._others[0].sendall(b".")
+            _receive(self._others[0])
+            return
+        for other in self._others:
+            _receive(other)
+        for other in self._others:
+            other.sendall(b".")
+
+
+def _connected(address: tuple[str, int]) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(address)
+        except OSError:
+            time.sleep(0.05)
+
+
+def _receive(peer: socket.socket) -> None:
+    if not peer.recv(1):
+        sys.exit("a peer is gone")
+
+
+def loop() -> None:
+    """A dead loop."""
+    while True:
+        pass
+
+
+def wait() -> None:
+    """Blocked for ever, in Python."""
+    threading.Event().wait()
+
+
+def block() -> None:
+    """Blocked in the kernel, in state D: the parent of a vfork waits until its child ends or becomes another program,
+    and this one only pauses."""
+    libc = ctypes.CDLL(None)
+    stack = ctypes.create_string_buffer(STACK_BYTES)
+    top = (ctypes.addressof(stack) + STACK_BYTES) & ~15
+    pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+    libc.clone(pause, ctypes.c_void_p(top), CLONE_VFORK | signal.SIGCHLD, None)
+
+
+def stop() -> None:
+    """As when somebody stops it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def die() -> None:
+    """Without a last word."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+FAULTS = {"loop": loop, "wait": wait, "block": block, "stop": stop, "die": die}
+
+
+def main() -> None:
+    folder, pause_s = Path(sys.argv[1]), float(sys.argv[2]) if sys.argv[2:] else 0.2
+    rank, ranks = int(os.environ["GANGER_RANK"]), int(os.environ["WORLD_SIZE"])
+    peers = Peers(rank, ranks)
+    told = folder / f"do-{rank}"
+    for step in range(1_000_000):
+        time.sleep(pause_s)
+        peers.meet()
+        train.report(step=step)
+        if told.exists():
+            (folder / f"did-{rank}").write_text(str(time.time()))
+            FAULTS[told.read_text()]()
+
+
+if __name__ == "__main__":
+    main()

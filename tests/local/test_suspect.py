@@ -1,0 +1,62 @@
+"""Who holds up a gang that stands still: pictures of its ranks, and the one that is named. Who is slow."""
+
+import pytest
+
+from ganger.backends.local.hang import _slow_ranks
+from ganger.backends.local.standing import Detail, Standing
+from ganger.backends.local.suspect import suspect
+
+WAITS = ("recv (net.py:9)", "reduce (net.py:4)", "<module> (train.py:3)")
+LEADS = ("recv (net.py:9)", "lead (net.py:7)", "<module> (train.py:3)")
+LOOPS = ("spin (data.py:2)", "<module> (train.py:2)")
+
+
+def gang(steps: list[int | None], states: str = "SSSS", busy: tuple[int, ...] = (0, 0, 0, 0)) -> list[Detail]:
+    each = zip(range(4), steps, states, busy, strict=True)
+    return [
+        Detail(rank=rank, node="n1", step=step, state=state, busy_permille=work) for rank, step, state, work in each
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "places", "named", "why"),
+    [
+        (gang([5, 5, 5, 5], "SSTS"), [WAITS] * 4, 2, "is stopped"),
+        (gang([5, 4, 5, 5]), [LOOPS] + [WAITS] * 3, 1, "has done step 4"),
+        (gang([5, 5, 5, 5]), [LEADS, WAITS, WAITS, LOOPS], 3, "elsewhere than the others: spin (data.py:2)"),
+        (gang([5, None, None, None]), [WAITS, LOOPS, WAITS, WAITS], 1, "elsewhere"),
+        (gang([5, 5, 5, 5], busy=(990, 0, 3, 40)), [()] * 4, 0, "is at work while the others sleep"),
+        (gang([5, 5, 5, 5], busy=(990, 990, 990, 990)), [WAITS] * 4, None, ""),
+        (gang([5, 5, 5, 5]), [WAITS, WAITS, LOOPS, LOOPS], None, ""),
+        ([], [], None, ""),
+    ],
+)
+def test_the_one_that_differs_is_named(
+    ranks: list[Detail], places: list[tuple[str, ...]], named: int | None, why: str
+) -> None:
+    found = suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
+    assert (found.detail.rank if found else None) == named
+    assert found is None or why in found.why
+
+
+@pytest.mark.parametrize(
+    ("paces", "slow"),
+    [
+        ([100, 100, 100, 151], [3]),
+        ([100, 100, 100, 150], []),
+        ([100, 300], [1]),
+        ([100, 200, 300, 380], []),
+        ([100], []),
+        ([], []),
+    ],
+)
+def test_slow_is_who_is_far_beyond_the_peers_and_their_spread(paces: list[int], slow: list[int]) -> None:
+    assert _slow_ranks({rank: ("n1", pace) for rank, pace in enumerate(paces)}) == slow
+
+
+@pytest.mark.parametrize("wrong", [{"silent_ms": "x"}, {"frozen": [[1]]}, {"deserted_ms": True}])
+def test_message_that_is_none_is_refused(wrong: dict[str, object]) -> None:
+    said = {"has_run": True, "reports": True, "frozen": [], "silent_ms": None, "deserted_ms": None}
+    assert Standing.of(said).reports
+    with pytest.raises(ValueError, match=r"."):
+        Standing.of(said | wrong)
