@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+from ganger.launcher import strays
+from ganger.launcher.task import start_ticks
 from tests.launcher.harness import Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]
@@ -46,6 +48,15 @@ def test_so_does_it_when_the_generation_is_stopped(task: Task, server: Server) -
     server.wait("cleared")
     assert not is_alive(far)
     assert len(_children(launcher.pid)) == 1, "the guard is no stray"
+
+
+def test_a_signal_never_hits_who_has_the_number_now(task: Task, server: Server) -> None:
+    task.run(["sleep", "1000"])
+    pid = task.pids()["0"]
+    strays.send([(pid, start_ticks(pid) + 1), (2**22, 1)], signal.SIGKILL)
+    server.stop(1)
+    server.wait("cleared")
+    assert task.json("rank-0.exit")["signal"] == signal.SIGTERM
 
 
 def test_orphans_of_a_rank_leave_no_zombie(task: Task, server: Server) -> None:
