@@ -52,25 +52,6 @@ def test_where_nothing_may_be_written_nothing_new_is_taken(jobs: Worked) -> None
     jobs.are_safe()
 
 
-def test_a_token_that_cannot_be_read_is_said_once_and_the_job_can_be_stopped(jobs: Worked) -> None:
-    yard = jobs.yard
-    runs = yard.fine("submit", "wait.py", "never")
-    yard.until(runs, "running")
-    task = next(yard.home.jobs.glob(f"{runs}/nodes/*"))
-    (task / "token").chmod(0)
-    yard.fine("server", "stop")
-    yard.fine("ls")
-    wait_for(lambda: "there is no token" in (task / "launcher.log").read_text(), "the launcher comes without one")
-    wait_for(lambda: f"wrong token for {runs}" in yard.home.server_log.read_text(), "it is not let in")
-    (task / "token").chmod(0o600)
-    yard.fine("stop", runs)
-    yard.until(runs, "stopped")
-    assert (task / "launcher.log").read_text().count("there is no token") == 1
-    assert yard.home.server_log.read_text().count(f"wrong token for {runs}") == 1
-    yard.fine("delete", runs)
-    jobs.are_safe()
-
-
 def test_where_all_of_it_is_deleted_nothing_is_left_running(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
     runs = yard.fine("submit", "wait.py", "never")

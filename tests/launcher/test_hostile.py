@@ -109,6 +109,18 @@ def test_a_launcher_whose_directory_was_deleted_serves_on_while_it_has_a_server(
     assert not task.path.exists()
 
 
+def test_a_token_that_is_gone_is_missed_once(task: Task, server: Server) -> None:
+    task.run(["sleep", "1000"])
+    server.wait("hello")
+    (task.path / "token").unlink()
+    for count in (2, 3):
+        server.hang_up()
+        assert server.wait("hello", count)["token"] == ""
+    assert task.own_log().count("there is no token to show the server") == 1
+    server.stop(1)
+    server.wait("cleared")
+
+
 def test_without_directory_and_server_it_ends_what_nobody_can_find(task: Task, server: Server) -> None:
     launcher = task.run(["sleep", "1000"])
     server.wait("started")

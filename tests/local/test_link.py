@@ -81,6 +81,15 @@ def test_only_its_user_may_connect(server: Server) -> None:
     assert stat.S_IMODE((server.layout.task("job", "n1").path / "token").stat().st_mode) == 0o600
 
 
+def test_who_is_not_let_in_is_said_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        peer = Peer(server)
+        peer.say("hello", **hello(server, gang="stranger"))
+        assert peer.hear() is None
+        peer.close()
+    assert caplog.text.count("wrong token for stranger on n1") == 1
+
+
 def test_launcher_of_a_gang_that_is_over_is_told_to_leave(server: Server, peer: Peer) -> None:
     peer.say("hello", **hello(server, generations=[3]))
     assert [message["type"] for message in (peer.hear(), peer.hear(), peer.hear())] == ["welcome", "stop", "leave"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ganger.launcher.task import TaskDirectory
 
 ALONE_S = 60.0  # with no rank and no server, before it leaves
-DESERTED_S = 3.0  # without a server and without its directory, before it ends its ranks
+DESERTED_S = 2.0  # without a server and without its directory, before it ends its ranks
 FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
 TERM_GRACE_S = 5.0
 NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
@@ -93,7 +93,8 @@ class Launcher:
             return False
         quiet_s = time.monotonic() - self._quiet_since
         if self._leaving:
-            return not self._link.has_unacknowledged or quiet_s >= FAREWELL_S
+            deserted = self._deserted_since != float("inf")
+            return not self._link.has_unacknowledged or quiet_s >= FAREWELL_S or deserted
         return quiet_s >= ALONE_S
 
     # -- processes ---------------------------------------------------------------------------------------------------
