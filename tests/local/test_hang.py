@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,19 @@ echo $! > {folder}/pid
 read line < {folder}/never
 """
 """As Open MPI's mpirun does now and then: it does not notice that all it had started is gone."""
+FREEZES = Path(__file__).parents[2] / "bench" / "freezing.py"
+QUIET = """
+import os, sys, time
+from ganger import train
+
+for step in range(1000000):
+    time.sleep(0.05)
+    sum(range(10000))
+    if os.environ["GANGER_RANK"] == "0":
+        train.report(step=step)
+    if step == 3:
+        open(f"{sys.argv[1]}/pid-" + os.environ["GANGER_RANK"], "w").write(str(os.getpid()))
+"""
 
 
 def fake_mpirun(folder: Path) -> str:
@@ -29,54 +43,85 @@ def fake_mpirun(folder: Path) -> str:
     return str(path)
 
 
-STEPS = """
-import os, sys, time
-from ganger import train
-
-rank, folder = os.environ["GANGER_RANK"], sys.argv[1]
-for step in range(1000000):
-    time.sleep(0.05)
-    train.report(step=step)
-    if step == 3:
-        open(f"{folder}/{rank}", "w").write(str(os.getpid()))
-"""
-
-
 class Gang:
-    """Two ranks on each of two nodes, which report steps as if they waited for each other."""
+    """Two ranks on each of two nodes. `line` has the gang's own folder for {folder}."""
 
-    def __init__(self, server: Server, folder: Path, *argv: str, **spec: object) -> None:
+    def __init__(self, server: Server, folder: Path, line: str) -> None:
         self.server, self.folder = server, folder
-        (folder / "steps.py").write_text(STEPS)
-        self.job = make_job(folder, argv or (sys.executable, "steps.py", str(folder)), **spec)
+        folder.mkdir()
+        self.job = make_job(folder, line.format(python=sys.executable, folder=folder))
         self.start = make_start(self.job)
         server.backend.start(self.start, self.job)
 
     def pid(self, rank: int) -> int:
-        path = self.folder / str(rank)
+        path = self.folder / f"pid-{rank}"
         wait_until(lambda: path.exists() and path.read_text(), f"rank {rank} steps")
         return int(path.read_text())
 
+    def steps(self) -> None:
+        """Wait until every rank has made some."""
+        task = self.server.layout.task(self.job.id, "n1").generation(1)
+        report = task / "rank-0.report"
+        wait_until(lambda: report.exists() and report.read_text().count('"step"') > 5, "it steps")
+
     def fails(self) -> Failed:
-        failed = self.server.wait("failed")
+        failed = self.server.wait("failed", gang=self.job.id)
         assert isinstance(failed, Failed)
         self.server.backend.stop(make_stop(self.start, failed.cause), self.job)
-        self.server.wait("cleared", 2)
+        self.server.wait("cleared", 2, gang=self.job.id)
         return failed
 
+    def main_threads(self) -> dict[int, tuple[str, ...]]:
+        """Where the stacks say that each rank was."""
+        found = self.server.backend.stacks(self.job.id, 1)
+        assert found is not None
+        mains = [group for group in found.groups if group.thread == "MainThread"]
+        return {rank: group.frames for group in mains for rank in group.ranks}
 
-def test_stopped_rank_is_named_and_every_rank_shows_its_stack(serve: Serve, tmp_path: Path) -> None:
-    gang = Gang(serve().open(), tmp_path)
-    pids = [gang.pid(rank) for rank in range(4)]
-    os.kill(pids[2], signal.SIGSTOP)
+
+def test_stopped_blocked_and_dead_ranks_are_named_and_all_stacks_taken(serve: Serve, tmp_path: Path) -> None:
+    server, line = serve().open(), f"{{python}} {FREEZES} {{folder}} 0.05"
+    lines = {"stop": f"exec {line}", "block": f"exec {line}", "die": f"{line}; sleep 1000"}
+    gangs = {way: Gang(server, tmp_path / way, each) for way, each in lines.items()}
+    for gang in gangs.values():
+        gang.steps()
+    for way, gang in gangs.items():
+        (gang.folder / "do-2").write_text(way)
+    said = {"stop": "has been stopped", "block": "has been blocked in the kernel", "die": "is dead"}
+    for way, gang in gangs.items():
+        failed = gang.fails()
+        assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2"), way
+        assert failed.detail.startswith(f"rank 2 on n2 {said[way]}")
+        assert failed.since_ms is not None
+        places = gang.main_threads()
+        assert set(places) == {0, 1, 2, 3}
+        if way != "die":  # its peers notice, and end
+            assert all("freezing.py" in frames[-1] for frames in places.values())
+
+
+def test_machine_that_slept_has_no_rank_that_stands_still(serve: Serve, tmp_path: Path) -> None:
+    server = serve().open()
+    gang = Gang(server, tmp_path / "sleeps", f"exec {{python}} {FREEZES} {{folder}} 0.05")
+    gang.steps()
+    asleep = [*server.launchers().values(), *server.pids(server.layout.jobs)]
+    for pid in asleep:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3.0)  # longer than a rank may stand still
+    for pid in reversed(asleep):
+        os.kill(pid, signal.SIGCONT)
+    report = server.layout.task(gang.job.id, "n1").generation(1) / "rank-0.report"
+    before = report.stat().st_size
+    wait_until(lambda: report.stat().st_size > before + 1000, "it steps again")
+    assert not server.of("failed")
+
+
+def test_rank_that_reports_nothing_is_found_stopped(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "quiet.py").write_text(QUIET)
+    gang = Gang(serve().open(), tmp_path / "quiet", f"{{python}} {tmp_path}/quiet.py {{folder}}; true")
+    gang.steps()
+    os.kill(gang.pid(3), signal.SIGSTOP)
     failed = gang.fails()
-    assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2")
-    assert failed.detail.startswith("rank 2 on n2 has been stopped")
-    assert failed.since_ms is not None
-    found = gang.server.backend.stacks(gang.job.id, 1)
-    assert found is not None
-    assert {rank for group in found.groups for rank in group.ranks} == {0, 1, 2, 3}
-    assert all("steps.py" in group.frames[-1] for group in found.groups if group.thread == "MainThread")
+    assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 3, "n2")
 
 
 def test_mpirun_that_outlives_its_processes_fails_the_job(serve: Serve, tmp_path: Path) -> None:

@@ -226,8 +226,9 @@ class Lookout:
         }
 
 
-def _work(vital: Vital) -> int:
-    return vital.ticks
+def _work(vital: Vital) -> tuple[int, int, int]:
+    """What has worked most; at the very beginning, what was started last."""
+    return vital.ticks, vital.start_ticks, vital.pid
 
 
 def _gist(standing: dict[str, Any]) -> dict[str, Any]:
