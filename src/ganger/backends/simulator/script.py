@@ -7,11 +7,13 @@ from itertools import count
 
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Start
+from ganger.model.evidence import PythonError, RankEnd
 
 MILESTONE_MS = 10_000
 """Progress is told no more often than that, after the first step."""
 
 BEFORE_IT_RUNS = (Cause.START_FAILED, Cause.PORT_BUSY)
+OF_A_RANK = (Cause.RANK_FAILED, Cause.OUT_OF_MEMORY)
 GONE_AT_ONCE = (Cause.LAUNCHER_LOST, None)
 
 Fact = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Failed | e.Cleared
@@ -20,7 +22,8 @@ Fact = e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Failed | e.Cle
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """How one generation dies, on the `node`-th of its nodes. `after_ms` counts from when all its ranks run; with
-    START_FAILED and PORT_BUSY from the start itself. Without a cause it is gone and nothing says how."""
+    START_FAILED and PORT_BUSY from the start itself. Without a cause it is gone and nothing says how. `error` is the
+    exception that its first rank there ended with."""
 
     generation: int
     cause: Cause | None = Cause.RANK_FAILED
@@ -28,6 +31,7 @@ class Death:
     node: int = 0
     exit_code: int | None = 1
     signal: int | None = None
+    error: PythonError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tupl
     """What a generation that begins at step `first` does if nobody stops it: (ms since its start, facts), in order."""
     death = next((death for death in act.deaths if death.generation == start.generation), None)
     if death and death.cause in BEFORE_IT_RUNS:
-        yield death.after_ms, _last_words(start, death)
+        yield death.after_ms, last_words(start, death, None)
         return
     for position, share in enumerate(start.shares):
         started = e.Started(gang=start.gang, generation=start.generation, nodes=(share.node,))
@@ -80,7 +84,7 @@ def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tupl
             break
         yield runs_ms + after_ms, facts
     if death:
-        yield runs_ms + death.after_ms, _last_words(start, death)
+        yield runs_ms + death.after_ms, last_words(start, death, act.step_after(death.after_ms, first))
 
 
 def _life(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
@@ -110,15 +114,19 @@ def _checkpoints(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int
             yield (step - first) * act.step_ms, fact
 
 
-def _last_words(start: Start, death: Death) -> tuple[Fact, ...]:
+def last_words(start: Start, death: Death, step: int | None) -> tuple[Fact, ...]:
+    """What is said of a generation that dies, with what was the newest step that its ranks had reported."""
     share = start.shares[death.node % len(start.shares)]
     gone = (_cleared(start, share),) if death.cause in GONE_AT_ONCE else ()
     if death.cause is None:
         return gone
     failed = e.Failed(gang=start.gang, generation=start.generation, node=share.node, cause=death.cause)
-    if death.cause is Cause.RANK_FAILED:
-        code = death.exit_code if death.signal is None else None
-        failed = replace(failed, rank=share.ranks[0], exit_code=code, signal=death.signal)
+    if death.cause in OF_A_RANK:
+        code, rank = death.exit_code if death.signal is None else None, share.ranks[0]
+        failed = replace(failed, rank=rank, exit_code=code, signal=death.signal)
+        if death.error is not None:
+            end = RankEnd(rank=rank, node=share.node, at_ms=0, exit_code=code, step=step, error=death.error)
+            failed = replace(failed, ends=(end,))
     return (failed, *gone)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from ganger.backends.simulator.script import Behaviour, Fact, course
+from ganger.backends.simulator.script import BEFORE_IT_RUNS, Behaviour, Death, Fact, course, last_words
 from ganger.engine.ports import Live, LogLine, LogQuery, Report, Use
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -93,6 +93,14 @@ class World:
     def restore(self, at_ms: int, node: str) -> None:
         """The node is back then, empty."""
         self._plan(BEGIN_MS + at_ms, lambda: self._restore(node))
+
+    def strike(self, at_ms: int, gang: str, death: Death) -> None:
+        """What the gang runs then, if anything, dies so, whatever generation and time the death names."""
+        self._plan(BEGIN_MS + at_ms, lambda: self._strike(gang, death))
+
+    def call(self, at_ms: int, action: Callable[[], None]) -> None:
+        """Whatever else happens then, outside of the cluster."""
+        self._plan(BEGIN_MS + at_ms, action)
 
     def run(self, loop: Turning | None, until_ms: int) -> None:
         """Let time pass, turning the loop whenever something has happened or it wants to be woken. None: there is no
@@ -269,6 +277,16 @@ class World:
         run.hangs = run.hangs or isinstance(fact, e.Failed)
         run.said.append(fact)
         self._report(fact)
+
+    def _strike(self, gang: str, death: Death) -> None:
+        run = self._runs.get(gang)
+        began = run is not None and any(isinstance(fact, e.Started) for fact in run.said)
+        if run is None or run.stopping or run.hangs or began == (death.cause in BEFORE_IT_RUNS):
+            return
+        step = run.step(self._now_ms) if any(isinstance(fact, e.Progressed) for fact in run.said) else None
+        for fact in last_words(run.start, death, step):
+            self._say(run, fact)
+        run.hangs = True
 
     def _lose(self, node: str) -> None:
         self._down[node] = None

@@ -1,0 +1,64 @@
+"""A small part of the bench `kill_anything`, in virtual time; and that its oracle sees what is wrong."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.oracle import Oracle
+from bench.virtual_faults import Day, lived
+from ganger.backends.simulator.script import Behaviour, Death
+from ganger.backends.simulator.world import World
+from ganger.engine.log import MEMORY, EventLog
+from ganger.model import event as e
+from ganger.model.decision import Cause, Start
+from ganger.model.job import Retry
+from tests.engine.scenes import POLICIES, nodes, played, submit
+
+FAULTS = 25
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_whatever_happens_every_job_ends_as_the_table_says(policy: str, folder: Path) -> None:
+    found = lived(Day(FAULTS, seed=1 + sorted(POLICIES).index(policy), policy=policy), folder / "g.db")
+    assert found.sentences() == []
+    assert found.jobs > FAULTS
+    assert found.events > found.jobs
+
+
+def test_the_oracle_sees_a_wrong_end_a_lost_attempt_and_a_device_given_twice() -> None:
+    deaths = tuple(Death(generation=g, signal=9) for g in (1, 2))
+    world = World(nodes(1, 2), {"a-0": Behaviour(deaths=deaths), "b-0": Behaviour()})
+    world.at(0, submit("a-0", 1, 1, retry=Retry(max=1)))
+    world.at(0, submit("b-0", 1, 1))
+    log = EventLog(MEMORY)
+    loop = played(world, log)
+    rows = list(log.each(0, log.last_seq()))
+    assert {name: life.state for name, life in Oracle().read(rows).lives.items()} == {
+        "a-0": "failed",
+        "b-0": "succeeded",
+    }
+    fails = [row.seq for row in rows if isinstance(row.event, e.Failed)]
+    spared = [row if row.seq != fails[0] else replace(row, event=_lost(row.event)) for row in rows]
+    assert Oracle().read(spared).lives["a-0"].state == "pending"
+    doubled = [replace(row, event=_on_the_same_device(row.event)) for row in rows]
+    assert Oracle().read(doubled).wrong
+    loop.close()
+    log.close()
+
+
+def _lost(failed: e.Event) -> e.Event:
+    assert isinstance(failed, e.Failed)
+    return replace(failed, cause=Cause.LAUNCHER_LOST)
+
+
+def _on_the_same_device(event: e.Event) -> e.Event:
+    if not isinstance(event, e.Decided):
+        return event
+    decisions = [
+        replace(each, shares=tuple(replace(share, devices=(0,)) for share in each.shares))
+        if isinstance(each, Start)
+        else each
+        for each in event.plan.decisions
+    ]
+    return replace(event, plan=replace(event.plan, decisions=tuple(decisions)))
