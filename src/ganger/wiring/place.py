@@ -68,14 +68,22 @@ def holds(home: Home, lock: int) -> bool:
     """Whether the lock of the state directory is still the one that this server has."""
     try:
         return os.path.samestat(home.server_lock.stat(), os.fstat(lock))
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:  # it cannot be looked at now: that is no reason to give it up
+        return True
 
 
 def lost_files(home: Home) -> Path | None:
     """A file of the server that somebody has deleted, if there is one."""
-    needed = home.socket("server"), home.socket("launcher"), home.database
-    return next((path for path in needed if not os.path.lexists(path)), None)
+    for path in (home.socket("server"), home.socket("launcher"), home.database):
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            return path
+        except OSError:
+            continue
+    return None
 
 
 def clear_way(path: Path) -> Path:
