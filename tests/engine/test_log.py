@@ -292,3 +292,19 @@ def test_another_process_may_read_an_open_log(log: EventLog, tmp_path: Path) -> 
     with_it.close()
     log.append([Stamped(12, 30_000, e.StopRequested(gang="job-1"))], [])
     assert log.last_seq() == 12
+
+
+@pytest.mark.parametrize("deleted", ["g.db", "g.db*"])
+def test_a_log_that_was_deleted_is_there_again_when_it_is_closed(deleted: str, log: EventLog, tmp_path: Path) -> None:
+    state, last = filled(log, 10), Stamped(12, 5_000, e.NodeCordoned(node="n1"))
+    before = log.rows()
+    assert last.seq == state.seq + 1
+    for path in tmp_path.glob(deleted):
+        path.unlink()
+    log.append([last], [])
+    (tmp_path / "g.db").touch()  # as somebody does who opens what is not there
+    log.close()
+    again = EventLog(tmp_path / "g.db")
+    assert again.rows() == [*before, last]
+    assert (tmp_path / "g.db").stat().st_mode & 0o777 == 0o600
+    again.close()

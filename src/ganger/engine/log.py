@@ -83,6 +83,7 @@ class EventLog:
                 self._writer.executescript(_SCHEMA)
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error
+        self._file = None if self._path == MEMORY else Path(self._path).stat()
 
     def close(self) -> None:
         """Let the file go, with all in it that is in the WAL. Readers of other threads end with their threads."""
@@ -92,20 +93,24 @@ class EventLog:
         with suppress(sqlite3.Error):
             # SQLite does it with the last connection, and those of other threads are still there.
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if self._path != MEMORY and not Path(self._path).exists():
+        with suppress(sqlite3.Error, OSError):
             self._put_back()
         self._writer.close()
 
     def _put_back(self) -> None:
-        """Somebody deleted the file, all of which is still there for this connection: write it anew."""
+        """If somebody deleted the file, all of which is still there for this connection, write it anew."""
+        if self._file is None:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(Path(self._path).stat(), self._file):
+                return
         for name in ("-wal", "-shm"):
             Path(self._path + name).unlink(missing_ok=True)
         draft = f"{self._path}.draft"
-        with suppress(sqlite3.Error, OSError):
-            os.close(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            with closing(sqlite3.connect(draft)) as anew:
-                self._writer.backup(anew)
-            Path(draft).replace(self._path)
+        os.close(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(draft)) as anew:
+            self._writer.backup(anew)
+        Path(draft).replace(self._path)
 
     def _looked(self) -> bool:
         """Whether there is a log already, seen without writing a byte. Refused if there is something else."""
