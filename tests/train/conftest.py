@@ -39,6 +39,10 @@ class Rank:
         path = self.task / "rank-3.report"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def forget(self) -> None:
+        """As if nobody had reported yet."""
+        (self.task / "rank-3.report").unlink(missing_ok=True)
+
     def reports(self) -> list[dict[str, Any]]:
         """Without what tells who reports, and that it ended."""
         told = [{name: value for name, value in line.items() if name != "pid"} for line in self.lines()]

@@ -209,3 +209,24 @@ def test_report_never_holds_another_ranks_file(rank: Rank) -> None:
     assert [record["step"] for record in rank.reports()] == [1]
     assert json.loads((rank.task / "rank-4.report").read_text())["step"] == 2
     assert reporting.report is train.report
+
+
+def test_first_line_of_a_process_tells_who_it_is_and_the_last_that_it_ended(rank: Rank) -> None:
+    code = """
+import multiprocessing
+from ganger import train
+
+train.report(step=0)
+child = multiprocessing.get_context("fork").Process(target=train.report, kwargs={"step": 1})
+child.start()
+child.join()
+train.report(step=2)
+"""
+    for ends, more in ((2, ""), (1, "import os; os._exit(0)")):
+        rank.forget()
+        subprocess.run([sys.executable, "-c", code + more], check=True)
+        lines = rank.lines()
+        assert [line["step"] for line in lines if "step" in line] == [0, 1, 2]
+        assert ["pid" in line for line in lines if "step" in line] == [True, True, False]
+        told = [line["pid"] for line in lines if "pid" in line]
+        assert [line["end"] for line in lines if "end" in line] == [told[1], told[0]][:ends]
