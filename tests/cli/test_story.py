@@ -62,11 +62,11 @@ def test_what_comes_of_a_failure(fields: dict[str, Any], expected: str | None) -
     assert attempt_failed(FAILED, asdict(job(**fields))) == (expected and f"{FAILED['sentence']}; {expected}")
 
 
-def test_a_job_that_never_resumes_starts_from_the_beginning() -> None:
+def test_a_job_that_resumes_no_other_one_goes_on_from_its_own_checkpoint() -> None:
     spec = replace(SPEC, checkpoint=Checkpoint(resume="never"))
     said = attempt_failed(FAILED, asdict(job(spec=spec, state="requeueing", checkpoint_step=40)))
     assert said is not None
-    assert said.endswith("restarting from the beginning")
+    assert said.endswith("restarting from step 40")
 
 
 def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:

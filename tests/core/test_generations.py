@@ -4,6 +4,7 @@ from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.decision import Start
+from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import GangState
 from tests.laws.policies import POLICIES
 from tests.pictures import picture
@@ -32,6 +33,58 @@ def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
     assert (gang.stepped, gang.failure, gang.stop_sent) == (False, None, None)
     assert gang.resumed_step == gang.checkpoint_step == 2
     assert not gang.progressed
+
+
+def resumed(film: Film, step: int | None, *flawed: int) -> str | None:
+    """Told from where C begins; why that is refused."""
+    passed = tuple(FlawedCheckpoint(step=each, flaw="its manifest is broken") for each in flawed)
+    event = e.Resumed(gang="C", generation=film.state.gangs["C"].generation, step=step, passed=passed)
+    why = film.state.refusal(event)
+    if why is None:
+        film.apply(event)
+    return why
+
+
+def test_a_broken_checkpoint_counts_for_nothing() -> None:
+    film = Film(POLICIES["priority"], "n1:..", "")
+    film.play(
+        """C:1x2                         -> CC
+           up C; step C; +1m; saves C     -> CC
+           +5m; saves C; +1m; fails C; gone C -> CC"""
+    )
+    gang = film.state.gangs["C"]
+    assert resumed(film, 3) == "resumed of C generation 2 is known"
+    assert resumed(film, 2, 3) is None
+    assert (gang.checkpoint_step, gang.resumed_step, [each.step for each in gang.passed]) == (2, 2, [3])
+    ledger = gang.account.ledger(film.now_ms)
+    assert (ledger.productive_ms, ledger.lost_ms, ledger.losses[0].lost_ms) == (60_000, 360_000, 360_000)
+    assert resumed(film, 2, 3) == "resumed of C generation 2 is known"
+    film.steps = 1
+    film.play("up C; step C; saves C -> CC")
+    assert (gang.checkpoint_step, gang.progressed) == (3, False), "there was one of that step before"
+    assert resumed(film, 2) == "resumed of C generation 2 is known", "it has saved since"
+    film.play("saves C -> CC")
+    assert gang.progressed
+
+
+def test_what_another_job_saved_is_no_progress_of_this_one() -> None:
+    film = Film(POLICIES["priority"], "n1:..", "")
+    film.play("C:1x2 -> CC")
+    gang = film.state.gangs["C"]
+    assert resumed(film, 1000) is None
+    assert (gang.checkpoint_step, gang.progressed) == (1000, False)
+    assert gang.account.ledger(film.now_ms).losses == ()
+
+
+def test_checkpoints_that_vanished_are_none() -> None:
+    film = Film(POLICIES["priority"], "n1:..", "")
+    film.play(
+        """C:1x2                                     -> CC
+           up C; step C; +1m; saves C; fails C; gone C -> CC"""
+    )
+    assert resumed(film, None) is None
+    assert film.state.gangs["C"].checkpoint_step is None
+    assert film.state.gangs["C"].account.ledger(film.now_ms).productive_ms == 0
 
 
 def test_when_it_started_first_stays() -> None:

@@ -53,8 +53,8 @@ def elsewhere(pause_ms: int) -> Verdict:
         (9, {"fruitless": 6}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
         (9, {"fruitless": 900}, Cause.RANK_FAILED, SIGNAL, again(60_000, spends=True)),
         (0, {"checkpoint_step": 5}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
-        (0, {"checkpoint_step": 5, "resumed_step": 4}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
-        (0, {"checkpoint_step": 5, "resumed_step": 5}, Cause.RANK_FAILED, EXIT, None),
+        (0, {"checkpoint_step": 5, "best_step": 4}, Cause.RANK_FAILED, EXIT, again(0, spends=False)),
+        (0, {"checkpoint_step": 5, "best_step": 5}, Cause.RANK_FAILED, EXIT, None),
     ],
 )
 def test_verdict(

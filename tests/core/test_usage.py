@@ -23,8 +23,9 @@ FIRSTS = st.tuples(st.just("first_step"), st.sampled_from(("starting", "recovery
 CAUSES = st.sampled_from(("hung", "node_lost"))
 TIMES_MS = st.integers(-9_999, 99_999)
 FAILS = st.tuples(st.just("fail"), CAUSES, st.none() | TIMES_MS)
-SAVES = st.tuples(st.just("save"), TIMES_MS)
-STEPS = st.lists(st.tuples(st.integers(0, 9_999), TURNS | FIRSTS | FAILS | SAVES | st.just(("lose",))))
+SAVES = st.tuples(st.just("save"), st.integers(0, 9), TIMES_MS)
+BACK = st.tuples(st.just("go_back"), st.none() | st.integers(0, 9))
+STEPS = st.lists(st.tuples(st.integers(0, 9_999), TURNS | FIRSTS | FAILS | SAVES | BACK | st.just(("lose",))))
 
 
 def parts_of(ledger: Ledger) -> list[int]:
@@ -35,11 +36,13 @@ def parts_of(ledger: Ledger) -> list[int]:
 def test_parts_add_up_whatever_happens(steps: list[tuple[int, tuple[Any, ...]]], last_ms: int) -> None:
     account, now_ms = Account(opened_ms=7, since_ms=7), 7
     kept_ms = 0
-    for passed_ms, (verb, *arguments) in [*steps, (last_ms, ("save",))]:
+    for passed_ms, (verb, *arguments) in [*steps, (last_ms, ("save", 9, 0))]:
         now_ms += passed_ms
         before = account.ledger(now_ms)
         if verb == "turn":
             account.turn(now_ms, arguments[0], holds=arguments[1])
+        elif verb == "go_back":
+            account.go_back(*arguments)
         else:
             getattr(account, verb)(now_ms, *arguments)
         ledger = account.ledger(now_ms)
@@ -48,7 +51,7 @@ def test_parts_add_up_whatever_happens(steps: list[tuple[int, tuple[Any, ...]]],
         assert 0 <= ledger.held_ms <= ledger.total_ms
         for part in ("detect", "recovery", "lost"):
             assert sum(getattr(loss, f"{part}_ms") for loss in ledger.losses) == getattr(ledger, f"{part}_ms")
-        assert account.productive_ms >= kept_ms, "what was saved stays productive"
+        assert account.productive_ms >= kept_ms or verb == "go_back", "what was saved stays productive"
         if verb == "save":
             moved_ms = ledger.checkpoint_ms - before.checkpoint_ms
             assert (ledger.productive_ms, moved_ms) == (before.productive_ms - moved_ms, max(0, moved_ms))

@@ -8,8 +8,20 @@ from typing import Any
 import pytest
 
 from ganger.launcher.lookout import Lookout
+from ganger.launcher.plan import Plan
 from ganger.launcher.reports import Reports
+from ganger.launcher.resume import Resumption
 from tests.launcher.harness import Server, Task
+
+PLAN = {
+    "gang": "job",
+    "node": "n1",
+    "generation": 1,
+    "directory": "/",
+    "argv": ["true"],
+    "environment": {},
+    "ranks": [{"rank": 0, "environment": {}}],
+}
 
 
 class Board:
@@ -19,7 +31,8 @@ class Board:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.told: list[tuple[Any, ...]] = []
         lookout = Lookout(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
-        self.reports = Reports(str(directory), self, lookout, 0.0)  # type: ignore[arg-type]
+        resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
+        self.reports = Reports(str(directory), self, lookout, resumption, 0.0)  # type: ignore[arg-type]
 
     def fact(self, kind: str, step: int, **fields: Any) -> None:
         assert fields.get("milestone", True)
@@ -102,6 +115,19 @@ def test_older_checkpoint_is_no_news(board: Board) -> None:
     board.at(1)
     board.write(1, {"checkpoint": 4})
     assert board.at(3) == []
+
+
+def test_what_a_rank_began_from_is_told_once(board: Board) -> None:
+    flaws = [{"step": 9, "flaw": "its manifest is broken"}]
+    board.write(1, {"resumed": 7, "passed": []})
+    assert board.at(1) == [("fact", "resumed", 7)]
+    board.write(0, {"resumed": 7, "passed": flaws})
+    assert board.at(2) == [("fact", "resumed", 7)]
+    board.write(0, {"resumed": 7, "passed": flaws})
+    board.write(1, {"resumed": 8, "passed": []})
+    assert board.at(3) == [], "the lowest rank is right"
+    board.write(0, {"step": 8}, {"resumed": 8, "passed": []})
+    assert board.at(4) == [("fact", "progressed", 8)], "it looks something up, and goes on"
 
 
 def test_polls_four_times_a_second(board: Board) -> None:

@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.launcher.harness import GANG, NODE, Server, Task, eventually, is_alive
 
+NO_MANIFEST = "ganger-checkpoint.json cannot be read (No such file or directory)"
 SH = ["/bin/sh", "-c"]
 
 
@@ -72,13 +74,40 @@ def test_the_newest_whole_checkpoint_is_named(task: Task, server: Server, resume
         place.mkdir(parents=True)
         (place / "model.pt").write_text("abc")
         if size is not None:
-            manifest = {"step": step, "job": job, "files": {"model.pt": {"bytes": size, "crc32": 0}}}
+            manifest = {"step": step, "job": job, "files": {"model.pt": {"bytes": size, "crc32": zlib.crc32(b"abc")}}}
             (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
     (root / ".step-000000040.draft").mkdir()
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root), "GANGER_RESUME": resume}
     task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
     server.wait("cleared")
     assert task.texts("o") == [f"from {root / found if found else ''}"]
+    flaws = [{"step": 30, "flaw": NO_MANIFEST}, {"step": 20, "flaw": "model.pt has 3 bytes instead of 4"}]
+    flaws = flaws if found else flaws[:1]  # those of other jobs are no matter
+    told = server.wait("resumed")
+    assert (told["step"], told["passed"]) == (12 if found else None, flaws)
+    assert server.kinds().index("resumed") < server.kinds().index("started")
+
+
+def test_small_checkpoint_is_read_before_it_is_named(task: Task, server: Server) -> None:
+    root = task.work / "checkpoints"
+    for step, text in ((7, "abc"), (12, "xyz")):
+        place = root / f"step-{step:09}"
+        place.mkdir(parents=True)
+        (place / "model.pt").write_text(text)
+        manifest = {"step": step, "files": {"model.pt": {"bytes": 3, "crc32": zlib.crc32(b"abc")}}}
+        (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+    environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)}
+    task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
+    server.wait("cleared")
+    assert task.texts("o") == [f"from {root / 'step-000000007'}"]
+
+
+def test_only_the_launcher_of_rank_0_tells_of_checkpoints(task: Task, server: Server) -> None:
+    (task.work / "checkpoints" / "step-000000007").mkdir(parents=True)
+    environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(task.work / "checkpoints")}
+    task.run(["/bin/true"], environment=environment, ranks=[{"rank": 1, "environment": {}}])
+    server.wait("cleared")
+    assert "resumed" not in server.kinds()
 
 
 def test_zipapp_comes_after_the_users_own_python_path(task: Task, server: Server) -> None:

@@ -4,6 +4,7 @@ from ganger.engine.history import History
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop
 from ganger.model.event import Stamped
+from ganger.model.evidence import FlawedCheckpoint
 
 
 def decided(*decisions: Start | Stop) -> e.Decided:
@@ -19,12 +20,10 @@ def of(generation: int) -> dict[str, object]:
     return {"gang": "a", "generation": generation}
 
 
-def told(
-    events: list[e.Event], ended_ms: int | None = None, *, resumes: bool = True, at_once: bool = True
-) -> list[tuple]:
+def told(events: list[e.Event], ended_ms: int | None = None, *, at_once: bool = True) -> list[tuple]:
     """(generation, started, ended, outcome, resumed) of every attempt; event n happens at n x 10 ms."""
     rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
-    history = History("a", resumes=resumes)
+    history = History("a")
     for part in [rows] if at_once else [[row] for row in rows]:
         history.take(part)
         history.attempts(None)
@@ -61,8 +60,15 @@ def test_the_first_word_of_an_end_counts() -> None:
     ]
 
 
-def test_without_resuming_every_attempt_begins_at_the_beginning() -> None:
-    assert [attempt[-1] for attempt in told(LONG, resumes=False)] == [None, None, None]
+def test_what_is_told_of_the_beginning_is_right() -> None:
+    flawed = FlawedCheckpoint(step=7, flaw="model.pt has 3 bytes instead of 10")
+    at = LONG.index(decided(start(3, "n1", "n3"))) + 1
+    rows = [*LONG[:at], e.Resumed(step=5, passed=(flawed,), **of(3)), *LONG[at:], decided(start(4, "n1"))]
+    assert [attempt[-1] for attempt in told(rows)] == [None, 7, 5, 5]
+    history = History("a")
+    history.take([Stamped(n, n, event) for n, event in enumerate(rows, 1)])
+    said = "the checkpoint of step 7 is passed over: model.pt has 3 bytes instead of 10"
+    assert [attempt.passed for attempt in history.attempts(None)] == [(), (), (said,), ()]
 
 
 def test_it_makes_no_difference_when_one_looks() -> None:

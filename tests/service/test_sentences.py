@@ -8,6 +8,7 @@ from ganger.engine.sentences import CAUSES, ending, job_of, sentence
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
+from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import Job, JobSpec, Origin
 from ganger.model.queue import Queue
 from ganger.model.reason import Reason, Why
@@ -56,6 +57,12 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.Started(nodes=("n1", "n2"), **GENERATION), "a-1", "a-1 (attempt 2) runs on n1, n2"),
     (e.Progressed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) has done step 7"),
     (e.Checkpointed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) saved a checkpoint of step 7"),
+    (e.Resumed(step=7, **GENERATION), "a-1", "a-1 (attempt 2) goes on from the checkpoint of step 7"),
+    (
+        e.Resumed(step=None, passed=(FlawedCheckpoint(step=7, flaw="its manifest is broken"),), **GENERATION),
+        "a-1",
+        "a-1 (attempt 2) begins from the start; the checkpoint of step 7 is passed over: its manifest is broken",
+    ),
     (
         e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),
         "a-1",

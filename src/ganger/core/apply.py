@@ -53,6 +53,7 @@ def refusal(state: State, event: e.Event) -> str | None:
             e.Started()
             | e.Progressed()
             | e.Checkpointed()
+            | e.Resumed()
             | e.Slow()
             | e.Finished()
             | e.Done()
@@ -203,7 +204,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang.stepped_before = gang.stepped_before or gang.stepped
     gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
     gang.leave_by_ms = None
-    gang.resumed_step = gang.checkpoint_step
+    gang.resume(gang.checkpoint_step, ())
     state.take(gang, start.shares)
     return gang
 

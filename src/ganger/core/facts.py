@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ganger.core.state import State
 
 Touched = tuple[Gang, ...]
-Fact = e.Started | e.Progressed | e.Checkpointed | e.Slow | e.Finished | e.Done | e.Failed | e.Cleared
+Fact = e.Started | e.Progressed | e.Checkpointed | e.Resumed | e.Slow | e.Finished | e.Done | e.Failed | e.Cleared
 ALIVE = (GangState.STARTING, GangState.RUNNING)
 
 
@@ -38,6 +38,9 @@ def stale(state: State, fact: Fact) -> str | None:
             news = any(node in gang.left for node in nodes)
         case e.Checkpointed(step=step):
             news = gang.checkpoint_step is None or step > gang.checkpoint_step
+        case e.Resumed(step=step, passed=passed):
+            has_saved = gang.checkpoint_step != gang.resumed_step
+            news = not has_saved and (step, passed) != (gang.resumed_step, gang.passed)
         case e.Failed():
             news = gang.failure is None and fact.node in gang.left
         case e.Done():
@@ -63,7 +66,10 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
         case e.Checkpointed(step=step, took_ms=took_ms):
             gang.checkpoint_step = step
             gang.failed_on = ("", 0)
-            gang.account.save(at_ms, took_ms)
+            gang.account.save(at_ms, step, took_ms)
+        case e.Resumed(step=step, passed=passed):
+            gang.account.go_back(step)
+            gang.resume(step, passed)
         case e.Done():
             gang.step(GangStep.DONE, at_ms)
         case e.Failed():

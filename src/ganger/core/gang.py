@@ -11,6 +11,7 @@ from ganger.core.lifecycle import GangStep, Phase, gang_next
 from ganger.core.usage import Account, Part
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
+from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import ENDED, After, GangState, Job, Shape
 
 ClassKey = tuple[str, str, int, Shape, int, str, tuple[str, ...]]
@@ -45,14 +46,16 @@ class Gang:
     since_ms: when it entered its state; generation: of its newest start, 0 before the first; start: that start, kept
     until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said
     so; ran_ms: time its earlier generations held nodes; began_ms: when this one was decided; stepped: this generation
-    reported a step; checkpoint_step: newest checkpoint; resumed_step: the newest one when this generation began;
+    reported a step; checkpoint_step: newest whole checkpoint; resumed_step: the one that this generation began from;
+    passed: newer ones that are not whole; best_step: the greatest step of any before this generation;
     stepped_before: an earlier one did; spent: attempts that counted against the retry limit; fruitless: attempts in a
     row without progress; failed_on: the node on which the newest of them failed, and how many in a row did there;
     same_error: the program's error that ended the generation before, and at which step;
     not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
     generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; drains: a node
-    of this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment; excluded: nodes it must not have any more, each with the index of the rule that
-    said so; account: where its time went.
+    of this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
+    excluded: nodes it must not have any more, each with the index of the rule that said so; account: where its time
+    went.
     """
 
     job: Job
@@ -74,6 +77,8 @@ class Gang:
     stepped_before: bool = False
     checkpoint_step: int | None = None
     resumed_step: int | None = None
+    best_step: int | None = None
+    passed: tuple[FlawedCheckpoint, ...] = ()
     spent: int = 0
     fruitless: int = 0
     failed_on: tuple[str, int] = ("", 0)
@@ -149,9 +154,13 @@ class Gang:
     @property
     def progressed(self) -> bool:
         """Whether this generation saved something that the one before had not."""
-        return self.checkpoint_step is not None and (
-            self.resumed_step is None or self.checkpoint_step > self.resumed_step
-        )
+        return self.checkpoint_step is not None and (self.best_step is None or self.checkpoint_step > self.best_step)
+
+    def resume(self, step: int | None, passed: tuple[FlawedCheckpoint, ...]) -> None:
+        """Its generation begins from the checkpoint of `step`, which is the newest whole one, or from the beginning."""
+        self.resumed_step = self.checkpoint_step = step
+        self.passed = passed
+        self.best_step = max((each for each in (step, self.best_step) if each is not None), default=None)
 
     @property
     def phase(self) -> Phase:

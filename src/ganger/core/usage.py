@@ -16,6 +16,8 @@ Part = Literal["queued", "starting", "working", "recovery", "lost"]
 
 AMOUNTS: Final = (*(f"{part}_ms" for part in PARTS), "total_ms", "held_ms")
 """Of a ledger: what can be added up."""
+SAVED: Final = 16
+"""Checkpoints of which an account knows what they saved: so many are hardly ever broken in a row."""
 COSTS: Final = ("failures", "restarts", "detect_ms", "recovery_ms", "lost_ms", "held_ms")
 """Of a loss."""
 
@@ -25,7 +27,8 @@ class Account:
     """Open account of one gang: time since `since_ms` belongs to `part`, and nodes are held in it if `holds`.
 
     unsaved_ms: work since the last save; cause: what ended the newest attempt that ended before the job did; losses:
-    what each such cause has cost, in the order they first came.
+    what each such cause has cost, in the order they first came; saved: of the newest checkpoints, step and what was
+    productive by then.
     """
 
     opened_ms: int
@@ -40,6 +43,7 @@ class Account:
     held_ms: int = 0
     cause: str = ""
     losses: tuple[Loss, ...] = ()
+    saved: tuple[tuple[int, int], ...] = ()
 
     def turn(self, at_ms: int, part: Part, *, holds: bool) -> None:
         """Book the time up to now; from now on it belongs to `part`."""
@@ -54,13 +58,15 @@ class Account:
         self._book(part, self.unsaved_ms, holds=True)
         self.unsaved_ms = 0
 
-    def save(self, at_ms: int, took_ms: int = 0) -> None:
-        """All work up to now is kept; to save it took `took_ms` of the time, as the ranks said."""
+    def save(self, at_ms: int, step: int, took_ms: int = 0) -> None:
+        """All work up to now is kept by a checkpoint of `step`; to save it took `took_ms` of the time, as the ranks
+        said."""
         self._book_now(at_ms)
         took_ms = min(max(0, took_ms), self.unsaved_ms)
         self.checkpoint_ms += took_ms
         self.productive_ms += self.unsaved_ms - took_ms
         self.unsaved_ms = 0
+        self.saved = (*self.saved, (step, self.productive_ms))[-SAVED:]
 
     def fail(self, at_ms: int, cause: str, since_ms: int | None) -> None:
         """The attempt failed, of what went wrong at `since_ms` by some node's clock, None where nobody knows. The time
@@ -74,6 +80,14 @@ class Account:
     def give_way(self, cause: str) -> None:
         """The attempt ends for a reason that is no failure, and the job is to go on later."""
         self.cause = cause
+
+    def go_back(self, step: int | None) -> None:
+        """An attempt begins from the checkpoint of `step`, or from none, though a newer one was saved: what was done
+        between the two is to be done again."""
+        self.saved = tuple(each for each in self.saved if step is not None and each[0] <= step)
+        kept_ms = self.saved[-1][1] if self.saved else 0
+        self._book("lost", self.productive_ms - kept_ms, holds=True)
+        self.productive_ms = kept_ms
 
     def restart(self) -> None:
         """Another attempt begins."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.engine.log import EventLog
-from ganger.engine.sentences import CAUSES, ending
+from ganger.engine.sentences import CAUSES, ending, passed_over
 from ganger.model.decision import Cause, Start, Stop
-from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Stamped, Started
+from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
 from ganger.model.view import AttemptView
 
 KEPT: Final = 256
@@ -28,6 +28,7 @@ _MEANT: Final = (
 class _Attempt:
     start: Start
     resumed_step: int | None
+    passed: tuple[str, ...] = ()
     waited: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
@@ -43,6 +44,8 @@ class _Attempt:
                 self.waited = [node for node in self.waited if node not in nodes]
                 if not self.waited and self.started_ms is None:
                     self.started_ms = at_ms
+            case Resumed(step=step):
+                self.resumed_step, self.passed = step, passed_over(event)
             case Finished(nodes=nodes):
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
                 if not self.unfinished:
@@ -72,6 +75,7 @@ class _Attempt:
             nodes=self.start.nodes,
             sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence,
             resumed_step=self.resumed_step,
+            passed=self.passed,
         )
 
 
@@ -79,11 +83,10 @@ class History:
     """The attempts of one job, folded from its own events. `after` is the seq of the newest one taken in, so that a job
     that runs for weeks is read once."""
 
-    def __init__(self, job: str, *, resumes: bool) -> None:
-        """Nothing yet. `resumes`: the job starts from its newest checkpoint."""
+    def __init__(self, job: str) -> None:
+        """Nothing yet."""
         self.after = 0
         self._job = job
-        self._resumes = resumes
         self._attempts: dict[int, _Attempt] = {}
         self._begun_ms: list[int] = []
         self._newest_step: int | None = None
@@ -93,7 +96,7 @@ class History:
         for row in rows:
             self.after = row.seq
             event = row.event
-            if isinstance(event, Checkpointed):
+            if isinstance(event, Checkpointed | Resumed):
                 self._newest_step = event.step
             if isinstance(event, Decided):
                 self._decided(event, row.at_ms)
@@ -108,8 +111,8 @@ class History:
     def _decided(self, event: Decided, at_ms: int) -> None:
         for decision in event.plan.decisions:
             if isinstance(decision, Start) and decision.gang == self._job:
-                nodes, resumed = decision.nodes, self._newest_step if self._resumes else None
-                attempt = _Attempt(decision, resumed, waited=[*nodes], left=[*nodes], unfinished=[*nodes])
+                nodes = decision.nodes
+                attempt = _Attempt(decision, self._newest_step, waited=[*nodes], left=[*nodes], unfinished=[*nodes])
                 self._attempts[decision.generation] = attempt
                 self._begun_ms.append(at_ms)
             elif isinstance(decision, Stop) and decision.gang == self._job and decision.generation in self._attempts:
@@ -126,10 +129,10 @@ class Histories:
         self._kept: dict[str, History] = {}
         self._lock = threading.Lock()
 
-    def attempts(self, job: str, *, resumes: bool, ended_ms: int | None) -> tuple[AttemptView, ...]:
+    def attempts(self, job: str, *, ended_ms: int | None) -> tuple[AttemptView, ...]:
         """The attempts of a job up to now."""
         with self._lock:
-            history = self._kept.pop(job, None) or History(job, resumes=resumes)
+            history = self._kept.pop(job, None) or History(job)
             self._kept[job] = history
             if len(self._kept) > KEPT:
                 del self._kept[next(iter(self._kept))]

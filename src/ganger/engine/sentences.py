@@ -46,7 +46,9 @@ def sentence(event: e.Event) -> str:
             return "; ".join(_decision(decision) for decision in plan.decisions) or "nothing to decide"
         case e.Failed():
             return _failed(event)
-        case e.Started() | e.Progressed() | e.Checkpointed() | e.Slow() | e.Finished() | e.Done() | e.Cleared():
+        case e.Resumed() | e.Slow():
+            return _remarkable(event)
+        case e.Started() | e.Progressed() | e.Checkpointed() | e.Finished() | e.Done() | e.Cleared():
             return _fact(event)
         case _:
             return _of_cluster(event)
@@ -82,6 +84,11 @@ def _by_rule(match: e.RuleMatch) -> str:
     return says
 
 
+def passed_over(resumed: e.Resumed) -> tuple[str, ...]:
+    """A sentence for each checkpoint that is not whole."""
+    return tuple(f"the checkpoint of step {each.step} is passed over: {each.flaw}" for each in resumed.passed)
+
+
 def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:
     who = event.by or "somebody"
     match event:
@@ -95,7 +102,7 @@ def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e
             return f"{who} set the priority of {gang} to {priority}"
 
 
-def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Slow | e.Finished | e.Done | e.Cleared) -> str:
+def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done | e.Cleared) -> str:
     attempt = f"{event.gang} (attempt {event.generation})"
     match event:
         case e.Started(nodes=nodes):
@@ -104,15 +111,23 @@ def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Slow | e.Finished
             return f"{attempt} has done step {step}"
         case e.Checkpointed(step=step):
             return f"{attempt} saved a checkpoint of step {step}"
-        case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
-            times = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
-            return f"rank {rank} of {attempt} on {node} is slow: {times}"
         case e.Finished(nodes=nodes):
             return f"{attempt} finished on {_names(nodes)}"
         case e.Done():
             return f"{attempt} is done: the processes it ends with have finished"
         case e.Cleared(nodes=nodes):
             return f"nothing of {attempt} is left on {_names(nodes)}"
+
+
+def _remarkable(event: e.Resumed | e.Slow) -> str:
+    attempt = f"{event.gang} (attempt {event.generation})"
+    match event:
+        case e.Resumed(step=step):
+            where = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
+            return "; ".join((f"{attempt} {where}", *passed_over(event)))
+        case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
+            times = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
+            return f"rank {rank} of {attempt} on {node} is slow: {times}"
 
 
 def _failed(event: e.Failed) -> str:

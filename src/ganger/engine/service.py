@@ -159,7 +159,6 @@ class Service(ClusterService):
             reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
             row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
         ledger = self._log.array_ledger(name) if row.elements else ledger
-        resumes = job.spec.checkpoint is None or job.spec.checkpoint.resume == "auto"
         return JobView(
             row=row,
             spec=job.spec,
@@ -168,7 +167,7 @@ class Service(ClusterService):
             git_dirty=job.origin.git_dirty,
             git_diff_hash=job.origin.git_diff_hash,
             code_hash=job.origin.code_hash,
-            attempts=() if row.elements else self._histories.attempts(name, resumes=resumes, ended_ms=row.ended_ms),
+            attempts=() if row.elements else self._histories.attempts(name, ended_ms=row.ended_ms),
             ledger=ledger,
             checkpoint_step=step,
             progress=self._backend.progress(name) if row.state == GangState.RUNNING and not row.elements else None,

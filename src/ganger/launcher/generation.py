@@ -18,7 +18,7 @@ from ganger.launcher.process import NOT_EXECUTABLE, Process, StartError, ending
 from ganger.launcher.records import Records
 from ganger.launcher.redaction import Redaction, load_secrets
 from ganger.launcher.reports import Reports
-from ganger.launcher.resume import newest_checkpoint
+from ganger.launcher.resume import Resumption
 from ganger.launcher.stopping import Stop
 from ganger.launcher.task import now_ms
 
@@ -55,6 +55,7 @@ class Generation:
         self._tell = tell
         self._directory = task.generation(plan.generation)
         self._records = Records(self._directory, plan.generation)
+        self._resumption = Resumption(plan, tell)
         self._resume_from: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
         self._redaction = Redaction([])
@@ -86,7 +87,7 @@ class Generation:
         """Run the set-up line, or the first ranks."""
         try:
             self._records.prepare(self._plan)
-            self._find_checkpoint()
+            self._resume_from = self._resumption.find()
             self._load_secrets()
             if self._plan.setup is not None:
                 self._setup = self._start([*SHELL, self._plan.setup], {})
@@ -178,11 +179,6 @@ class Generation:
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
-    def _find_checkpoint(self) -> None:
-        found = newest_checkpoint(self._plan.environment, self._plan.gang)
-        if found is not None:
-            self._resume_from = {"GANGER_RESUME_FROM": found}
-
     def _load_secrets(self) -> None:
         if self._plan.secrets is None:
             return
@@ -225,7 +221,7 @@ class Generation:
             now = time.monotonic()
             harmless = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
             self._lookout = Lookout(self._directory, self._tell, harmless, now)
-            self._reports = Reports(self._directory, self._tell, self._lookout, now)
+            self._reports = Reports(self._directory, self._tell, self._lookout, self._resumption, now)
         self._lookout.started({rank: process.pid for rank, process in self._ranks.items() if process.code is None})
 
     def _start_rank(self, plan: RankPlan) -> None:

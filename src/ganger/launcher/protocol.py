@@ -13,6 +13,7 @@ FROM_LAUNCHER = {
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone", "pace"),
     "checkpointed": ("step", "took_ms"),
+    "resumed": ("step", "passed"),
     "standing": ("has_run", "reports", "frozen", "silent_ms", "deserted_ms"),
     "stacked": ("ranks",),
     "exited": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words", "tail"),

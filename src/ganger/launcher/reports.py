@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ganger.launcher.link import Speaker
     from ganger.launcher.lookout import Lookout
+    from ganger.launcher.resume import Resumption
 
 POLL_S = 0.25
 PROGRESS_S = 0.5
@@ -28,9 +29,10 @@ PREFIX, SUFFIX = "rank-", ".report"
 class Reports:
     """All ranks of the generation with this directory."""
 
-    def __init__(self, directory: str, tell: Speaker, lookout: Lookout, now: float) -> None:
+    def __init__(self, directory: str, tell: Speaker, lookout: Lookout, resumption: Resumption, now: float) -> None:
         self.due = now + POLL_S
         self._lookout = lookout
+        self._resumption = resumption
         self._directory = directory
         self._files: dict[int, _Tail] = {}
         self._tell_server = tell
@@ -70,6 +72,7 @@ class Reports:
             for record in file.read():
                 came = True
                 self._lookout.heard(rank, record, now)
+                self._resumption.heard(rank, record)
                 step, checkpoint = record.get("step"), record.get("checkpoint")
                 if isinstance(step, int):
                     self._latest[rank] = (step, record.get("metrics", {}))

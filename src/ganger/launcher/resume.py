@@ -1,42 +1,68 @@
-"""The newest checkpoint that an attempt may start from, for GANGER_RESUME_FROM. Called by `generation`.
+"""From which checkpoint an attempt begins: the one for GANGER_RESUME_FROM, or what `ganger.train.latest()` found in a
+rank; and which newer ones are not whole. Told by the launcher of rank 0. Called by `generation`, fed by `reports`.
 
-Whole as far as can be told without reading it: every file that its manifest names is there, with its size. What it
-holds is checked by whoever loads it (`ganger.train.latest()`).
+Whole as far as can be told soon: every file that the manifest names is there, with its size; with its contents, if they
+are not many. The rest is checked by whoever loads it (`latest()`).
 """
 
 from __future__ import annotations
 
-import json
-import os
+from ganger.train import whole
 
-MANIFEST = "ganger-checkpoint.json"
-PREFIX = "step-"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
+    from ganger.launcher.link import Speaker
+    from ganger.launcher.plan import Plan
 
-def newest_checkpoint(environment: dict[str, str], job: str) -> str | None:
-    """The directory of it, by the variables that ganger gives; None when there is none, or none of this very job where
-    no other counts."""
-    root = environment.get("GANGER_CHECKPOINT_DIR")
-    if root is None:
-        return None
-    only = job if environment.get("GANGER_RESUME") == "never" else None
-    try:
-        names = [name for name in os.listdir(root) if name.startswith(PREFIX) and name[len(PREFIX) :].isdecimal()]
-    except OSError:
-        return None
-    newest_first = sorted(names, key=lambda name: int(name[len(PREFIX) :]), reverse=True)
-    return next((path for path in (os.path.join(root, name) for name in newest_first) if _is_whole(path, only)), None)
+READ_BYTES = 256 << 20
+"""What is read of a checkpoint before the ranks begin: a fraction of a second from memory."""
 
 
-def _is_whole(directory: str, only: str | None) -> bool:
-    try:
-        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as file:
-            manifest = json.load(file)
-        if only is not None and manifest["job"] != only:
-            return False
-        return all(
-            os.stat(os.path.join(directory, name)).st_size == expected["bytes"]
-            for name, expected in manifest["files"].items()
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return False
+class Resumption:
+    """Of one generation on this node."""
+
+    def __init__(self, plan: Plan, tell: Speaker) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._tells = any(rank.rank == 0 for rank in plan.ranks)
+        self._told: tuple[object, object] = (None, [])
+        self._by = float("inf")
+        self._begun: set[int] = set()
+
+    def find(self) -> dict[str, str]:
+        """GANGER_RESUME_FROM, where there is a checkpoint to begin from."""
+        root = self._plan.environment.get("GANGER_CHECKPOINT_DIR")
+        if root is None:
+            return {}
+        step, passed = self._newest(root)
+        if step is not None or passed or self._plan.generation > 1:
+            self._say(step, passed)
+        return {} if step is None else {"GANGER_RESUME_FROM": whole.directory_of(root, step)}
+
+    def heard(self, rank: int, record: dict[str, Any]) -> None:
+        """A record of a rank's report. What it looks up when it is at work is not where it began, and the lowest rank
+        is right."""
+        if "step" in record or "checkpoint" in record:
+            self._begun.add(rank)
+        elif "resumed" in record and rank not in self._begun and rank <= self._by:
+            self._by = rank
+            self._say(record["resumed"], record.get("passed", []))
+
+    def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
+        job = self._plan.gang if self._plan.environment.get("GANGER_RESUME") == "never" else None
+        passed = []
+        for step, directory in whole.found_in(root):
+            manifest, flaw = whole.examine(directory, step, READ_BYTES)
+            if job is not None and manifest.get("job", job) != job:
+                continue
+            if not flaw:
+                return step, passed
+            passed.append({"step": step, "flaw": flaw})
+        return None, passed
+
+    def _say(self, step: object, passed: object) -> None:
+        if self._tells and (step, passed) != self._told:
+            self._told = (step, passed)
+            self._tell.fact("resumed", step=step, passed=passed)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Plan
-from ganger.model.evidence import RankEnd
+from ganger.model.evidence import FlawedCheckpoint, RankEnd
 from ganger.model.job import Job
 from ganger.model.queue import Queue
 
@@ -213,6 +213,18 @@ class Checkpointed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """From where a generation goes on: the checkpoint of `step`, None for the beginning. `passed`: newer ones, which
+    are not whole. Told where it is otherwise than was known."""
+
+    gang: str
+    generation: int
+    step: int | None
+    passed: tuple[FlawedCheckpoint, ...] = ()
+    kind: Literal["resumed"] = field(default="resumed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
     """A rank takes longer for its steps than its peers: `step_ms` where they take `peers_ms`. Told once of a rank and
     generation."""
@@ -319,6 +331,7 @@ Event = (
     | Started
     | Progressed
     | Checkpointed
+    | Resumed
     | Slow
     | Finished
     | Done

@@ -1,6 +1,7 @@
-"""What is known of a failure besides that it happened: how each rank ended, and the exception it ended with.
+"""What is known of a failure besides that it happened: how each rank ended, and the exception it ended with. And what
+is wrong with a checkpoint.
 
-Gathered by launchers and backends as facts of `model.event.Failed`; judged by `core.verdict`.
+Gathered by launchers and backends as facts of `model.event.Failed`, judged by `core.verdict`; of `Resumed`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ class PythonError:
 
     type: without its module, as `ValueError`; message: its first line, with those that belong to it, joined; file,
     line: the innermost frame in the job's own code, else the innermost one, "" and 0 where none was written; source:
-    that line, as far as it was written; led_to: the exception it was wrapped in, as `ConfigError: no optimizer`.
+    that line, as far as it was written; led_to: the exception that came of it, as `ConfigError: no optimizer`.
     """
 
     type: str
@@ -38,3 +39,11 @@ class RankEnd:
     out_of_memory: bool = False
     error: PythonError | None = None
     words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlawedCheckpoint:
+    """A checkpoint that is not whole, and what is wrong with it: `model.pt has 3 bytes instead of 10`."""
+
+    step: int
+    flaw: str

@@ -92,6 +92,9 @@ class AttemptView:
     nodes: tuple[str, ...]
     sentence: str = ""
     resumed_step: int | None = None
+    """Of the checkpoint that it began from."""
+    passed: tuple[str, ...] = ()
+    """A sentence for each newer one, which was not whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,10 +161,11 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
             manifest, flaw = whole.examine(directory, step)
             if flaw and not os.path.lexists(directory):
                 break
-            if flaw:
-                passed[step] = flaw
-            elif _counts(manifest):
+            if not _counts(manifest):
+                continue
+            if not flaw:
                 return step, passed
+            passed[step] = flaw
         else:
             break
     reading.release()
@@ -172,7 +173,8 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
 
 
 def _counts(manifest: dict[str, Any]) -> bool:
-    return surroundings.resumes_others() or manifest.get("job") == surroundings.job()
+    """Whether it is a checkpoint to begin from, if it is whole: whose one is that cannot be read is not known."""
+    return surroundings.resumes_others() or manifest.get("job", surroundings.job()) == surroundings.job()
 
 
 def _say(sentence: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from ganger.backends.local.layout import TaskDirectory
 from ganger.backends.local.processes import signal_words
 from ganger.model.decision import Cause
-from ganger.model.event import Checkpointed, Cleared, Event, Failed, Finished, Started
-from ganger.model.evidence import PythonError, RankEnd
+from ganger.model.event import Checkpointed, Cleared, Event, Failed, Finished, Resumed, Started
+from ganger.model.evidence import FlawedCheckpoint, PythonError, RankEnd
 
 TAIL_LINES: Final = 20
 
@@ -29,6 +29,8 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
         case "checkpointed":
             took_ms = whole({"took_ms": 0, **message}, "took_ms")  # an older launcher does not tell
             return Checkpointed(gang=gang, generation=generation, step=whole(message, "step"), took_ms=took_ms)
+        case "resumed":
+            return _resumed(message, gang, generation)
         case "exited":
             return rank_failed(message, gang, generation, node)
         case "start_failed":
@@ -103,6 +105,16 @@ def is_done(tasks: Iterable[TaskDirectory], generation: int) -> bool:
                 if rank["rank"] not in ended:
                     return False
     return counts
+
+
+def _resumed(message: dict[str, Any], gang: str, generation: int) -> Resumed:
+    step, flaws = message.get("step"), message.get("passed")
+    if not isinstance(flaws, list) or not all(isinstance(each, dict) for each in flaws):
+        raise BadMessage(f"resumed: passed must be a list of objects, not {flaws!r}")
+    passed = tuple(FlawedCheckpoint(step=whole(each, "step"), flaw=str(each.get("flaw", ""))) for each in flaws)
+    return Resumed(
+        gang=gang, generation=generation, step=None if step is None else whole(message, "step"), passed=passed
+    )
 
 
 def whole(message: dict[str, Any], name: str) -> int:

@@ -33,6 +33,8 @@ def job_lines(job: Record, now: int) -> Iterator[str]:
         yield ""
         for line in aligned(_ATTEMPTS, [_attempt_cells(attempt, now) for attempt in job["attempts"]]):
             yield f"  {line}"
+        for attempt in job["attempts"]:
+            yield from (f"  attempt {attempt['generation']}: {each}" for each in attempt["passed"])
     yield ""
     yield f"  time: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
     yield f"  next: {_next(row)}"

@@ -133,6 +133,8 @@ class Follower:
             self._ask_again()
             if said := attempt_failed(event, self.job):
                 self._screen.say(said, fg="yellow", bold=True)
+        elif event["kind"] == "resumed" and event["data"]["passed"]:
+            self._screen.say(event["sentence"], fg="yellow", bold=True)
         elif event["kind"] == "suspend_requested":
             self._screen.say(f"{event['sentence']}; ganger resume {quoted(self._id)} lets it go on", fg="yellow")
         elif event["kind"] == "started" and generation > max(self._begun, 1):

@@ -99,8 +99,7 @@ def attempt_failed(event: Record, job: Record) -> str | None:
     elif job["row"]["state"] in ("failing", "stopping", *ENDED):
         return None
     else:
-        resumes = (job["spec"]["checkpoint"] or {}).get("resume") != "never"
-        step = job["checkpoint_step"] if resumes else None
+        step = job["checkpoint_step"]
     return f"{event['sentence']}; restarting from {'the beginning' if step is None else f'step {step}'}"
 
 
