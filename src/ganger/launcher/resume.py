@@ -52,7 +52,7 @@ class Resumption:
 
     def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
         job = self._plan.gang if self._plan.environment.get("GANGER_RESUME") == "never" else None
-        passed = []
+        passed: list[dict[str, Any]] = []
         for step, directory in whole.found_in(root):
             manifest, flaw = whole.examine(directory, step, READ_BYTES)
             if job is not None and manifest.get("job", job) != job:
