@@ -7,7 +7,6 @@ the last server says. Half of the kills hit a server that is still starting.
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -46,8 +45,6 @@ def run() -> list[Figure]:
         print(f"{KILLS} kills, {len(promises)} jobs, {findings.events} events; {findings.lines} lines of log")
         for line in findings.details[:40]:
             print(" ", line)
-        if findings.details and (keep := os.environ.get("GANGER_BENCH_KEEP")):
-            shutil.copytree(folder, keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock"))
     counts = {
         "kill_server_jobs_lost": findings.lost,
         "kill_server_tasks_doubled": findings.doubled,
