@@ -148,10 +148,10 @@ def _how(end: RankEnd) -> tuple[int | None, int | None]:
 
 
 def _exception(error: PythonError) -> str:
-    """`train.py:31: KeyError: 'lr'`, and what it was raised again as."""
+    """`train.py:31: KeyError: 'lr'`, and what came of it."""
     place = f"{error.file}:{error.line}: " if error.line else ""
     words = error.message or error.source
-    led_to = f" (raised again as {error.led_to})" if error.led_to else ""
+    led_to = f" (then {error.led_to})" if error.led_to else ""
     return f"{place}{error.type}{f': {words}' if words else ''}{led_to}"
 
 

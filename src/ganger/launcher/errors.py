@@ -12,13 +12,14 @@ import os
 import re
 import signal
 
+from ganger.launcher.tracebacks import Block, tracebacks
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 WINDOW_BYTES, MORE_BYTES = 64 << 10, 512 << 10
 TEXT_CHARACTERS = 300
-MESSAGE_LINES = 4
 STALE_LINES = 60
 """Lines that may follow the exception that ended a process, in the same stream."""
 BACKGROUND_MS = 10_000
@@ -27,26 +28,12 @@ BACKGROUND_MS = 10_000
 OF_ITS_OWN = frozenset((signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV))
 """Signals that end a process by its own doing; Python ends so after KeyboardInterrupt, and torch after its watchdog."""
 _SIGNALS = frozenset(signal.Signals)
-HEADER = "Traceback (most recent call last):"
-_FRAME = re.compile(r'  File "(.+)", line (\d+)(?:, in .*)?$')
-_BOXED_FRAME = re.compile(r"│ (\S+):(\d+) in .*│$")
-_END = re.compile(r"([A-Za-z_][\w.<>]*(?:\([\w.]+\))?)(?::(?: (.*))?)?$")
-_RAISED = re.compile(r"(Error|Exception|Exit|Interrupt|Warning|Group|Iteration|Empty|Full|Timeout|Failure)(\(|$)")
 _TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?")
 _FATAL = re.compile(r"Fatal Python error: (?:\w+: )?(.*)$")
 _FATAL_FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
 _THROWN = re.compile(r"terminate called after throwing an instance of '(.+)'$")
-_GROUP_MARGIN = re.compile(r" +\| ?")
-_GROUP_RULE = re.compile(r" +\+-[-+]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<frozen |/bin/[^/.]+$")
-_BEFORE = re.compile(
-    r"(?P<ignored>Exception ignored |Error in |--- Logging error ---|object address )"
-    r"|(?P<background>Exception in thread |Process \S+:$|Unhandled exception in thread|Task exception was never|"
-    r"Future exception was never)"
-    r"|(?P<nested>-- Process \d+ terminated with)"
-    r"|(?P<wrapped>The above exception was the direct cause|During handling of the above exception)"
-)
 _TELLS_OF_OTHERS = re.compile(
     r"^(Empty|BrokenBarrierError|BrokenProcessPool|ProcessExitedException|TimeoutError|EOFError|CalledProcessError"
     r"|ChildFailedError|BrokenPipeError|Connection\w*Error)$|exited unexpectedly|by peer|Connection refused|timed out"
@@ -58,21 +45,6 @@ _SPEAKS_OF_ERROR = re.compile(
     r"(?i)error|fatal|not found|no such|cannot|can't|could not|couldn't|failed|invalid|unrecognized|unknown|must"
     r"|missing|timeout|timed out|abort"
 )
-
-
-class Block:
-    """One traceback. `link` says what it is to the one before: `new` nothing, `wrapped` that was its cause, `nested` it
-    is the cause and told inside that one's message, `sibling` another member of a group."""
-
-    def __init__(self, link: str, mark: str) -> None:
-        self.link = link
-        self.mark = mark  # "", `background` or `ignored`
-        self.frames: list[list[Any]] = []  # file, line, source
-        self.type = ""
-        self.message: list[str] = []
-        self.at_ms = 0
-        self.ends = 0  # number of its last line
-        self.tag = ""
 
 
 def ended_by(code: int, path: str, directory: str) -> dict[str, Any] | None:
@@ -114,7 +86,7 @@ def find(lines: list[tuple[int, str]], directory: str) -> dict[str, Any] | None:
         name = tag[1] if tag else ""
         tagged.setdefault(name, []).append((number, at_ms, text[tag.end() :] if tag else text))
     for name, mine in tagged.items():
-        for chain in _chains(mine):
+        for chain in tracebacks(mine):
             chain[0].tag = name
             chains.append(chain)
     chosen = _chosen(chains, len(lines))
@@ -148,105 +120,6 @@ def _streams(data: bytes, *, is_cut: bool) -> dict[str, list[tuple[int, str]]]:
         else:
             pieces[stream] += text
     return streams
-
-
-def _chains(lines: list[tuple[int, int, str]]) -> list[list[Block]]:
-    """The tracebacks of one writer, those that belong together in one list, in the order in which they stand there."""
-    reader = _Reader()
-    for number, at_ms, text in lines:
-        reader.take(number, at_ms, text)
-    chains: list[list[Block]] = []
-    for block in reader.blocks:
-        if block.link == "new" or not chains:
-            chains.append([block])
-        else:
-            chains[-1].append(block)
-    return chains
-
-
-class _Reader:
-    """Takes line after line. `frames`: inside a traceback; `message`: behind its last line; `text`: elsewhere."""
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self._block: Block | None = None
-        self._is_headed = False
-        self._where = "text"
-        self._link = "new"
-        self._mark = ""
-        self._lines = 0
-
-    def take(self, number: int, at_ms: int, text: str) -> None:
-        self._lines += 1
-        if _GROUP_RULE.match(text):
-            if "- 1 -" in text:
-                self._link = "nested"
-            elif self.blocks:
-                self._link = "sibling" if text.rstrip()[-2:] == "--" and " " in text.strip() else self._link
-            self._where = "text"
-            return
-        margin = _GROUP_MARGIN.match(text)
-        if margin:
-            text = text[margin.end() :]
-        if text.rstrip("╮─ ").endswith(HEADER[:-1]) or text.endswith(HEADER):
-            self._begin(text)
-        elif _FRAME.match(text) or (self._where == "frames" and _BOXED_FRAME.match(text)):
-            self._frame(text)
-        elif self._where == "frames":
-            self._inside(number, at_ms, text)
-        else:
-            self._outside(text)
-
-    def _begin(self, text: str) -> None:
-        if "Original " in text and self.blocks:
-            self._link = "nested"
-        self._open(is_headed=True)
-
-    def _open(self, *, is_headed: bool) -> None:
-        self._block = Block(self._link, self._mark)
-        self._is_headed, self._where = is_headed, "frames"
-        self._link, self._mark = "new", ""
-
-    def _frame(self, text: str) -> None:
-        if self._where != "frames" or self._block is None:
-            if self._where == "message":
-                self._link = "nested"
-            self._open(is_headed=self._where == "message" or (not self.blocks and self._lines < 3))
-        found = _FRAME.match(text) or _BOXED_FRAME.match(text)
-        if found and self._block:
-            self._block.frames.append([found[1], int(found[2]), ""])
-
-    def _inside(self, number: int, at_ms: int, text: str) -> None:
-        block = self._block
-        if block is None or text.startswith(("    ", "  [Previous line", "│", "╰")):
-            if block and block.frames and not block.frames[-1][2] and text[:1] == " ":
-                block.frames[-1][2] = text.strip()
-            return
-        end = _END.match(text)
-        self._where = "text"
-        if not end or not (self._is_headed or _RAISED.search(end[1])):
-            return
-        block.type, block.message = end[1], [end[2] or ""]
-        block.at_ms, block.ends = at_ms, number
-        self.blocks.append(block)
-        self._where = "message"
-
-    def _outside(self, text: str) -> None:
-        before = _BEFORE.match(text)
-        if before:
-            kind = str(before.lastgroup)
-            if kind in ("nested", "wrapped"):
-                self._link = kind
-            else:
-                self._mark = kind
-            self._where = "text"
-        elif self._where == "message":
-            if not text.strip() and any(self.blocks[-1].message):
-                self._where = "text"
-            elif len(self.blocks[-1].message) <= MESSAGE_LINES:
-                self.blocks[-1].message.append(text)
-        elif text.strip() and text.strip() != '"""':
-            self._link = "new" if self._link == "wrapped" else self._link
 
 
 # -- from tracebacks to the cause --------------------------------------------------------------------------------------

@@ -1,0 +1,294 @@
+"""The exception that ended a rank, in what CPython and those around it print. `{D}` is the job's directory."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ganger.launcher.errors import ended_by, find, read_error, telling
+
+PLAIN = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 31, in <module>
+    main()
+  File "{D}/model/net.py", line 7, in rate
+    return config["lr"]
+           ~~~~~~^^^^^^
+  File "/opt/lib/python3.11/site-packages/conf/read.py", line 90, in __getitem__
+    raise KeyError(name)
+KeyError: 'lr'
+"""
+OF_NET = "model/net.py:7: KeyError: 'lr'"
+CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
+MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n\n"
+WRAPPED = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 40, in load
+    raise ConfigError("no optimizer") from error
+conf.errors.ConfigError: no optimizer
+"""
+EMPTY_QUEUE = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 20, in main
+    batch = ready.get(timeout=3)
+_queue.Empty
+"""
+OF_WORKER = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 20, in main
+    for batch in loader:
+  File "/opt/lib/python3.11/site-packages/torch/_utils.py", line 700, in reraise
+    raise exception
+ValueError: Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/opt/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 300, in _worker_loop
+    data = fetcher.fetch(index)
+  File "{D}/data.py", line 14, in __getitem__
+    left, right = row.split(",")
+ValueError: not enough values to unpack (expected 2, got 1)
+"""
+OF_SPAWN = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 50, in <module>
+    mp.spawn(work, nprocs=2)
+torch.multiprocessing.spawn.ProcessRaisedException:\x20
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "{D}/train.py", line 12, in work
+    return rows[9]
+IndexError: list index out of range
+"""
+OF_POOL = """\
+multiprocessing.pool.RemoteTraceback:\x20
+\"\"\"
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/multiprocessing/pool.py", line 125, in worker
+    result = (True, func(*args, **kwds))
+  File "{D}/train.py", line 3, in tokens
+    return 1 / x
+ZeroDivisionError: division by zero
+\"\"\"
+"""
+OF_RAY = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 9, in <module>
+    ray.get(work.remote())
+ray.exceptions.RayTaskError(ValueError): ray::work() (pid=7, ip=10.0.0.1)
+  File "{D}/train.py", line 5, in work
+    raise ValueError("bad shard")
+ValueError: bad shard
+"""
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "{D}/train.py", line 15, in epoch
+  |     async with asyncio.TaskGroup() as group:
+  | ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "{D}/train.py", line 11, in load
+    |     return sum(rows)
+    | TypeError: 'NoneType' object is not iterable
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "{D}/train.py", line 12, in load
+    |     return len(rows)
+    | ValueError: another one
+    +------------------------------------
+"""
+SYNTAX = """\
+  File "{D}/train.py", line 16
+    for epoch in range(3)
+                         ^
+SyntaxError: expected ':'
+"""
+DEEP = '  File "{D}/tree.py", line 4, in count\n    return self.count()\n' * 900 + "RecursionError: too deep\n"
+IGNORED = "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + PLAIN.replace("'lr'", "'other'")
+CHILD = "Process Process-1:\n" + PLAIN
+LOGGED = "ERROR:root:training failed\n" + PLAIN
+STATE = """\
+Traceback (most recent call last):
+  File "{D}/train.py", line 19, in main
+    model.load_state_dict(state)
+RuntimeError: Error(s) in loading state_dict for Net:
+\tMissing key(s) in state_dict: "a.weight".\x20
+"""
+FATAL = """\
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "{D}/train.py", line 4 in peek
+  File "{D}/train.py", line 5 in <module>
+"""
+THROWN = (
+    "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Watchdog caught it\n"
+)
+BOXED = """\
+╭──────────────── Traceback (most recent call last) ────────────────╮
+│ {D}/train.py:4 in <module>                                        │
+│                                                                   │
+│   3 │   return {}['lr']                                           │
+│ ❱ 4 f()                                                           │
+╰───────────────────────────────────────────────────────────────────╯
+KeyError: 'lr'
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (PLAIN, OF_NET),
+        ("[rank0]: " + PLAIN.replace("\n", "\n[rank0]: "), OF_NET),
+        (PLAIN + CAUSED + WRAPPED, OF_NET + " | train.py:40: ConfigError: no optimizer"),
+        (PLAIN + MEANWHILE + WRAPPED, OF_NET + " | train.py:40: ConfigError: no optimizer"),
+        (WRAPPED + "later\n" + PLAIN, OF_NET),
+        (PLAIN + IGNORED, OF_NET),
+        (LOGGED, OF_NET),
+        ("Exception in thread reader:\n" + PLAIN + "\n" + EMPTY_QUEUE, OF_NET),
+        (CHILD, OF_NET),
+        (CHILD + "\n" + EMPTY_QUEUE, OF_NET),
+        (EMPTY_QUEUE, "train.py:20: Empty: batch = ready.get(timeout=3)"),
+        (OF_WORKER, ("data.py:14: ValueError: not enough values to unpack (expected 2, got 1) | "
+            "train.py:20: ValueError: Caught ValueError in DataLoader worker process 0.")),
+        (OF_SPAWN, "train.py:12: IndexError: list index out of range | train.py:50: ProcessRaisedException"),
+        (OF_POOL + CAUSED + WRAPPED, ("train.py:3: ZeroDivisionError: division by zero | "
+            "train.py:40: ConfigError: no optimizer")),
+        (OF_RAY, ("train.py:5: ValueError: bad shard | "
+            "train.py:9: RayTaskError(ValueError): ray::work() (pid=7, ip=10.0.0.1)")),
+        (GROUP, ("train.py:11: TypeError: 'NoneType' object is not iterable | "
+            "train.py:15: ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)")),
+        (SYNTAX, "train.py:16: SyntaxError: expected ':'"),
+        (DEEP, "tree.py:4: RecursionError: too deep"),
+        (STATE, ("train.py:19: RuntimeError: Error(s) in loading state_dict for Net: "
+            'Missing key(s) in state_dict: "a.weight".')),
+        (FATAL, "train.py:4: Fatal Python error: Segmentation fault"),
+        (THROWN, ":0: DistBackendError: [Rank 0] Watchdog caught it"),
+        (BOXED, "train.py:4: KeyError: 'lr'"),
+        ("\x1b[31m" + PLAIN.replace("KeyError", "\x1b[1mKeyError\x1b[0m"), OF_NET),
+        (PLAIN.replace("{D}/model/net.py", "/elsewhere/net.py").replace("{D}/train.py", "/elsewhere/train.py"),
+            "/elsewhere/net.py:7: KeyError: 'lr'"),
+        (PLAIN + "step\n" * 100, None),
+        ("Epoch 3: loss 0.1\nusage: train.py\n", None),
+        ('  File "{D}/train.py", line 3, in f\n    here()\nepoch: 3\n', None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_the_first_cause_is_found(text: str, told: str | None) -> None:
+    assert _told(text) == told
+
+
+def _told(text: str) -> str | None:
+    lines = [(1, line) for line in text.replace("{D}", "/job").splitlines()]
+    found = find(lines, "/job")
+    if found is None:
+        return None
+    words = f"{found['file']}:{found['line']}: {found['type']}: {found['message'] or found['source']}"
+    return f"{words} | {found['led_to']}" if found["led_to"] else words
+
+
+def _divide() -> float:
+    return 1 / 0
+
+
+def _wrap() -> None:
+    try:
+        _divide()
+    except ZeroDivisionError as error:
+        raise RuntimeError("cannot go on") from error
+
+
+def _note() -> None:
+    error = ValueError("row 7")
+    error.add_note("of shard 3")
+    raise error
+
+
+def _group() -> None:
+    raise ExceptionGroup("two", [_caught(_wrap), KeyError("x")])
+
+
+def _imports() -> None:
+    compile("def f(:\n", str(Path(__file__).with_name("broken.py")), "exec")
+
+
+def _caught(function: Callable[[], object]) -> Exception:
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - whatever it raises
+        return error
+    raise AssertionError("it raised nothing")
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        (_divide, "ZeroDivisionError", "division by zero"),
+        (_wrap, "ZeroDivisionError", "division by zero"),
+        (_note, "ValueError", "row 7"),
+        (_group, "ZeroDivisionError", "division by zero"),
+        (_imports, "SyntaxError", "invalid syntax"),
+    ],
+)
+def test_as_this_python_prints_it(function: Callable[[], object], kind: str, message: str) -> None:
+    text = "".join(traceback.format_exception(_caught(function)))
+    found = find([(1, line) for line in text.splitlines()], str(Path(__file__).parent))
+    assert found is not None
+    assert (found["type"], found["message"]) == (kind, message)
+    assert found["file"] == ("broken.py" if function is _imports else Path(__file__).name)
+
+
+def log(tmp_path: Path, text: str, stream: str = "e") -> str:
+    path = tmp_path / "rank-0.log"
+    lines = text.replace("{D}", str(tmp_path)).splitlines()
+    path.write_text("".join(f"1 {stream} {line}\n" for line in lines))
+    return str(path)
+
+
+def test_in_a_log_of_both_streams_and_pieces(tmp_path: Path) -> None:
+    path = log(tmp_path, PLAIN)
+    with Path(path).open("a") as file:
+        file.write("2 o step 1\n2 O unfin\n2 E KeyError: 'a \n2 E whole \n2 o ished\n2 e line'\n")
+    found = read_error(path, str(tmp_path))
+    assert found is not None
+    assert (found["file"], found["line"], found["message"]) == ("model/net.py", 7, "'lr'")
+
+
+@pytest.mark.parametrize("megabytes", [0, 0.2, 2])
+def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, megabytes: float) -> None:
+    noise = f"{'x' * 99}\n" * int(megabytes * 10_000)
+    found = read_error(log(tmp_path, noise + PLAIN), str(tmp_path))
+    assert found is not None
+    assert found["file"] == "model/net.py"
+    assert read_error(log(tmp_path, PLAIN + noise), str(tmp_path)) == (found if megabytes == 0 else None)
+
+
+def test_on_stdout_where_stderr_has_none(tmp_path: Path) -> None:
+    found = read_error(log(tmp_path, PLAIN, "o"), str(tmp_path))
+    assert found is not None
+    assert found["type"] == "KeyError"
+
+
+def test_no_log(tmp_path: Path) -> None:
+    assert read_error(str(tmp_path / "none.log"), str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("code", "is_read"), [(1, True), (3, True), (-2, True), (-6, True), (-9, False), (143, False)])
+def test_a_signal_from_outside_was_no_exception(tmp_path: Path, code: int, is_read: bool) -> None:
+    assert bool(ended_by(code, log(tmp_path, PLAIN), str(tmp_path))) is is_read
+
+
+@pytest.mark.parametrize(
+    ("tail", "says"),
+    [
+        (["usage: train.py [-h]", "train.py: error: unrecognized arguments: --lr"], 1),
+        (["Error: no such option", "Try 'train --help'.", ""], 0),
+        (["FATAL Flags parsing error:", "  Unknown command line flag 'x'", "Pass --help to see help."], 1),
+        (["step 1", "step 2"], 1),
+        (["╭─ Error ─────╮", "│ No such option: --lr │", "╰──────────────╯"], 1),
+    ],
+)
+def test_the_line_that_says_most(tail: list[str], says: int) -> None:
+    assert telling(tail) == tail[says].strip(" │")
+    assert telling([]) == ""
