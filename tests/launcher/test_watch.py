@@ -81,8 +81,8 @@ def test_what_is_blocked_but_gets_on_is_not_found() -> None:
 
 
 def test_slow_disk_has_its_time() -> None:
-    assert Picture().found("D", 9, waits="folio_wait_bit_common") is None
-    assert Picture().found("D", 12, waits="folio_wait_bit_common") == "blocked"
+    assert Picture().found("D", 19, waits="folio_wait_bit_common") is None
+    assert Picture().found("D", 22, waits="folio_wait_bit_common") == "blocked"
     picture = Picture()
     picture.found("D", 9, waits="jbd2_log_wait_commit")
     picture.found("S", 1)
@@ -125,8 +125,33 @@ def test_patience_grows_with_the_longest_pause_and_lasts_into_the_next_generatio
     assert picture.is_silent(150)
     again = Picture(known=picture.pauses.record())
     assert not again.is_silent(144)
-    again.pauses.factor = 2
-    assert not Picture(known=again.pauses.record()).is_silent(289)
+
+
+def test_doubt_doubles_the_patience_until_the_ranks_are_past_it() -> None:
+    picture = Picture()
+    picture.pauses.doubted(picture.rank.step)
+    again = Picture(steps=20, known=picture.pauses.record())
+    assert not again.is_silent(2 * SILENT_S - 1)
+    assert again.is_silent(2 * SILENT_S)
+    again.pauses.doubted(again.rank.step)
+    assert not Picture(steps=20, known=again.pauses.record()).is_silent(4 * SILENT_S - 1)
+    assert Picture(steps=30, known=picture.pauses.record()).is_silent(2 * SILENT_S)
+    assert Picture(steps=31, known=picture.pauses.record()).is_silent(SILENT_S)
+
+
+def test_rank_that_transfers_much_is_not_silent() -> None:
+    picture = Picture()
+    picture.now += 27
+    picture.rank.transfers(picture.now)
+    assert not picture.is_silent(SILENT_S - 1)
+
+
+def test_rank_that_waits_for_a_disk_again_and_again_is_not_silent() -> None:
+    picture = Picture()
+    for switches in range(200):
+        assert picture.found("D", 0.25, switches=switches, waits="folio_wait_bit_common") is None
+    assert not picture.is_silent(SILENT_S - 1)
+    assert picture.found("D", 21, waits="folio_wait_bit_common") == "blocked"
 
 
 def test_declared_phase_has_ten_minutes_at_first_and_then_what_it_has_taken() -> None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 FIND_S = 5.0
-BUSY_PERMILLE = 500
 IDLE_PERMILLE = 10
+MUCH_BYTES = 256 << 10
+"""To read or write between two `find`: more than what waits for others does, or prints."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 STARTERS = (
     *("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted"),
@@ -54,6 +55,7 @@ class Lookout:
         self._activity = Activity(self._pauses)
         self._desertion = Desertion()
         self._found: list[tuple[float, dict[int, int]]] = []  # when, and the processor time of each rank, by `find`
+        self._bytes: dict[int, int] = {}  # that each rank has read and written, by `find`
         self._log_bytes = -1
         self._silent_s: float | None = None
         self._standing: dict[str, Any] = {}
@@ -108,12 +110,11 @@ class Lookout:
             self._stacks = Stacks(self._directory, pids, py_spy, now)
 
     def stopped(self, cause: str) -> None:
-        """The generation is told to end: keep what was learned, and wait longer next time where the silence may have
-        been work."""
+        """The generation is told to end: keep what was learned for the next one."""
         if cause == "hung" and self._silent_s is not None:
-            is_busy = any(busy >= BUSY_PERMILLE for busy in self._busy_permille().values())
-            self._pauses.factor = 2 * self._pauses.factor if is_busy else self._pauses.factor
-        if self._pauses.longest_s or self._pauses.factor > 1:
+            steps = [watch.step for _, watch in self._watched() if watch.step is not None]
+            self._pauses.doubted(max(steps, default=None))
+        if self._pauses.longest_s or self._silent_s is not None:
             try:
                 write_json(self._kept, self._pauses.record())
             except OSError as error:
@@ -189,6 +190,10 @@ class Lookout:
         self._vitals.find()
         ticks = {rank: sum(vital.ticks for vital in vitals) for rank, vitals in self._vitals.of_ranks.items()}
         self._found = [*self._found[-2:], (at_s, ticks)]
+        for rank, watch in self._watched():
+            before, self._bytes[rank] = self._bytes.get(rank, 0), self._vitals.transferred(rank)
+            if self._bytes[rank] - before >= MUCH_BYTES:
+                watch.transfers(at_s)
 
     def _has_pulse(self) -> bool:
         """Whether a rank has written or used a processor since the last `find`."""

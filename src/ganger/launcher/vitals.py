@@ -80,6 +80,10 @@ class Vitals:
         """Of those that the last `find` found."""
         return any(_still(vital) for vitals in self.of_ranks.values() for vital in vitals)
 
+    def transferred(self, rank: int) -> int:
+        """Bytes that the processes of a rank, by the last `find`, have read and written so far: files and pipes."""
+        return sum(_transferred(vital.pid) for vital in self.of_ranks.get(rank, ()))
+
     def look(self, pids: Iterable[int]) -> dict[int, Vital]:
         """Those of these processes that are there; zombies too."""
         found = {}
@@ -136,6 +140,11 @@ def _descends(vital: Vital, ancestor: int, table: dict[int, Vital]) -> bool:
     while parent in table and parent != ancestor:
         parent = table[parent].parent
     return parent == ancestor
+
+
+def _transferred(pid: int) -> int:
+    lines = _read(f"/proc/{pid}/io").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar:", b"wchar:")))
 
 
 def _switches(pid: int) -> int:

@@ -23,7 +23,7 @@ SILENT_S = 28.0
 PAUSES = 1.45
 """What is found silent is told within 30 s, or 1.5 times the longest pause, with the stacks that are taken first."""
 FIRST_PHASE_S = 600.0
-SLOW_DISK_S = 10.0
+SLOW_DISK_S = 20.0
 DISK_WAITS = (
     "folio_wait",
     "wait_on_page",
@@ -65,16 +65,29 @@ class Pauses:
         longest = known.get("longest_s")
         pairs = longest.items() if isinstance(longest, dict) else ()
         self.longest_s = {str(name): float(value) for name, value in pairs if isinstance(value, (int, float))}
-        factor = known.get("factor")
-        self.factor = factor if isinstance(factor, int) and factor > 0 else 1
+        factor, stuck_step = known.get("factor"), known.get("stuck_step")
+        self._stuck_step = stuck_step if isinstance(stuck_step, int) else -1
+        self._factor = factor if isinstance(factor, int) and factor > 0 else 1
 
     def learn(self, phase: str, lasted_s: float) -> None:
         """A pause came to its end by itself."""
         self.longest_s[phase] = max(lasted_s, self.longest_s.get(phase, 0.0))
 
+    def passed(self, step: int) -> None:
+        """A rank has made that step. Beyond the one after which the ranks were found silent, nothing is left of the
+        doubt whether they were."""
+        if step > self._stuck_step:
+            self._factor = 1
+
+    def doubted(self, step: int | None) -> None:
+        """The ranks were found silent after that step: they may have been at work on something that takes so long, and
+        so the next generation has twice the patience until it is past it."""
+        self._factor *= 2
+        self._stuck_step = -1 if step is None else step
+
     def patience_s(self, phase: str | None) -> float:
         """How long nothing may be heard, in that phase or in none."""
-        usual_s = max(SILENT_S, PAUSES * self.longest_s.get(UNDECLARED, 0.0)) * self.factor
+        usual_s = max(SILENT_S, PAUSES * self.longest_s.get(UNDECLARED, 0.0)) * self._factor
         if phase is None:
             return usual_s
         known_s = self.longest_s.get(phase)
@@ -82,7 +95,7 @@ class Pauses:
 
     def record(self) -> dict[str, Any]:
         """To be kept for the next generation."""
-        return {"longest_s": self.longest_s, "factor": self.factor}
+        return {"longest_s": self.longest_s, "factor": self._factor, "stuck_step": self._stuck_step}
 
 
 class RankWatch:
@@ -139,10 +152,16 @@ class RankWatch:
             self._steps_in_phase = 0
         self.pulse_s = at_s
 
+    def transfers(self, at_s: float) -> None:
+        """It reads or writes files, and much: whoever saves or loads is no rank that stands still."""
+        self.pulse_s = at_s
+
     def stands(self, seen: dict[int, Vital], rest: object, at_s: float) -> tuple[str, float] | None:
         """How it stands still and since when, once that is long enough. `seen` are those of its processes that report;
         `rest` differs when what it was started with does something, and is None when nothing of that lives."""
         kind, since_s = self._stillness.look([seen[pid] for pid in self.pids if pid in seen], rest, at_s)
+        if self._stillness.gets_on:
+            self.transfers(at_s)
         if kind == DEAD and self.has_ended:
             return None
         patience_s = still_s(self.step_s())
@@ -156,6 +175,7 @@ class RankWatch:
 
     def _step(self, step: int, unix_ms: object, at_s: float) -> None:
         self.step = step
+        self._pauses.passed(step)
         self.steps += 1
         self._steps_in_phase += 1
         unix_s = unix_ms / 1000 if isinstance(unix_ms, (int, float)) else 0.0
@@ -176,6 +196,8 @@ class Stillness:
     def __init__(self) -> None:
         self._longest_blocked_s = 0.0  # of those times that came to their end by themselves
         self._waits_for_disk = False
+        self.gets_on = False
+        """Whether it waits for a disk again and again."""
         self._kind: str | None = None
         self._since_s = 0.0
         self._before: object = None
@@ -184,11 +206,12 @@ class Stillness:
         """The way, and since when."""
         alive = [vital for vital in seen if vital.lives]
         kind, sign = _kind(alive, rest)
+        self._waits_for_disk = any(word in vital.waits for vital in alive for word in DISK_WAITS)
+        self.gets_on = self._waits_for_disk and kind == self._kind and sign != self._before
         if kind != self._kind or sign != self._before:
             if self._kind == BLOCKED:
                 self._longest_blocked_s = max(self._longest_blocked_s, at_s - self._since_s)
             self._kind, self._before, self._since_s = kind, sign, at_s
-        self._waits_for_disk = any(word in vital.waits for vital in alive for word in DISK_WAITS)
         return kind, self._since_s
 
     def blocked_s(self) -> float:
