@@ -28,9 +28,7 @@ class Life:
     state: str = "pending"
     ended_ms: int | None = None
     generation: int = 0
-    nodes: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
-    started: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     has_failed: bool = False
     suspends: bool = False
@@ -47,8 +45,8 @@ class Life:
 
     @property
     def is_new(self) -> bool:
-        """Whether it has never made a step, as far as the table asks."""
-        return not self.stepped_before and not (self.stepped and self.started >= self.nodes)
+        """Whether it has never made a step."""
+        return not self.stepped_before and not self.stepped
 
     def fail(self, failed: e.Failed) -> None:
         """The first failure of a generation; later ones are its wake."""
@@ -133,13 +131,11 @@ class Oracle:
                 )
         life.stepped_before |= life.stepped
         life.state, life.generation, life.resumed = "up", start.generation, life.saved
-        life.nodes, life.left, life.started, life.finished = {*start.nodes}, {*start.nodes}, set(), set()
+        life.left, life.finished = {*start.nodes}, set()
         life.stepped = life.has_failed = False
 
     def _fact(self, event: e.Event, life: Life, at_ms: int) -> None:
         match event:
-            case e.Started(nodes=nodes):
-                life.started |= life.left & {*nodes}
             case e.Progressed():
                 life.stepped = True
             case e.Checkpointed(step=step):

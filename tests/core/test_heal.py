@@ -151,7 +151,8 @@ def test_what_is_ignored_is_nothing_once_all_runs() -> None:
     at = gang(None, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
     at.job = replace(at.job, spec=replace(at.job.spec, roles={"eval": Role(on_failure="ignore")}))
     lost = Failed(gang="j", generation=1, node="n2", cause=Cause.NODE_LOST)
+    at.state = GangState.STARTING
     assert verdict(at, lost).act is Act.ELSEWHERE
-    at.stepped = True
+    at.state = GangState.RUNNING
     assert verdict(at, lost).act is Act.NOTHING
     assert verdict(at, replace(lost, node="n1")).act is Act.ELSEWHERE

@@ -171,7 +171,7 @@ class Gang:
             return Phase.CLEARING
         if self.state in LEAVING or self.ended:
             return Phase.STOPPING
-        if self.stepped and self.state is GangState.RUNNING:
+        if self.stepped:
             return Phase.RUNNING
         return Phase.RECOVERING if self.stepped_before else Phase.STARTING
 

@@ -13,6 +13,7 @@ from ganger.core.lifecycle import Act, Ending, Member, reaction
 from ganger.core.verdict import Blame, attribute
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch
+from ganger.model.job import GangState
 
 DEFAULT_RETRIES: Final = 3
 FAIL: Final = "fail"
@@ -97,7 +98,7 @@ def member(gang: Gang, failed: Failed) -> Member:
     else:
         mine = [share for share in shares if failed.rank in share.ranks]
     says = [spec.role(spec.order[share.part]).on_failure for share in mine]
-    if mine and all(each == "ignore" for each in says):
+    if mine and all(each == "ignore" for each in says) and gang.state is GangState.RUNNING:
         return Member.EXTRA
     if failed.rank is not None and "fail" in says:
         return Member.VITAL

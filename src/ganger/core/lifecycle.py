@@ -101,7 +101,8 @@ NODE: Final[Mapping[tuple[N, NodeStep], N]] = {
 
 class Member(StrEnum):
     """Whose end it is. The node of rank 0 is the master: ganger, not a worker, holds the rendezvous, so its loss is
-    that of any other. Vital and extra are processes of roles whose `on_failure` is `fail` and `ignore`."""
+    that of any other. Vital and extra are processes of roles whose `on_failure` is `fail` and `ignore`; extra ones only
+    once all ranks run, since before that the others may wait for them."""
 
     WORKER = "worker"
     MASTER = "master"
@@ -211,9 +212,7 @@ _OTHERWISE: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
     Member.WORKER: {},
     Member.MASTER: {},
     Member.VITAL: dict.fromkeys(product(_BY_ITSELF, _ALIVE), _GIVE_UP),
-    # Before all of a gang runs, the others may wait for what is lost.
-    Member.EXTRA: dict.fromkeys(product((*_BY_ITSELF, E.HUNG), _ALIVE), _NOTHING)
-    | dict.fromkeys(product((E.LAUNCHER_LOST, E.NODE_LOST), (P.RUNNING,)), _NOTHING),
+    Member.EXTRA: dict.fromkeys(product((*_BY_ITSELF, E.HUNG, E.LAUNCHER_LOST, E.NODE_LOST), _ALIVE), _NOTHING),
 }
 """What differs from a worker's."""
 
