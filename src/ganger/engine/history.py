@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganger.core.verdict import Blame, attribute
 from ganger.engine.log import EventLog
 from ganger.engine.sentences import CAUSES, ending, passed_over
 from ganger.model.decision import Cause, Start, Stop
@@ -36,6 +37,7 @@ class _Attempt:
     ended_ms: int | None = None
     outcome: str = "running"
     sentence: str = ""
+    blame: str = ""
 
     def take(self, event: Event, at_ms: int) -> None:
         """One event of this generation."""
@@ -54,6 +56,7 @@ class _Attempt:
                 self.settle("finished", "")
             case Failed():
                 self.settle("failed", ending(event))
+                self.blame = self.blame or attribute(event).blame.value
             case Cleared(nodes=nodes):
                 self.left = [node for node in self.left if node not in nodes]
                 if not self.left and self.ended_ms is None:
@@ -75,6 +78,7 @@ class _Attempt:
             nodes=self.start.nodes,
             sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence,
             resumed_step=self.resumed_step,
+            blame=Blame.INFRASTRUCTURE.value if gone else self.blame if self.outcome == "failed" else "",
             passed=self.passed,
         )
 

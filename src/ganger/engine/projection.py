@@ -80,19 +80,20 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
 
 def _sentence(gang: Gang) -> str:
     failed = ending(gang.failure) if gang.failure else ""
+    which = f"attempt {gang.generation}: " if gang.generation > 1 else ""
     match gang.state:
         case GangState.SUCCEEDED:
             return "finished" if gang.generation == 1 else f"finished at attempt {gang.generation}"
         case GangState.FAILED:
-            return f"attempt {gang.generation}: {failed}"
+            return f"{which}{failed}"
         case GangState.STOPPED | GangState.STOPPING:
             if gang.end_cause is Cause.DEPENDENCY:
                 return f"never started: it was to come after {gang.awaits[0].job} has {gang.awaits[0].when}"
             return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped")
         case GangState.REQUEUEING:
-            return f"attempt {gang.generation}: {failed or 'gives way'}; the rest of it is being stopped"
+            return f"{which}{failed or 'gives way'}; the rest of it is being stopped"
         case GangState.FAILING:
-            return f"attempt {gang.generation}: {failed}; the rest of it is being stopped"
+            return f"{which}{failed}; the rest of it is being stopped"
         case GangState.SUSPENDED:
             return f"suspended: it waits for `ganger resume {typed(gang.id)}`"
         case GangState.SUSPENDING:

@@ -83,7 +83,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One generation: when, where, how it ended. `outcome` is running, finished, failed or stopped."""
+    """One generation: when, where, how it ended. `outcome` is running, finished, failed or stopped; `blame` of one that
+    failed user, infrastructure or unknown."""
 
     generation: int
     started_ms: int | None
@@ -95,6 +96,7 @@ class AttemptView:
     """Of the checkpoint that it began from."""
     passed: tuple[str, ...] = ()
     """A sentence for each newer one, which was not whole."""
+    blame: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
