@@ -15,7 +15,7 @@ from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import MINUTE_MS
 from tests.engine.scenes import POLICIES, limits, node, submit
 
-CAUSES = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, None)
+CAUSES = (Cause.RANK_FAILED, Cause.START_FAILED, Cause.PORT_BUSY, Cause.LAUNCHER_LOST, Cause.HUNG, None)
 QUEUES = ("default", "lab", "vision")
 W = TypeVar("W", bound=World)
 MOMENTS_MS = st.integers(0, 90_000) | st.sampled_from((0, 500, 510, 1_500, 10_500)) | st.integers(0, 40 * MINUTE_MS)
@@ -124,6 +124,7 @@ def _requests(ids: list[str], names: list[str]) -> st.SearchStrategy[e.Event]:
         st.builds(e.NodeCordoned, node=st.sampled_from(names)),
         st.builds(e.NodeUncordoned, node=st.sampled_from(names)),
         st.builds(e.NodeDrained, node=st.sampled_from(names)),
+        st.builds(e.NodePreempted, node=st.sampled_from(names), notice_ms=st.sampled_from((0, 1_000))),
         st.builds(e.QueueSet, queue=queues),
         st.builds(e.QueueDeleted, queue=st.sampled_from(QUEUES)),
     )

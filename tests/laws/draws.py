@@ -34,6 +34,8 @@ FAILURES = (
     (Cause.START_FAILED, None, None),
     (Cause.PORT_BUSY, 1, None),
     (Cause.LAUNCHER_LOST, None, None),
+    (Cause.OUT_OF_MEMORY, None, 9),
+    (Cause.HUNG, None, None),
 )
 """Cause, exit code, signal."""
 
