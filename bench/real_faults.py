@@ -82,7 +82,9 @@ class Ordeal:
 
     def endure(self, faults: int, gangs: int) -> None:
         """As many live gangs as there are to be, and one fault after the other."""
-        for number in range(faults):
+        for number in itertools.count():
+            if sum(self.done.values()) >= faults:
+                return
             if number % 10 == 0:
                 for _ in range(gangs - len(self.live())):
                     self.submit()
@@ -150,22 +152,27 @@ class Ordeal:
         """Jobs that have not ended."""
         return [row["id"] for row in self.ask(lambda: self.client.jobs(state=LIVE, limit=500))["items"]]
 
-    def task(self) -> Path | None:
-        """The directory of a launcher that runs a generation."""
+    def tasks(self) -> Iterator[Path]:
+        """Directories of launchers, in the order of chance."""
         found = sorted(self.folder.glob("home/jobs/*/nodes/*"))
-        return self.chance.choice(found) if found else None
+        yield from self.chance.sample(found, len(found))
+
+    def launcher(self) -> int | None:
+        """The process of one that is there."""
+        records = (_read(task / "launcher.json") for task in self.tasks())
+        return next((r["pid"] for r in records if r and is_alive(r["pid"], r["start_ticks"])), None)
 
     def rank(self, steps: int = 0) -> int | None:
-        """The process of a rank of the newest generation somewhere, which has made so many steps."""
-        task = self.task()
-        begun = sorted(task.glob("*/started"), key=lambda path: int(path.parent.name)) if task else []
-        if not begun or (begun[-1].parent / "cleared").exists():
-            return None
-        for rank, (pid, ticks) in _read(begun[-1]).get("pids", {}).items():
-            report = begun[-1].parent / f"rank-{rank}.report"
-            made = report.read_bytes().count(b"\n") if report.exists() else 0
-            if made >= steps and is_alive(pid, ticks):
-                return int(pid)
+        """The process of a rank that runs, and has made so many steps."""
+        begun = (started for task in self.tasks() for started in task.glob("*/started"))
+        for started in begun:
+            if (started.parent / "cleared").exists():
+                continue
+            for rank, (pid, ticks) in _read(started).get("pids", {}).items():
+                report = started.parent / f"rank-{rank}.report"
+                made = report.read_bytes().count(b"\n") if report.exists() else 0
+                if made >= steps and is_alive(pid, ticks):
+                    return int(pid)
         return None
 
     # -- people who ask until somebody answers ------------------------------------------------------------------------
@@ -218,10 +225,7 @@ def freeze_rank(ordeal: Ordeal) -> bool:
 
 def kill_launcher(ordeal: Ordeal) -> bool:
     """With everything that it looks after."""
-    task = ordeal.task()
-    record = _read(task / "launcher.json") if task else {}
-    alive = bool(record) and is_alive(record["pid"], record["start_ticks"])
-    return _signalled(record["pid"] if alive else None, signal.SIGKILL)
+    return _signalled(ordeal.launcher(), signal.SIGKILL)
 
 
 def kill_server(ordeal: Ordeal) -> bool:
@@ -243,12 +247,12 @@ def lose_node(ordeal: Ordeal) -> bool:
 
 def fill_disk(ordeal: Ordeal) -> bool:
     """Nothing that the server, or some launcher, writes finds room."""
-    record, task = _read(ordeal.folder / "home" / "server.json"), ordeal.task()
-    if task is not None and ordeal.chance.random() < 0.5:
-        record = _read(task / "launcher.json")
-    if ordeal.full_until_s or not record or not is_alive(record["pid"], record["start_ticks"]):
+    server = _read(ordeal.folder / "home" / "server.json")
+    is_there = bool(server) and is_alive(server["pid"], server["start_ticks"])
+    pid = server["pid"] if is_there and ordeal.chance.random() < 0.5 else ordeal.launcher()
+    if ordeal.full_until_s or pid is None:
         return False
-    limit_files(record["pid"], 0)
+    limit_files(pid, 0)
     ordeal.full_until_s = time.monotonic() + ordeal.chance.uniform(0, FULL_S)
     return True
 
@@ -280,12 +284,12 @@ def limit_files(pid: int, most_bytes: int) -> None:
 
 
 def is_alive(pid: int, ticks: int) -> bool:
-    """Whether that very process is there and no zombie."""
+    """Whether that very process is there, and neither a zombie nor stopped."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
-    return fields[0] != "Z" and int(fields[19]) == ticks
+    return fields[0] not in "ZTt" and int(fields[19]) == ticks
 
 
 def _read(path: Path) -> dict[str, Any]:
