@@ -121,10 +121,10 @@ def test_patience_grows_with_the_longest_pause_and_lasts_into_the_next_generatio
     picture = Picture()
     picture.now += 100
     picture.say(step=99)
-    assert not picture.is_silent(144)
-    assert picture.is_silent(150)
+    assert not picture.is_silent(139)
+    assert picture.is_silent(141)
     again = Picture(known=picture.pauses.record())
-    assert not again.is_silent(144)
+    assert not again.is_silent(139)
 
 
 def test_doubt_doubles_the_patience_until_the_ranks_are_past_it() -> None:
@@ -141,7 +141,7 @@ def test_doubt_doubles_the_patience_until_the_ranks_are_past_it() -> None:
 
 def test_rank_that_transfers_much_is_not_silent() -> None:
     picture = Picture()
-    picture.now += 27
+    picture.now += 20
     picture.rank.transfers(picture.now)
     assert not picture.is_silent(SILENT_S - 1)
 
@@ -165,8 +165,8 @@ def test_declared_phase_has_ten_minutes_at_first_and_then_what_it_has_taken() ->
     picture.now += 1
     picture.say(step=99)
     picture.say(phase="eval")
-    assert not picture.is_silent(86)
-    assert picture.is_silent(90)
+    assert not picture.is_silent(83)
+    assert picture.is_silent(85)
 
 
 def test_phase_that_makes_steps_is_no_pause() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ganger.engine.ports import Live
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
@@ -79,16 +80,20 @@ class Gang:
         return {rank: group.frames for group in mains for rank in group.ranks}
 
 
-def test_stopped_blocked_and_dead_ranks_are_named_and_all_stacks_taken(serve: Serve, tmp_path: Path) -> None:
+def test_stopped_blocked_and_dead_ranks_are_named_though_the_server_was_away(serve: Serve, tmp_path: Path) -> None:
     server, line = serve().open(), f"{{python}} {FREEZES} {{folder}} 0.05"
     lines = {"stop": f"exec {line}", "block": f"exec {line}", "die": f"{line}; sleep 1000"}
     gangs = {way: Gang(server, tmp_path / way, each) for way, each in lines.items()}
     for gang in gangs.values():
         gang.steps()
+    server.close()
     for way, gang in gangs.items():
         (gang.folder / "do-2").write_text(way)
+        wait_until((gang.folder / "did-2").exists, f"it was told to {way}")
+    server = serve().open(*(Live(job=gang.job, start=gang.start) for gang in gangs.values()))
     said = {"stop": "has been stopped", "block": "has been blocked in the kernel", "die": "is dead"}
     for way, gang in gangs.items():
+        gang.server = server
         failed = gang.fails()
         assert (failed.cause, failed.rank, failed.node) == (Cause.HUNG, 2, "n2"), way
         assert failed.detail.startswith(f"rank 2 on n2 {said[way]}")

@@ -198,8 +198,8 @@ class Lookout:
     def _has_pulse(self) -> bool:
         """Whether a rank has written or used a processor since the last `find`."""
         before, self._log_bytes = self._log_bytes, _log_bytes(self._directory)
-        if self._log_bytes != before or len(self._found) < 2:
-            return True
+        if self._log_bytes != before or len(self._found) < 2 or not self._vitals.of_ranks:
+            return True  # or nothing can be seen of them
         (then_s, then), (at_s, ticks) = self._found[-2:]
         used = sum(abs(ticks.get(rank, 0) - then.get(rank, 0)) for rank in {*ticks, *then})
         return used * 1000 >= IDLE_PERMILLE * (at_s - then_s) * TICKS_PER_S

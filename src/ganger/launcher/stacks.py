@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.02
 SETTLE_S = 0.1  # for faulthandler to write
-LIMIT_S = 1.5
+LIMIT_S = 1.0
 MOST_PROCESSES = 256
 TRACE_SIGNAL = signal.SIGRTMAX - 2  # as ganger.train.standing has it
 

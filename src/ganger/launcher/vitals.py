@@ -1,7 +1,7 @@
 """What the processes of a generation do, read from /proc: which rank each is of, its state, its processor time.
 
-`find` goes through all processes and is called rarely; `look` reads only those that are asked for. Called by `lookout`.
-Fields: proc_pid_stat(5).
+`find` goes through all that descends from this process and is called rarely; `look` reads only what is asked for.
+Called by `lookout`. Fields: proc_pid_stat(5), proc_tid_children(5).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ganger.launcher.strays import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 RANKS = (b"GANGER_RANK", b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK", b"RANK")
 """What tells a process its rank, in the order in which `ganger.train` asks: of ganger, Open MPI, PMIx, MPICH and
@@ -56,13 +56,10 @@ class Vitals:
         """Those of no rank: mpirun and what it starts the ranks with, set-up lines."""
 
     def find(self) -> None:
-        """Go through all processes of the machine. Those that have ended are left out."""
-        table = {vital.pid: vital for vital in _all() if vital.lives}
-        own, before = os.getpid(), self._ranks
-        self._ranks, self.of_ranks, self.others = {}, {}, []
-        for vital in sorted(table.values(), key=lambda vital: (vital.start_ticks, vital.pid)):
-            if not _descends(vital, own, table):
-                continue
+        """Go through all that descends from this process. Those that have ended are left out."""
+        found = [vital for vital in map(_vital, _descendants(os.getpid())) if vital is not None and vital.lives]
+        before, self._ranks, self.of_ranks, self.others = self._ranks, {}, {}, []
+        for vital in sorted(found, key=lambda vital: (vital.start_ticks, vital.pid)):
             key = (vital.pid, vital.start_ticks)
             rank = before.get(key)
             if rank is None:  # it may have become another program, with other variables
@@ -117,12 +114,21 @@ def rank_in(environment: bytes) -> int | None:
     return None
 
 
-def _all() -> Iterable[Vital]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            vital = _vital(int(name))
-            if vital is not None:
-                yield vital
+def _descendants(pid: int) -> Iterator[int]:
+    """One that is missed, because another ended meanwhile, is there the next time."""
+    for child in _children(pid):
+        yield child
+        yield from _descendants(child)
+
+
+def _children(pid: int) -> list[int]:
+    """A child is that of the thread which started it."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []  # it is gone
+    found = (_read(f"/proc/{pid}/task/{thread}/children") for thread in threads)
+    return [int(child) for children in found for child in children.split()]
 
 
 def _vital(pid: int) -> Vital | None:
@@ -133,13 +139,6 @@ def _vital(pid: int) -> Vital | None:
 def _still(known: Vital) -> bool:
     now = _vital(known.pid)
     return now is not None and now.start_ticks == known.start_ticks and now.lives
-
-
-def _descends(vital: Vital, ancestor: int, table: dict[int, Vital]) -> bool:
-    parent = vital.parent
-    while parent in table and parent != ancestor:
-        parent = table[parent].parent
-    return parent == ancestor
 
 
 def _transferred(pid: int) -> int:

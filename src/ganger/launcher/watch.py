@@ -19,8 +19,8 @@ LATE_S = 2.0
 DESERTED_AFTER_S = 5.0
 STEPS = 20
 """So many of the newest steps of a rank tell how long one takes."""
-SILENT_S = 28.0
-PAUSES = 1.45
+SILENT_S = 27.0
+PAUSES = 1.4
 """What is found silent is told within 30 s, or 1.5 times the longest pause, with the stacks that are taken first."""
 FIRST_PHASE_S = 600.0
 SLOW_DISK_S = 20.0
@@ -164,14 +164,14 @@ class RankWatch:
             self.transfers(at_s)
         if kind == DEAD and self.has_ended:
             return None
-        patience_s = still_s(self.step_s())
+        if kind is None or not self.is_learned or at_s - self.pulse_s < still_s(self.step_s()):
+            return None
+        patience_s = 0.5 + 0.25 * self.step_s()
         if kind == BLOCKED:
-            patience_s = max(patience_s, self._stillness.blocked_s())
+            patience_s = max(still_s(self.step_s()), self._stillness.blocked_s())
             if self.pause is not None:
                 patience_s = max(patience_s, self._pauses.patience_s(self.pause))
-        if kind is None or not self.is_learned or at_s - since_s < patience_s:
-            return None
-        return kind, since_s
+        return (kind, since_s) if at_s - since_s >= patience_s else None
 
     def _step(self, step: int, unix_ms: object, at_s: float) -> None:
         self.step = step

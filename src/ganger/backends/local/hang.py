@@ -23,7 +23,7 @@ from ganger.model.decision import Cause
 from ganger.model.event import Failed, Slow
 from ganger.model.units import format_duration
 
-STACKS_WITHIN_S: Final = 2.5
+STACKS_WITHIN_S: Final = 1.5
 TAIL_LINES: Final = 20
 TAIL_BYTES: Final = 64 << 10
 UNKNOWN_CODE: Final = 1
@@ -53,12 +53,7 @@ class Hang:
     def heard(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """A launcher said how its ranks stand. ValueError when that is not of the protocol."""
         generation.standings[node] = Standing.of(message)
-        if not _can_tell(generation) or generation.inquiry is not None:
-            return
-        if _is_deserted(generation):
-            self._tell(generation, self._deserted(generation))
-        elif _frozen(generation) or _silent_ms(generation) is not None:
-            self._inquire(generation)
+        self._judge(generation)
 
     def answered(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """A launcher has taken its stacks. ValueError when that is not of the protocol."""
@@ -69,12 +64,21 @@ class Hang:
             if not inquiry.owed:
                 self._conclude(generation)
 
-    def slow(self, generation: Generation, node: str, pace: dict[str, Any]) -> list[Slow]:
-        """What a step takes on a node: the ranks that turn out to be slow, each once."""
+    def paced(self, generation: Generation, node: str, pace: dict[str, Any]) -> list[Slow]:
+        """A node has made steps, and this is what they take: the ranks that turn out to be slow, each once."""
+        self._judge(generation)
         generation.paces.update({int(rank): (node, int(step_ms)) for rank, step_ms in pace.items()})
         found = [rank for rank in _slow_ranks(generation.paces) if rank not in generation.slow]
         generation.slow.update(found)
         return [_slow(generation, rank) for rank in found]
+
+    def _judge(self, generation: Generation) -> None:
+        if not _can_tell(generation) or generation.inquiry is not None:
+            return
+        if _is_deserted(generation):
+            self._tell(generation, self._deserted(generation))
+        elif _frozen(generation) or _silent_ms(generation) is not None:
+            self._inquire(generation)
 
     def _inquire(self, generation: Generation) -> None:
         """Have every node write down where its ranks are: nothing is killed before."""

@@ -195,9 +195,9 @@ class Supervisor:
         if message["type"] == "progressed":
             if generation is None or not message.get("milestone"):
                 return None
-            for slow in self._hang.slow(generation, task.node, message.get("pace") or {}):
-                self._tell(slow)
             step = generation.progress(task.node, facts.whole(message, "step"))
+            for slow in self._hang.paced(generation, task.node, message.get("pace") or {}):
+                self._tell(slow)
             return None if step is None else Progressed(gang=task.gang, generation=generation.number, step=step)
         if message["type"] == "done":
             return None  # of an older one
