@@ -4,7 +4,7 @@ Made by `core.plan`, recorded by the loop before the world changes, carried out 
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from ganger.model.reason import Reason
 
@@ -28,6 +28,18 @@ class Cause(StrEnum):
     NODE_PREEMPTED = "node_preempted"
     DONE = "done"
     DEPENDENCY = "dependency"
+
+
+FAILURES: Final = (
+    Cause.RANK_FAILED,
+    Cause.OUT_OF_MEMORY,
+    Cause.HUNG,
+    Cause.START_FAILED,
+    Cause.PORT_BUSY,
+    Cause.LAUNCHER_LOST,
+    Cause.NODE_LOST,
+)
+"""Causes of something that went wrong, rather than was decided."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.backends.local.standing import Detail, Standing
-from ganger.model.decision import Cause, Start, Stop
+from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.job import Job
 
 KILL_AFTER_FAILURE_MS: Final = 500
 KILL_AFTER_MS: Final = 5_000
-_FAILURES: Final = (
-    Cause.RANK_FAILED,
-    Cause.OUT_OF_MEMORY,
-    Cause.HUNG,
-    Cause.START_FAILED,
-    Cause.PORT_BUSY,
-    Cause.LAUNCHER_LOST,
-    Cause.NODE_LOST,
-)
 
 
 @dataclass(slots=True)
@@ -113,4 +104,4 @@ def begun(start: Start, job: Job, stopping: Stop | None = None) -> Generation:
 
 def kill_after_ms(cause: Cause) -> int:
     """How long ranks have between SIGTERM and SIGKILL: little after a failure, when they only hang in a collective."""
-    return KILL_AFTER_FAILURE_MS if cause in _FAILURES else KILL_AFTER_MS
+    return KILL_AFTER_FAILURE_MS if cause in FAILURES else KILL_AFTER_MS

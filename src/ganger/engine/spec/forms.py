@@ -39,7 +39,6 @@ from ganger.engine.spec.amounts import (
 )
 from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
 from ganger.engine.spec.words import (
-    CAUSES,
     ENV_NAME_PATTERN,
     JOB_PATTERN,
     LABEL_KEY_PATTERN,
@@ -75,6 +74,7 @@ from ganger.engine.spec.words import (
     write_code,
     write_command,
 )
+from ganger.model.decision import FAILURES
 from ganger.model.job import PRIORITIES
 
 SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
@@ -136,7 +136,7 @@ def forms() -> dict[str, Form]:
         "on_failure": Form(choice("what a failure leads to", ON_FAILURE), {"enum": list(ON_FAILURE)}),
         "stop_when": Form(choice("a way to end", STOP_WHEN), {"enum": list(STOP_WHEN)}),
         "when": Form(choice("what a job comes to", WHEN), {"enum": list(WHEN)}),
-        "cause": Form(choice("a cause of a failure", CAUSES), {"enum": list(CAUSES)}),
+        "cause": Form(choice("a cause of a failure", FAILURES), {"enum": list(FAILURES)}),
         "remedy": Form(choice("something to do", REMEDIES), {"enum": list(REMEDIES)}),
         "pattern": Form(read_pattern, {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN}),
         "job": Form(read_job, _pattern(JOB_PATTERN)),

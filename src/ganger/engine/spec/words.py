@@ -11,7 +11,6 @@ from typing import Any, Final
 from ganger.engine import registry
 from ganger.engine.pattern import BadPattern, pattern
 from ganger.engine.spec.document import shown
-from ganger.model.decision import Cause
 from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
 
@@ -23,15 +22,6 @@ ON_FAILURE: Final = ("restart", "fail", "ignore")
 STOP_WHEN: Final = ("all", "chief")
 WHEN: Final = ("succeeded", "failed", "ended")
 REMEDIES: Final = ("retry", "fail", "exclude_node")
-CAUSES: Final = (
-    Cause.RANK_FAILED,
-    Cause.OUT_OF_MEMORY,
-    Cause.HUNG,
-    Cause.START_FAILED,
-    Cause.PORT_BUSY,
-    Cause.LAUNCHER_LOST,
-    Cause.NODE_LOST,
-)
 JOB_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\[\d{1,7}\])?"
 LABEL_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_KEY_PATTERN: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{LABEL_PATTERN}"
