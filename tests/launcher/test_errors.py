@@ -125,6 +125,28 @@ Current thread 0x00007f (most recent call first):
 THROWN = (
     "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Watchdog caught it\n"
 )
+TORCHRUN = """\
+Traceback (most recent call last):
+  File "/opt/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\x20
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_19:48:13
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 7)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 7
+============================================================
+"""
+OF_RANK_1 = "[rank1]: " + PLAIN.replace("\n", "\n[rank1]: ")
+WAKE = OF_RANK_1.replace("[rank1]", "[rank0]").replace("KeyError: 'lr'", "RuntimeError: Connection closed by peer")
 BOXED = """\
 ╭──────────────── Traceback (most recent call last) ────────────────╮
 │ {D}/train.py:4 in <module>                                        │
@@ -165,6 +187,12 @@ KeyError: 'lr'
             'Missing key(s) in state_dict: "a.weight".')),
         (FATAL, "train.py:4: Fatal Python error: Segmentation fault"),
         (THROWN, ":0: DistBackendError: [Rank 0] Watchdog caught it"),
+        (
+            TORCHRUN,
+            ("/opt/bin/torchrun:8: ChildFailedError: rank : 1 (local_rank: 1) exitcode : -9 (pid: 7) traceback : "
+            "Signal 9 (SIGKILL) received by PID 7"),
+        ),
+        (WAKE + "\n" + OF_RANK_1 + "\n" + TORCHRUN, OF_NET),
         (BOXED, "train.py:4: KeyError: 'lr'"),
         ("\x1b[31m" + PLAIN.replace("KeyError", "\x1b[1mKeyError\x1b[0m"), OF_NET),
         (PLAIN.replace("{D}/model/net.py", "/elsewhere/net.py").replace("{D}/train.py", "/elsewhere/train.py"),

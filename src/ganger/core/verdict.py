@@ -158,7 +158,9 @@ def _exception(error: PythonError) -> str:
 def _advice(found: Kind, blame: Blame, first: RankEnd) -> str:
     match found:
         case Kind.MEMORY if first.out_of_memory:
-            return "the kernel ended it for want of memory: ask for more with resources.memory, or make it need less"
+            what = "a process of it" if first.signal is None else "it"
+            remedy = "ask for more with resources.memory, or make it need less"
+            return f"the kernel ended {what} for want of memory: {remedy}"
         case Kind.MEMORY:
             return "out of memory: give it more, or make it need less"
         case Kind.PROGRAM:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES, MORE_BYTES = 64 << 10, 512 << 10
 TEXT_CHARACTERS = 300
+MESSAGE_LINES = 4
 STALE_LINES = 60
 """Lines that may follow the exception that ended a process, in the same stream."""
 BACKGROUND_MS = 10_000
@@ -39,6 +40,9 @@ _TELLS_OF_OTHERS = re.compile(
     r"|ChildFailedError|BrokenPipeError|Connection\w*Error)$|exited unexpectedly|by peer|Connection refused|timed out"
 )
 
+_ROOT_CAUSE = "Root Cause (first observed failure):"
+_OF_ROOT_CAUSE = re.compile(r" +(rank|exitcode|traceback) +:")
+"""As torchrun tells of its workers."""
 _LETTER = re.compile(r"[^\W\d_]")
 _BOX = re.compile(r"^[\s│|╭╰─]+|[\s│|╮╯─]+$")
 _SPEAKS_OF_ERROR = re.compile(
@@ -202,11 +206,12 @@ def _name(block: Block) -> str:
 
 def _message(lines: list[str]) -> str:
     """The first line; and what follows where that is not the whole of it: it ends in a colon, or goes on indented."""
-    first = lines[0].strip()
-    rest = lines[1:]
-    if first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
+    first, rest = lines[0].strip(), lines[1 : 1 + MESSAGE_LINES]
+    if _ROOT_CAUSE in lines:
+        rest = [line for line in lines[lines.index(_ROOT_CAUSE) :] if _OF_ROOT_CAUSE.match(line)]
+    elif first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
         rest = []
-    whole = " ".join([first, *(line.strip() for line in rest)]).strip()
+    whole = " ".join(" ".join([first, *rest]).split())
     half = TEXT_CHARACTERS // 2
     return whole if len(whole) <= TEXT_CHARACTERS else f"{whole[: half - 5]} ... {whole[-half:]}"
 

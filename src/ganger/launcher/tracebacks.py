@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MESSAGE_LINES = 4
+MESSAGE_LINES = 30
 HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(.+)", line (\d+)(?:, in .*)?$')
 _BOXED_FRAME = re.compile(r"│ (\S+):(\d+) in .*│$")
