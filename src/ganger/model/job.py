@@ -114,7 +114,8 @@ class Retry:
     """How often a failing job is started again. An attempt that saved a new checkpoint spends nothing."""
 
     max: int | None = _spec(
-        "attempts without progress that are forgiven; unset: 3, but 0 when a rank exits by itself before any step",
+        "attempts without progress that are forgiven; unset: 3, but 0 when a rank exits by itself before any step, and "
+        "after the same error of the program at the same step",
         form="retries",
         default=None,
     )
