@@ -194,6 +194,11 @@ def test_step_is_timed_by_the_ranks_clock_unless_that_was_set() -> None:
         assert picture.rank.step_s() == pytest.approx(0.1, abs=0.002)
 
 
+def test_pace_is_told_once_twenty_steps_are_timed() -> None:
+    assert Picture(step_s=0.2, steps=20).rank.pace_ms() is None
+    assert Picture(step_s=0.2, steps=21).rank.pace_ms() == pytest.approx(200, abs=2)
+
+
 def test_time_in_which_nobody_looked_proves_nothing() -> None:
     attention = Attention(100.0)
     assert attention.look(100.5) == pytest.approx(0.5)

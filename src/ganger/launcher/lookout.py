@@ -127,7 +127,8 @@ class Lookout:
         frozen = [found for rank, watch in self._watched() for found in self._frozen(rank, watch, at_s)]
         frozen += self._frozen_quietly(at_s)
         if self._reports():
-            self._silent_s = silent_since([watch for _, watch in self._watched()], self._pauses, at_s)
+            there = [watch for _, watch in self._watched() if not watch.is_over]
+            self._silent_s = silent_since(there, self._pauses, at_s)
         elif is_found:
             self._silent_s = self._activity.look(at_s, pulse=self._has_pulse())
         starter = any(vital.name in STARTERS for vital in self._vitals.others)
@@ -162,8 +163,9 @@ class Lookout:
 
     def _frozen(self, rank: int, watch: RankWatch, at_s: float) -> list[tuple[int, str, float]]:
         seen = self._vitals.look(watch.pids)
+        watch.is_over = bool(watch.pids) and not any(vital.lives for vital in seen.values())
         rest = None
-        if rank in self._started and not any(vital.lives for vital in seen.values()):
+        if watch.is_over and not watch.has_ended and rank in self._started:
             self._vitals.find()  # rarely so: whether what it was started with does anything
             rest = [(vital.pid, vital.ticks) for vital in self._vitals.of_ranks.get(rank, ())]
         found = watch.stands(seen, rest, at_s)

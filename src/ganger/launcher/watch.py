@@ -104,7 +104,9 @@ class RankWatch:
     def __init__(self, pauses: Pauses) -> None:
         self.step: int | None = None
         self.pids: list[int] = []
-        self.has_ended = False  # one of its processes has said so
+        self.has_ended = False  # by its last word
+        self.is_over = False
+        """No process lives that has reported; what else there is of the rank may take its time."""
         self.pulse_s = 0.0
         self.steps = 0
         self._pauses = pauses
@@ -138,8 +140,8 @@ class RankWatch:
         pid, step = record.get("pid"), record.get("step")
         if isinstance(pid, int) and pid not in self.pids:
             self.pids.append(pid)
-        if "end" in record:
-            self.has_ended = True
+        self.has_ended = "end" in record
+        if self.has_ended:
             return
         if isinstance(step, int):
             self._step(step, record.get("t"), at_s)
