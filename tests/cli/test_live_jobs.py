@@ -1,6 +1,7 @@
 """Jobs suspended, resumed, run again, cloned and compared, at a real server."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,21 @@ def test_whoami(live: Live) -> None:
     out = live("whoami").out
     assert told["socket"] in out
     assert "default" in out
+
+
+def test_an_error_of_the_program_is_shown_first_and_tried_once(live: Live) -> None:
+    Path("train.py").write_text("import sys\nconfig = {}\nprint(config['lr'])\n")
+    said = live("run", "--name", "broken", "-j", "2x1", "--", sys.executable, "train.py")
+    error = "train.py:3: KeyError: 'lr'; all 2 ranks exited with code 1; an error of the program"
+    assert said.code == 1
+    summary = next(line for line in said.err.splitlines() if line.startswith("✗"))
+    assert summary.partition(": ")[2] == error
+    (row,) = (row for row in live.told("ls") if row["name"] == "broken")
+    job = live.told("get", row["id"])
+    assert (row["sentence"], row["generation"], job["row"]["sentence"]) == (error, 1, error)
+    assert [(attempt["blame"], attempt["sentence"]) for attempt in job["attempts"]] == [("user", error)]
+    assert live("get", row["id"]).out.splitlines()[0].endswith(error)
+    assert error in live("wait", row["id"]).out
+    failed = next(event for event in live.told("events", row["id"]) if event["kind"] == "failed")
+    assert failed["sentence"].endswith(error)
+    assert failed["data"]["ends"][0]["error"]["file"] == "train.py"
