@@ -27,6 +27,8 @@ from ganger.model.units import DAY_MS
 GANGS: Final = 24
 NODES, GPUS = 12, 8
 FAULT_EVERY_MS: Final = 900
+ALONE: Final = 0.8
+"""How many of the faults do not come together with another one."""
 ERRORS: Final = tuple(PythonError(type=kind, file="train.py", line=9) for kind in ("KeyError", "ValueError"))
 
 
@@ -130,8 +132,10 @@ def _world(day: Day, chance: random.Random, fuse: _Fuse) -> World:
         at_ms = 0 if number < GANGS else chance.randrange(day.until_ms)
         world.at(at_ms, e.Submitted(job=_job(name, chance)))
     away: dict[str, int] = {}
+    at_ms = 0
     for number in range(day.faults):
-        at_ms = number * FAULT_EVERY_MS + chance.randrange(FAULT_EVERY_MS)
+        if chance.random() < ALONE:  # else at the very moment of the one before
+            at_ms = number * FAULT_EVERY_MS + chance.randrange(FAULT_EVERY_MS)
         chance.choice(FAULTS)(_Moment(world, at_ms, chance, names, away, fuse))
     return world
 
