@@ -42,7 +42,10 @@ def test_it_moves_away_from_a_node_that_breaks(yard: Yard) -> None:
     wait_for(lambda: "all is well" in yard.fine("logs", job), "the second attempt writes")
     row = json.loads(yard.fine("get", job, "-o", "json"))
     assert [attempt["nodes"] for attempt in row["attempts"]] == [["n1"], ["n2"]]
-    said = "rank 0 on n1 exited with code 1; retry.rules[0] says exclude_node: rank 0 on n1 " + WROTE
+    said = (
+        f"rank 0 on n1 exited with code 1 after it {WROTE}; a fault of the machine, not of the program; retry.rules[0] "
+    )
+    said += f"says exclude_node: rank 0 on n1 {WROTE}"
     assert row["attempts"][0]["sentence"] == said
     assert said in yard.fine("events", job)
     assert "n1 is excluded by retry.rules[0]" in yard.fine("explain", job)

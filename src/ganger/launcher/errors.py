@@ -12,6 +12,7 @@ import os
 import re
 import signal
 
+from ganger.launcher.process import OF_ITS_OWN
 from ganger.launcher.tracebacks import Block, tracebacks
 
 TYPE_CHECKING = False
@@ -26,8 +27,6 @@ STALE_LINES = 60
 BACKGROUND_MS = 10_000
 """How long before the end of the main thread another's death counts as the cause, whatever the main thread says."""
 
-OF_ITS_OWN = frozenset((signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV))
-"""Signals that end a process by its own doing; Python ends so after KeyboardInterrupt, and torch after its watchdog."""
 _SIGNALS = frozenset(signal.Signals)
 _TAG = re.compile(r"(\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?:|\([^()]*\bpid=\d+[^()]*\)) ?")
 _FATAL = re.compile(r"Fatal Python error: (?:\w+: )?(.*)$")

@@ -14,7 +14,7 @@ from ganger.launcher.agent import Agent
 from ganger.launcher.environment import environment_of, placed
 from ganger.launcher.logs import note
 from ganger.launcher.memory import Memory
-from ganger.launcher.process import NOT_EXECUTABLE, Process, StartError, ending
+from ganger.launcher.process import NOT_EXECUTABLE, OF_ITS_OWN, Process, StartError, ending
 from ganger.launcher.records import Records
 from ganger.launcher.redaction import Redaction, load_secrets
 from ganger.launcher.reports import Reports
@@ -289,6 +289,8 @@ class Generation:
         how = {**ending(code), "at_ms": now_ms(), "step": step, "out_of_memory": False, "error": None, "words": ""}
         if code == 0 or self._stop is not None:
             return how
+        if code < 0 and -code not in OF_ITS_OWN:
+            return {**how, "out_of_memory": self._memory.explains(how, None)}
         from ganger.launcher.errors import ended_by, telling  # most generations never need it, and all would wait
 
         error = ended_by(code, self._records.path(f"rank-{rank}.log"), self._plan.directory)

@@ -7,8 +7,6 @@ count has risen shortly before. Where nothing counts, the answer is no.
 
 from __future__ import annotations
 
-import re
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 LOOK_S = 5.0
 """Between two notes of the count; what counts is the rise since the one before the last."""
 SIGKILL = 9
-KILLED = re.compile(r"SIGKILL|signal: Killed|signal 9\b|exited unexpectedly|terminated abruptly")
+KILLED = ("SIGKILL", "signal: Killed", "signal 9", "exited unexpectedly", "terminated abruptly")
 """How a process says that one of its children was killed."""
 
 
@@ -36,7 +34,7 @@ class Memory:
 
     def explains(self, how: dict[str, Any], error: dict[str, Any] | None) -> bool:
         """Whether a rank that ended like that was, or lost, a process that the kernel ended."""
-        told = bool(error and KILLED.search(error["message"]))
+        told = error is not None and any(words in error["message"] for words in KILLED)
         killed = how.get("signal") == SIGKILL or how.get("exit_code") == 128 + SIGKILL
         return (killed or told) and self._count() > self._before
 
@@ -64,7 +62,7 @@ def _kills(path: str) -> int | None:
     """The count in such a file; None when it has none, or cannot be read."""
     try:
         with open(path, "rb") as file:
-            found = re.search(rb"^oom_kill (\d+)$", file.read(), re.MULTILINE)
+            found = [line.split()[1] for line in file if line.startswith(b"oom_kill ")]
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(found[0]) if found else None

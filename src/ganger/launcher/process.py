@@ -30,6 +30,8 @@ NOT_EXECUTABLE = 126
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 TIOCSCTTY = 0x540E  # asm-generic/ioctls.h
+OF_ITS_OWN = (signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+"""Signals that end a process by its own doing; Python ends so after KeyboardInterrupt, and torch after its watchdog."""
 FIRST_UMASK = os.umask(0o077)  # the launcher's files are its user's alone; what ranks write is their own matter
 
 _prctl = ctypes.CDLL(None).prctl
