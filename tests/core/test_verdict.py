@@ -94,7 +94,20 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
         (f"0 exit 1 @7 {PEER}\n1 exit 1 @7 {PEER}", 3, I, 0),
         ("0 exit 1 @7 a.py:3 DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.", 2, I, 0),
         ("0 exit 1 a.py:3 ConnectionResetError: [Errno 104] Connection reset by peer", 4, I, 0),
-        ("0 signal 6 @7 'Watchdog caught collective operation timeout: WorkNCCL(SeqNum=418)'", 2, I, 0),
+        (
+            (
+                "0 signal 6 @7 'Watchdog caught collective operation timeout: WorkNCCL(SeqNum=418)'\n"
+                "1 signal 6 @7 'Watchdog caught collective operation timeout: WorkNCCL(SeqNum=418)'"
+            ),
+            2,
+            I,
+            0,
+        ),
+        # a peer that left early, or that is still there
+        (f"1 exit 0\n0 exit 1 @7 {PEER}", 2, U, 0),
+        (f"0 exit 1 @7 {PEER}\n1 exit 0", 2, I, 0),
+        (f"2 exit 0\n1 signal 9\n0 exit 1 @7 {PEER}", 3, I, 1),
+        ("0 exit 1 @7 a.py:3 RuntimeError: Timed out waiting 1800000ms for recv operation to complete", 2, X, 0),
         # killed from outside
         (f"1 signal 9\n0 exit 1 {PEER}", 2, I, 1),
         ("0 signal 15", 1, I, 0),

@@ -54,6 +54,8 @@ NOT_OF_A_RANK: Final = {
 NO_SUCH_PROGRAM: Final = (126, 127)
 """What a shell exits with when it cannot run a command."""
 SIGKILL: Final = 9
+LIMIT: Final = re.compile(r"(?i)timed? ?out|watchdog")
+"""How somebody says that he waited too long."""
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
 """How torch's store says who came to the rendezvous."""
 
@@ -105,9 +107,18 @@ def _blame(found: Kind, first: RankEnd, ends: tuple[RankEnd, ...], failed: Faile
         return BLAMES[found]
     if failed.ranks == 1:
         return Blame.UNKNOWN  # it has no peer: it spoke with somebody else
+    if _left(first, failed) is not None:
+        return Blame.USER
+    if LIMIT.search(first.error.message if first.error else first.words) and len(failed.ends) < failed.ranks:
+        return Blame.UNKNOWN  # those it waited for have not ended: they hang, or work for longer than it waits
     alike = len(ends) == failed.ranks and all(_place(end) == _place(first) for end in ends)
     # Before the first step it may be that they could never meet, by an address of the program's own.
     return Blame.UNKNOWN if alike and first.step is None else BLAMES[found]
+
+
+def _left(first: RankEnd, failed: Failed) -> RankEnd | None:
+    """A rank that had ended well while its peers still counted on it."""
+    return next((end for end in failed.ends if end.exit_code == 0 and end.at_ms <= first.at_ms), None)
 
 
 def _place(end: RankEnd) -> tuple[str, str, int] | None:
@@ -123,6 +134,9 @@ def _sentence(first: RankEnd, found: Kind, blame: Blame, ends: tuple[RankEnd, ..
     said = f"{_exception(first.error)}; {who}" if first.error else who
     if first.words and first.error is None and first.signal in (None, *CRASHES):
         said += f" after it wrote {first.words!r}"
+    left = _left(first, failed) if found is Kind.WAKE else None
+    if left is not None:
+        return f"{said}; rank {left.rank} on {left.node} had ended before, with code 0: an error of the program"
     advice = _advice(found, blame, first)
     return f"{said}; {advice}" if advice else said
 
