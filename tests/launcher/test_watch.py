@@ -220,8 +220,8 @@ def test_script_without_reports_is_known_after_a_minute_of_work() -> None:
     assert activity.look(600, pulse=False) is None, "it may wait for whatever it likes"
     for at_s in range(605, 670, 5):
         assert activity.look(at_s, pulse=True) is None
-    assert activity.look(665 + SILENT_S - 1, pulse=False) is None
-    assert activity.look(665 + SILENT_S, pulse=False) == 665
+    assert activity.look(661 + SILENT_S, pulse=False) is None
+    assert activity.look(662 + SILENT_S, pulse=False) == 665
 
 
 def test_deserted_is_what_mpirun_started_once_and_mpirun_has_not_noticed() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 FIND_S = 5.0
+FIND_QUIET_S = 2.5  # where nothing is reported, it is all that is known
 IDLE_PERMILLE = 10
 MUCH_BYTES = 256 << 10
 """To read or write between two `find`: more than what waits for others does, or prints."""
@@ -188,7 +189,7 @@ class Lookout:
         return self._activity.is_steady or any(watch.is_learned for _, watch in self._watched())
 
     def _find(self, now: float, at_s: float) -> None:
-        self._find_at = now + FIND_S
+        self._find_at = now + (FIND_S if self._reports() else FIND_QUIET_S)
         self._vitals.find()
         ticks = {rank: sum(vital.ticks for vital in vitals) for rank, vitals in self._vitals.of_ranks.items()}
         self._found = [*self._found[-2:], (at_s, ticks)]

@@ -36,6 +36,7 @@ DISK_WAITS = (
     "btrfs_",
 )
 """Parts of the names of kernel functions in which a process waits for a disk, which answers at last."""
+COARSE_S = 3.0  # the last pulse may have been this much earlier than it was seen
 STEADY_S = 60.0
 STEADY_GAP_S = 10.0
 UNDECLARED = ""
@@ -273,7 +274,9 @@ class Activity:
                 self._pauses.learn(UNDECLARED, gap_s)
             self.is_steady = self.is_steady or at_s - self._run_s >= STEADY_S
             self._pulse_s = at_s
-        if not self.is_steady or self._pulse_s is None or at_s - self._pulse_s < self._pauses.patience_s(None):
+        if not self.is_steady or self._pulse_s is None:
+            return None
+        if at_s - self._pulse_s < self._pauses.patience_s(None) - COARSE_S:
             return None
         return self._pulse_s
 
