@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from ganger.faces.cli.detail import job_lines
 from ganger.faces.cli.render import ago, clock, quoted, when
-from ganger.faces.cli.story import Progress, attempt_failed, plan_lines, size, start_of_job, waiting
+from ganger.faces.cli.story import Progress, attempt_failed, cost_lines, plan_lines, size, start_of_job, waiting
 from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
+from ganger.model.view import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
 FAILED = {"sentence": "rank 2 on n2 was ended by SIGKILL", "data": {"generation": 1}}
@@ -67,6 +69,29 @@ def test_a_job_that_resumes_no_other_one_goes_on_from_its_own_checkpoint() -> No
     said = attempt_failed(FAILED, asdict(job(spec=spec, state="requeueing", checkpoint_step=40)))
     assert said is not None
     assert said.endswith("restarting from step 40")
+
+
+def test_what_each_cause_has_cost() -> None:
+    losses = (
+        Loss(cause="hung", failures=2, restarts=1, detect_ms=3_000, lost_ms=40_200),
+        Loss(cause="preempted", restarts=1, recovery_ms=900),
+        Loss(cause="suspended", restarts=2),
+    )
+    assert cost_lines(asdict(Ledger(losses=losses))) == [
+        "hung: 2 failures, 1 restart; detect 3.0s · lost 40.2s",
+        "preempted: 1 restart; recovery 900ms",
+        "suspended: 2 restarts",
+    ]
+
+
+def test_a_broken_checkpoint_is_named_below_the_attempts() -> None:
+    said = "the checkpoint of step 40 is passed over: model.pt has 3 bytes instead of 10"
+    tries = tuple(
+        AttemptView(generation=n, started_ms=T0, ended_ms=T0, outcome="failed", nodes=("n1",), passed=passed)
+        for n, passed in ((1, ()), (2, (said,)))
+    )
+    lines = list(job_lines(asdict(job(attempts=tries)), T0))
+    assert lines[lines.index("") + 4] == f"  attempt 2: {said}"
 
 
 def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:

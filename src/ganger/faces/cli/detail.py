@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import Column, aligned, coloured_state, quoted, when
-from ganger.faces.cli.story import SUSPENDED, Progress, count, ledger_line, size
+from ganger.faces.cli.story import SUSPENDED, Progress, cost_lines, count, ledger_line, size
 from ganger.model.job import ENDED
 from ganger.model.units import format_duration
 
@@ -37,6 +37,8 @@ def job_lines(job: Record, now: int) -> Iterator[str]:
             yield from (f"  attempt {attempt['generation']}: {each}" for each in attempt["passed"])
     yield ""
     yield f"  time: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
+    for line in cost_lines(job["ledger"]):
+        yield f"    {line}"
     yield f"  next: {_next(row)}"
 
 

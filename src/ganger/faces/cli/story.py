@@ -16,6 +16,7 @@ Record = dict[str, Any]
 
 ALWAYS: Final = ("queued", "starting", "productive", "recovery", "lost")
 """Parts of a ledger that are shown though they are 0."""
+COSTS: Final = ("detect", "recovery", "lost")
 WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
 RATE_OVER_MS: Final = 30_000
@@ -128,6 +129,17 @@ def ledger_line(ledger: Record) -> str:
     """`queued 2.0s · starting 1.1s · productive 58.0s · checkpoint 1.2s`: what there was, but those always."""
     there = [part for part in PARTS if ledger[f"{part}_ms"] or part in ALWAYS]
     return " · ".join(f"{part} {format_duration(ledger[f'{part}_ms'])}" for part in there)
+
+
+def cost_lines(ledger: Record) -> list[str]:
+    """What each cause of an end has cost: `hung: 2 failures, 2 restarts; detect 3.0s · recovery 8.1s · lost 40.2s`."""
+    lines = []
+    for loss in ledger["losses"]:
+        failures = f"{count(loss['failures'], 'failure')}, " if loss["failures"] else ""
+        costs = (f"{part} {format_duration(loss[f'{part}_ms'])}" for part in COSTS if loss[f"{part}_ms"])
+        what = f"{failures}{count(loss['restarts'], 'restart')}; {' · '.join(costs)}"
+        lines.append(f"{loss['cause']}: {what.removesuffix('; ')}")
+    return lines
 
 
 class Progress:

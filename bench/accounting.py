@@ -1,0 +1,110 @@
+"""Where the time of 10,000 jobs went: whether it adds up, job by job and in the report, and what the report costs.
+
+Each job failed once, so that its time has every part; a tenth lives. The log is a file, as a server's.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+from bench.measure import Figure, median
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.engine.accounts import Wanted
+from ganger.engine.log import EventLog
+from ganger.engine.projection import Projection, project
+from ganger.engine.registry import policies
+from ganger.engine.report import report
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.view import PARTS
+
+JOBS, LIVE, RUNS = 10_000, 1_000, 20
+BAR_S = 0.1
+
+
+def run() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
+        log = EventLog(Path(folder) / "ganger.db")
+        days = _Days(log)
+        for number in range(JOBS):
+            days.one(f"job-{number}", ends=number < JOBS - LIVE)
+            if number % 100 == 99:
+                days.write()
+        samples = []
+        for _ in range(RUNS):
+            started = time.perf_counter()
+            told = report(days.state, log, days.now_ms, Wanted(seq=days.state.seq))
+            samples.append(time.perf_counter() - started)
+        off, wall_ms = 0, 0
+        for name, (submitted_ms, ended_ms) in days.lives.items():
+            gang, known = days.state.gangs.get(name), log.job(name)
+            ledger = gang.account.ledger(days.now_ms) if gang else known[1] if known else None
+            took_ms = (ended_ms or days.now_ms) - submitted_ms
+            wall_ms += took_ms
+            parts = [getattr(ledger, f"{part}_ms") for part in PARTS]
+            off += min(parts) < 0 or sum(parts) != took_ms
+        log.close()
+    short = abs(told.time.total_ms - wall_ms) + abs(sum(told.jobs.values()) - JOBS)
+    print(f"{days.state.seq} events; {told.time}")
+    return [
+        Figure(name="accounting_jobs_off", unit="", samples=(off,), value=off, op="==", bar=0),
+        Figure(name="accounting_report_off", unit="ms", samples=(short,), value=short, op="==", bar=0),
+        median("accounting_report", "s", samples, under=BAR_S),
+    ]
+
+
+class _Days:
+    """A state and its log, into which jobs are led one after the other."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.state, self.now_ms = State(), 1_700_000_000_000
+        self.lives: dict[str, tuple[int, int | None]] = {}
+        self._log, self._rows, self._projections = log, list[e.Stamped](), list[Projection]()
+        self._policy: Policy = policies()["fifo"]  # type: ignore[assignment]
+        node = Node(name="n1", gpus=LIVE, gpu_type="h100", cpu_milli=1000 * LIVE, memory_bytes=1 << 40)
+        self._happens(e.NodesListed(nodes=(node,)))
+
+    def one(self, name: str, *, ends: bool) -> None:
+        """A job that fails of a hang, comes back and, if it `ends`, ends."""
+        resources = Resources(gpu=GpuRequest(count=1), cpu_milli=1)
+        spec = JobSpec(name="job", resources=resources, run="true")
+        self._happens(e.Submitted(job=Job(id=name, user="ada", spec=spec, origin=Origin(directory="/"), request_id="")))
+        submitted_ms = self.now_ms
+        self._runs(name, 1)
+        self._happens(e.Checkpointed(gang=name, generation=1, step=2, took_ms=300))
+        since_ms = self.now_ms + 500
+        self._happens(
+            e.Failed(gang=name, generation=1, node="n1", cause=Cause.HUNG, rank=0, since_ms=since_ms),
+            e.Cleared(gang=name, generation=1, nodes=("n1",)),
+        )
+        self._runs(name, 2)
+        if ends:
+            self._happens(e.Finished(gang=name, generation=2, nodes=("n1",)))
+            self._happens(e.Cleared(gang=name, generation=2, nodes=("n1",)))
+        self.lives[name] = (submitted_ms, self.now_ms if ends else None)
+
+    def _runs(self, name: str, generation: int) -> None:
+        self._happens(e.Started(gang=name, generation=generation, nodes=("n1",)))
+        self._happens(e.Progressed(gang=name, generation=generation, step=generation))
+
+    def _happens(self, *events: e.Event) -> None:
+        """A second later, what follows of them decided."""
+        self.now_ms += 1_000
+        rows = [e.Stamped(self.state.seq + n, self.now_ms, event) for n, event in enumerate(events, 1)]
+        touched = {gang.id: gang for row in rows for gang in self.state.apply(row)}
+        planned = plan(self.state, self.now_ms, self._policy)
+        if planned.decisions:
+            decided = e.Decided(plan=planned, policy="fifo", version="bench")
+            rows.append(e.Stamped(self.state.seq + 1, self.now_ms, decided))
+            touched |= {gang.id: gang for gang in self.state.apply(rows[-1])}
+        self._rows += rows
+        self._projections += [project(gang, self.now_ms) for gang in touched.values()]  # type: ignore[arg-type]
+
+    def write(self) -> None:
+        """What has happened since the last time, in one transaction: the log itself is measured elsewhere."""
+        self._log.append(self._rows, self._projections)
+        self._rows, self._projections = [], []
