@@ -147,7 +147,7 @@ def test_an_unknown_job_names_the_nearest(live: Live, parts: str) -> None:
 def test_stacks_are_shown_once_with_the_ranks_that_have_them(live: Live, parts: str) -> None:
     assert live("logs", "parts", "--stacks").err.startswith("error: parts-")
     for rank, node in ((0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")):
-        line, state = (31, "S") if rank == 2 else (40, "R")
+        line, state = (31, "S") if rank == 2 else (40, "T" if rank == 3 else "R")
         thread = {"name": "MainThread", "frames": [["reduce", "/lib/net.py", line], ["<module>", "/train.py", 7]]}
         process = {"pid": 1, "state": state, "by": "py-spy", "kernel": "futex_wait", "threads": [thread]}
         written = {"rank": rank, "at_ms": 1_700_000_000_000, "processes": [process]}
@@ -161,7 +161,11 @@ def test_stacks_are_shown_once_with_the_ranks_that_have_them(live: Live, parts: 
         "    reduce (/lib/net.py:31)",
         "    <module> (/train.py:7)",
         "",
-        "ranks 0-1,3 on n1, n2: running",
+        "rank 3 on n2: stopped in futex_wait",
+        "    reduce (/lib/net.py:40)",
+        "    <module> (/train.py:7)",
+        "",
+        "ranks 0-1 on n1: running",
         "    reduce (/lib/net.py:40)",
         "    <module> (/train.py:7)",
     ]

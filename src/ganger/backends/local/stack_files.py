@@ -25,24 +25,28 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """One thread of a rank: its frames as text, the innermost first; none where no Python was found."""
+    """One thread of a rank: its frames as text, the innermost first; none where no Python was found; whether its
+    process is in a state in which it does nothing at all."""
 
     rank: int
     node: str
     thread: str
     state: str
+    is_still: bool
     frames: tuple[str, ...]
     at_ms: int
 
 
 def stacks(layout: Layout, job: str, generation: int) -> Stacks | None:
-    """Threads that are at the same place once, with the ranks that have them; None when none were taken."""
+    """Threads that are at the same place once, with the ranks that have them, those that stand still by themselves;
+    None when none were taken."""
     found = list(_of_generation(layout, job, generation))
     if not found:
         return None
     groups: dict[tuple[str, tuple[str, ...], str], list[Frames]] = {}
     for each in found:
-        groups.setdefault((each.thread, each.frames, each.state if not each.frames else ""), []).append(each)
+        own = each.state if each.is_still or not each.frames else ""
+        groups.setdefault((each.thread, each.frames, own), []).append(each)
     told = [_group(same) for same in groups.values()]
     told.sort(key=lambda group: (group.thread != MAIN, not group.frames, len(group.ranks), group.ranks))
     return Stacks(job=job, attempt=generation, at_ms=min(each.at_ms for each in found), groups=tuple(told))
@@ -74,15 +78,18 @@ def _of_generation(layout: Layout, job: str, generation: int) -> Iterator[Frames
 
 
 def _of_rank(rank: int, node: str, record: dict[str, Any]) -> Iterator[Frames]:
+    at_ms = record["at_ms"]
     for process in record["processes"]:
+        still = process["state"] in "TDZ"
         state = _STATES.get(process["state"], process["state"])
         if process["kernel"] and process["state"] in "DST":
             state += f" in {process['kernel']}"
         for thread in process["threads"]:
             name = thread["name"] or "another thread"
-            yield Frames(rank, node, name, state, tuple(_frame(*frame) for frame in thread["frames"]), record["at_ms"])
+            frames = tuple(_frame(*frame) for frame in thread["frames"])
+            yield Frames(rank, node, name, state, still, frames, at_ms)
         if not process["threads"]:
-            yield Frames(rank, node, MAIN, state, (), record["at_ms"])
+            yield Frames(rank, node, MAIN, state, still, (), at_ms)
 
 
 def _frame(function: str, file: str, line: int) -> str:
