@@ -5,6 +5,7 @@ validated after each event, the accounts add up to wall time, and nothing is lef
 """
 
 import os
+import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from itertools import cycle
@@ -32,6 +33,8 @@ def run() -> list[Figure]:
     print(f"virtual: {len(days) * A_DAY} faults, {virtual.jobs} jobs, {virtual.events} events")
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
         real, done = endured(Path(name), REAL, SEED)
+        if real.sentences() and (keep := os.environ.get("GANGER_BENCH_KEEP")):
+            shutil.copytree(name, keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock"))
     print(f"real: {done}, {real.jobs} jobs, {real.events} events")
     for line in [*virtual.sentences(), *real.sentences()][:SHOWN]:
         print(" ", line)

@@ -4,7 +4,7 @@ import pytest
 
 from ganger.engine.refusal import Refused
 from ganger.model.queue import Amount, Queue, UserLimits
-from tests.service.world import Embedded
+from tests.service.world import Embedded, wait_until
 
 REFUSED_QUEUES = {
     "no such parent": (Queue(name="a", parent="nowhere"), "nowhere"),
@@ -107,6 +107,23 @@ def test_what_runs_on_a_drained_node_starts_elsewhere(world: Embedded) -> None:
     with pytest.raises(Refused) as refused:
         world.service.drain("n33")
     assert refused.value.code == "no_such_node"
+
+
+def test_a_preempted_node_goes_and_comes_back_out_of_service(world: Embedded) -> None:
+    assert world.service.preempt_node("n3", 300).state == "cordoned"
+    assert world.service.preempt_node("n3", 200).state == "cordoned"
+    wait_until(lambda: world.service.nodes()[2].state == "lost_cordoned", "the node is gone")
+    assert world.service.preempt_node("n3", 100).state == "lost_cordoned", "what is gone cannot be taken away"
+    for _ in range(2):
+        assert world.service.return_node("n3").state == "cordoned"
+    assert world.service.cordon("n3", cordoned=False).state == "ready"
+    for _ in range(2):
+        assert world.service.fail_node("n3").state == "lost"
+    assert world.service.return_node("n3").state == "ready"
+    for ask in (world.service.fail_node, world.service.return_node):
+        with pytest.raises(Refused) as refused:
+            ask("n33")
+        assert refused.value.status == 404
 
 
 def test_the_server_tells_how_it_is(world: Embedded) -> None:

@@ -94,7 +94,7 @@ class LocalBackend:
         return self._gauge.use()
 
     def lose_node(self, name: str, after_ms: int = 0) -> None:
-        self._hop(self._loop.call_later, after_ms / 1000, self._supervisor.lose, name)
+        self._hop(self._supervisor.lose_later, name, after_ms)
 
     def return_node(self, name: str) -> None:
         self._hop(self._supervisor.restore, name)
