@@ -7,7 +7,7 @@ from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.model import event as e
-from ganger.model.decision import Start, Stop
+from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Origin, Resources
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Why
@@ -35,7 +35,7 @@ def evictions_serve_somebody(world: World) -> None:
     Or one before it in the order does, which the same stop let in.
     """
     world.list_again()
-    world.round()
+    rounds_due(world)
     for _ in range(MANY_ROUNDS):
         preemptors = [gang for gang in waiting(world) if answer(world, gang).why is Why.STOPPING_OTHERS]
         if not preemptors:
@@ -43,11 +43,19 @@ def evictions_serve_somebody(world: World) -> None:
         order = {gang.id: world.policy.key(gang, world.state, world.now_ms) for gang in waiting(world)}
         first = min(preemptors, key=lambda gang: order[gang.id])
         world.clear()
-        started = [decision.gang for decision in world.round().decisions if isinstance(decision, Start)]
+        started = [decision.gang for decision in rounds_due(world) if isinstance(decision, Start)]
         assert any(order.get(gang, order[first.id]) <= order[first.id] for gang in started), (
             f"others were stopped for {first.id}, and it does not start"
         )
     raise AssertionError("gangs are stopped for others for ever")
+
+
+def rounds_due(world: World) -> list[Decision]:
+    """A round, and those that it makes due at once: it may end what others wait for. All that was decided."""
+    decisions = [*world.round().decisions]
+    while world.is_due():
+        decisions += world.round().decisions
+    return decisions
 
 
 def demand_that_stands_still_settles(world: World) -> None:
