@@ -119,6 +119,8 @@ def failed(picture: str, ranks: int, **more: object) -> Failed:
         ("0 signal 2 a.py:3 KeyboardInterrupt", 1, X, 0),
         ("0 exit 1 a.py:3 ConnectionRefusedError: [Errno 111] Connection refused", 1, X, 0),
         (f"0 exit 1 {PEER}\n1 exit 1 {PEER}", 2, X, 0),
+        ("0 exit 1 a.py:3 RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", 1, X, 0),
+        ("0 exit 1 a.py:3 BrokenProcessPool: A process in the process pool was terminated abruptly", 1, X, 0),
         ("0 exit 1 a.py:3 CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.", 1, X, 0),
         ("0 exit 1 a.py:3 DistBackendError: NCCL error: unhandled cuda error", 2, X, 0),
     ],

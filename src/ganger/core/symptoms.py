@@ -61,10 +61,12 @@ MEMORY_TYPES: Final = re.compile(r"^(\w*MemoryError|\w*OutOfMemory\w*|bad_alloc|
 WAKE_TYPES: Final = re.compile(
     r"^(ConnectionResetError|ConnectionAbortedError|ConnectionRefusedError|BrokenPipeError|HorovodInternalError"
     r"|DistNetworkError|WorkerCrashedError|\w*ActorDiedError|RayActorError|NodeDiedError|ActorUnavailableError"
-    r"|BrokenProcessPool|RendezvousConnectionError)$"
+    r"|RendezvousConnectionError)$"
 )
-UNCLEAR_TYPES: Final = re.compile(r"^DistBackendError$")
+UNCLEAR_TYPES: Final = re.compile(r"^(DistBackendError|BrokenProcessPool)$")
 """Without words that are known, nobody can tell."""
+CHILD_KILLED: Final = re.compile(r"killed by signal|terminated with signal|SIG[A-Z]{3}|exitcode\s*:? -\d")
+"""How somebody tells that a process it had started was ended by a signal."""
 FATAL: Final = "Fatal Python error"
 CARRIERS: Final = re.compile(r"^(ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception)$")
 """Of those who only started another process, and tell how that ended."""
@@ -137,9 +139,11 @@ def _by_error(error: PythonError, number: int | None) -> Kind:
     if error.type.startswith(FATAL):
         return Kind.CRASH
     if CARRIERS.match(error.type):
-        return Kind.CRASH if re.search(r"SIG[A-Z]{3}|exitcode\s*:? -\d", error.message) else Kind.PROGRAM
-    if not SYSTEM_TYPES.match(error.type) and not WAKE_TYPES.match(error.type):
+        return Kind.CRASH if CHILD_KILLED.search(error.message) else Kind.PROGRAM
+    if not any(types.match(error.type) for types in (SYSTEM_TYPES, WAKE_TYPES, UNCLEAR_TYPES)):
         return Kind.PROGRAM
+    if CHILD_KILLED.search(error.message):
+        return Kind.CRASH
     if said := _by_words(error.message):
         return said
     if WAKE_TYPES.match(error.type):
