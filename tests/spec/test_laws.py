@@ -51,6 +51,8 @@ checkpoints = st.builds(
     every_ms=st.none() | durations,
     signal=st.sampled_from([None, "SIGUSR1", "SIGTERM"]),
     grace_ms=st.integers(0, DAYS_3650_MS),
+    keep=st.integers(1, 10_000),
+    keep_every=st.none() | st.integers(1, 1_000_000_000),
     resume=st.sampled_from(["auto", "never"]),
 )
 commands = texts | st.lists(texts, min_size=1).map(tuple)

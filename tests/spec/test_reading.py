@@ -24,7 +24,7 @@ run: |
   python train.py \\
     --lr 0.1
 env: {BS: 80, VERSION: 1.10, DEBUG: true, WORDS: "a: b"}
-checkpoint: {dir: ckpt, every: 30m, signal: SIGUSR1, grace: 120s, resume: never}
+checkpoint: {dir: ckpt, every: 30m, signal: SIGUSR1, grace: 120s, keep: 3, keep_every: 1000, resume: never}
 retry: {max: 3, backoff: 10s..5m}
 limits: {time: 24h, queue_time: 2h}
 """
@@ -40,7 +40,15 @@ WHOLE_SPEC = JobSpec(
     setup="pip install -r requirements.txt",
     run="python train.py \\\n  --lr 0.1\n",
     env={"BS": "80", "VERSION": "1.10", "DEBUG": "true", "WORDS": "a: b"},
-    checkpoint=Checkpoint(dir="ckpt", every_ms=1_800_000, signal="SIGUSR1", grace_ms=120_000, resume="never"),
+    checkpoint=Checkpoint(
+        dir="ckpt",
+        every_ms=1_800_000,
+        signal="SIGUSR1",
+        grace_ms=120_000,
+        keep=3,
+        keep_every=1000,
+        resume="never",
+    ),
     retry=Retry(max=3, backoff_first_ms=10_000, backoff_max_ms=300_000),
     limits=Limits(time_ms=86_400_000, queue_time_ms=7_200_000),
 )
@@ -67,7 +75,15 @@ def test_written_back_without_defaults_and_in_a_users_words() -> None:
         "setup": "pip install -r requirements.txt",
         "run": "python train.py \\\n  --lr 0.1\n",
         "env": {"BS": "80", "VERSION": "1.10", "DEBUG": "true", "WORDS": "a: b"},
-        "checkpoint": {"dir": "ckpt", "every": "30m", "signal": "SIGUSR1", "grace": "2m", "resume": "never"},
+        "checkpoint": {
+            "dir": "ckpt",
+            "every": "30m",
+            "signal": "SIGUSR1",
+            "grace": "2m",
+            "keep": 3,
+            "keep_every": 1000,
+            "resume": "never",
+        },
         "retry": {"max": 3, "backoff": "10s..5m"},
         "limits": {"time": "1d", "queue_time": "2h"},
     }
