@@ -22,7 +22,7 @@ from bench.serving import GANGER, TORCH_BIN, ganger, state_directory
 
 TOGETHER = 4
 NAMED_SHARE = 0.95
-DEADLINE_S = 180.0
+DEADLINE_S = 600.0
 
 Record = dict[str, Any]
 Found = TypeVar("Found")

@@ -207,6 +207,22 @@ def test_the_first_cause_is_found(text: str, told: str | None) -> None:
     assert _told(text) == told
 
 
+@pytest.mark.parametrize(
+    ("earlier", "last", "is_cause"),
+    [
+        (LOGGED, EMPTY_QUEUE, False),
+        ("Exception in thread reader:\n" + PLAIN, EMPTY_QUEUE, True),
+        ("Exception in thread reader:\n" + PLAIN, WRAPPED, False),
+        (PLAIN, TORCHRUN, True),
+    ],
+)
+def test_what_was_written_long_before(earlier: str, last: str, is_cause: bool) -> None:
+    lines = [(1, line) for line in earlier.splitlines()] + [(60_000, line) for line in last.splitlines()]
+    found = find(lines, "{D}")
+    assert found is not None
+    assert (found["type"] == "KeyError") is is_cause
+
+
 def _told(text: str) -> str | None:
     lines = [(1, line) for line in text.replace("{D}", "/job").splitlines()]
     found = find(lines, "/job")

@@ -24,7 +24,7 @@ TEXT_CHARACTERS = 300
 MESSAGE_LINES = 4
 STALE_LINES = 60
 """Lines that may follow the exception that ended a process, in the same stream."""
-BACKGROUND_MS = 10_000
+NEAR_MS = 10_000
 """How long before the end of the main thread another's death counts as the cause, whatever the main thread says."""
 
 _SIGNALS = frozenset(signal.Signals)
@@ -39,6 +39,7 @@ _TELLS_OF_OTHERS = re.compile(
     r"|ChildFailedError|BrokenPipeError|Connection\w*Error)$|exited unexpectedly|by peer|Connection refused|timed out"
 )
 
+_STARTS_OTHERS = re.compile(r"ChildFailedError|CalledProcessError|Process(Exited|Raised)Exception")
 _ROOT_CAUSE = "Root Cause (first observed failure):"
 _OF_ROOT_CAUSE = re.compile(r" +(rank|exitcode|traceback) +:")
 """As torchrun tells of its workers."""
@@ -137,10 +138,16 @@ def _chosen(chains: list[list[Block]], lines: int) -> list[Block] | None:
     last = mains[-1]
     if lines - last[-1].ends > STALE_LINES + len(last[-1].message):
         return None
-    if len({chain[0].tag for chain in mains}) > 2 or _tells_of_others(last):
-        return next((chain for chain in chains if not _tells_of_others(chain)), last)
+    several = len({chain[0].tag for chain in mains}) > 2
+    tells = several or _tells_of_others(last)
+    starts = several or _STARTS_OTHERS.match(_name(_cause(last)))
     for chain in chains:
-        if chain[0].mark == "background" and 0 <= last[-1].at_ms - chain[-1].at_ms <= BACKGROUND_MS:
+        is_background = chain[0].mark == "background"
+        is_near = last[-1].at_ms - chain[-1].at_ms <= NEAR_MS
+        # What was written long ago, and survived, is the cause only of a process that waited, or had started others.
+        if (tells and (starts or is_background or is_near) and not _tells_of_others(chain)) or (
+            is_background and is_near
+        ):
             return chain
     return last
 
