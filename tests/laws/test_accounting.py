@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from ganger.model import event as e
 from ganger.model.job import GangState
 from ganger.model.units import HOUR_MS
 from ganger.model.view import PARTS
+from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import played
 from tests.laws.accounting import ledger_of
@@ -32,10 +34,23 @@ def told(row: e.Stamped, chance: Random) -> e.Stamped:
 
 
 @given(day=days(), seed=st.integers(0, 9))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 def test_accounts_agree_with_the_raw_events(day: Day, seed: int) -> None:
-    log, chance, state = EventLog(MEMORY), Random(seed), State()
+    log = EventLog(MEMORY)
     played(day.world(), log, day.policy, 3 * HOUR_MS)
+    all_agree(log, Random(seed))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_accounts_agree_where_much_goes_wrong(script: Script) -> None:
+    log = EventLog(MEMORY)
+    played(world_of(script), log, script.policy, script.until_ms)
+    all_agree(log, Random(5))
+
+
+def all_agree(log: EventLog, chance: Random) -> None:
+    """Every job's account, at its end or at that of the log, whatever nodes say of times."""
+    state = State()
     rows = [told(row, chance) for row in log.each(0, log.last_seq())]
     for number, row in enumerate(rows, start=1):
         for gang in state.apply(row):
