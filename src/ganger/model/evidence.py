@@ -28,7 +28,7 @@ class PythonError:
 class RankEnd:
     """How one rank ended. Exactly one of exit_code and signal is set; at_ms: when, in Unix ms by its node's clock;
     step: the newest it had reported in this generation, None for none; out_of_memory: the kernel ended it, or a
-    process of it, for want of memory; words: what it wrote last that speaks of an error, where there is no exception."""
+    process of it, for want of memory; words: without an exception, what it wrote last that speaks of an error."""
 
     rank: int
     node: str
