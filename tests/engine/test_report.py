@@ -37,10 +37,10 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
     state, now_ms = loop.view(), world.now_ms() + 777
     told = report(state, log, now_ms, Wanted(seq=state.seq, user=user))
     rows = list(log.each(0, log.last_seq()))
-    deleted = {row.event.gang for row in rows if isinstance(row.event, e.Deleted)}
+    deleted = {row.event.gang: row.seq for row in rows if isinstance(row.event, e.Deleted)}
     time, gpu_time, jobs = Counter[str](), Counter[str](), Counter[str]()
     for row in rows:
-        if not isinstance(row.event, e.Submitted) or row.event.job.id in deleted:
+        if not isinstance(row.event, e.Submitted) or deleted.get(row.event.job.id, 0) > row.seq:
             continue
         if user not in (None, row.event.job.user):
             continue
