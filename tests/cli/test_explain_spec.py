@@ -22,6 +22,7 @@ BESIDE = {
     "retry.rules.cause": "retry: {rules: [{cause: X, do: fail}]}",
     "retry.rules.do": "retry: {rules: [{log: a, do: X}]}",
     "stop_when": "stop_when: X\nroles: {chief: {}}",
+    "checkpoint.keep_every": "checkpoint: {keep: 3, keep_every: X}",
     "start_order": "start_order: X\nroles: {ps: {}}",
     "parallel.tp": "nodes: 2\nparallel: {tp: X}",
     "parallel.pp": "nodes: 2\nparallel: {pp: X}",

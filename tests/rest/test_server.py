@@ -265,6 +265,7 @@ def test_a_server_without_its_socket_is_named_and_can_be_ended(place: Place) -> 
     pid = place.pid
     name = place.submit(["sleep", "300"])
     place.until(name, "running")
+    os.kill(pid, signal.SIGSTOP)  # or it would put the socket back
     place.home.socket("server").unlink()
     for start in (True, False):
         with pytest.raises(ClientError, match=f"the server with pid {pid} runs, but has lost its socket ") as caught:

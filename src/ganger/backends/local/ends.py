@@ -24,6 +24,8 @@ LOOK_FIRST_S: Final = 0.01
 LOOK_MAX_S: Final = 0.1
 OF_ITS_OWN: Final = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 """Signals that a process gets by its own doing."""
+OF_A_SHELL: Final = 128
+"""What a shell adds to the signal that ended what it ran, and exits with."""
 
 
 class Ends:
@@ -39,7 +41,8 @@ class Ends:
         generation = self._current(failed)
         if generation is None or failed.cause is not Cause.RANK_FAILED or not failed.ends:
             return 0.0
-        outside = failed.signal is not None and failed.signal not in OF_ITS_OWN and failed.ends[0].error is None
+        number = failed.signal or (failed.exit_code or 0) - OF_A_SHELL
+        outside = number > 0 and number not in OF_ITS_OWN and failed.ends[0].error is None
         if outside or not self._awaited(generation):
             return 0.0
         stepped = bool(generation.steps) or any(end.step is not None for end in failed.ends)

@@ -57,7 +57,7 @@ class Preemption:
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    notice_ms: Annotated[int, Field(ge=0, le=LONGEST_NOTICE_MS, strict=True)]
+    notice_ms: Annotated[int, Field(ge=0, le=LONGEST_NOTICE_MS), Figures]
 
 
 @queues.get("", responses=reads(QueueRow, many=True))
