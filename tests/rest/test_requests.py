@@ -231,3 +231,9 @@ def test_reads_do_not_queue_behind_writes(app: FastAPI, world: Embedded, monkeyp
 
     monkeypatch.setattr(world.service, "submit", slow)
     assert asyncio.run(together()) == [201] * 100
+
+
+def test_what_is_wrong_is_refused_whatever_the_caller_has(app: FastAPI) -> None:
+    assert call(app, "GET", "/jobs?cursor=x", None, {"If-None-Match": "*"}).status == 400
+    assert call(app, "GET", "/jobs/nobody", None, {"If-None-Match": "*"}).status == 404
+    assert call(app, "GET", "/jobs", None, {"If-None-Match": "*"}).status == 304

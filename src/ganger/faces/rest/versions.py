@@ -37,9 +37,11 @@ class Version:
     def answer(self, make: Callable[[], Any], extra: str = "") -> Response:
         """The answer with its tag; 304 instead, and nothing is made, when the caller has it."""
         tag = f'"{self.seq}-{extra}"' if extra else f'"{self.seq}"'
-        if tag in self.has or "*" in self.has:
+        if tag in self.has:
             raise NotModified(tag)
         made = answer(make())
+        if "*" in self.has:  # which has seen nothing: what it asks for must be there, and asked for as it should be
+            raise NotModified(tag)
         made.headers["ETag"] = tag
         return made
 
