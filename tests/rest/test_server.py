@@ -280,6 +280,19 @@ def test_a_server_without_its_socket_is_named_and_can_be_ended(place: Place) -> 
     assert place.client.job(name)["row"]["state"] == "running"
 
 
+def test_a_server_that_was_told_to_end_does_not_come_back_for_its_socket(place: Place) -> None:
+    pid = place.client.connect().server()["pid"]
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(place.home.socket("server")))
+        # A request under way keeps the end waiting for longer than there is from one look at the socket to the next.
+        link.sendall(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        os.kill(pid, signal.SIGTERM)
+        place.home.socket("server").unlink()
+        wait_until(lambda: not place.servers(), "it has ended")
+    with pytest.raises(ClientError, match="no server runs"):
+        place.client.connect(start=False)
+
+
 def test_only_the_process_that_announced_itself_is_ended(place: Place) -> None:
     place.client.connect()
     record = json.loads(place.home.server_file.read_text())

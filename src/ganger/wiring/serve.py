@@ -200,8 +200,8 @@ class _Server:
                 return
 
     def _leave(self, python: str | None) -> None:
-        """End; with an interpreter, to run anew under it."""
-        self._python = python
+        """End; with an interpreter, to run anew under it, unless it was told to end for good."""
+        self._python = None if self._end.is_set() and self._python is None else python
         self._end.set()
 
     def _run_core(self, loop: Loop, event_loop: asyncio.AbstractEventLoop) -> None:
