@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ganger.launcher import strays
-from ganger.launcher.task import start_ticks
+from ganger.launcher.proc import start_ticks
 from tests.launcher.harness import Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]

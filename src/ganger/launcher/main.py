@@ -14,9 +14,10 @@ import time
 
 from ganger.launcher.guard import clear_left_over, start_guard
 from ganger.launcher.plan import BadPlanError, load_plan
+from ganger.launcher.proc import is_running, start_ticks
 from ganger.launcher.process import become_subreaper
 from ganger.launcher.runtime import Launcher
-from ganger.launcher.task import TaskDirectory, is_running, start_ticks, write_json
+from ganger.launcher.task import TaskDirectory, write_json
 
 LEFT = 0
 USAGE = 64  # sysexits.h

@@ -15,7 +15,8 @@ import signal
 import subprocess
 
 from ganger.launcher.logs import LogFile, Stream, note
-from ganger.launcher.task import now_ms, start_ticks, write_json
+from ganger.launcher.proc import start_ticks
+from ganger.launcher.task import now_ms, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ganger.launcher.generation import Generation
 from ganger.launcher.link import Link, Speaker
 from ganger.launcher.logs import note
 from ganger.launcher.plan import BadPlanError, load_plan
-from ganger.launcher.task import start_ticks
+from ganger.launcher.proc import start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
-from ganger.launcher.task import is_running
+from ganger.launcher.proc import environment, is_running, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,12 @@ MARK = "GANGER_TASK_DIR"
 FIRST_PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.5
 
-
 _spared: set[int] = set()
+
+
+def mark(directory: str) -> bytes:
+    """Among the variables of a process that is of the generation in `directory`."""
+    return b"\0" + os.fsencode(f"{MARK}={directory}") + b"\0"
 
 
 def spare(pid: int) -> None:
@@ -91,14 +95,13 @@ def _processes() -> Iterator[tuple[int, int, int, int]]:
     """(pid, parent, session, start) of what lives; a zombie does not."""
     for name in os.listdir("/proc"):
         if name.isdigit():
-            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            fields = read(name, "stat").rpartition(b")")[2].split()
             if fields and fields[0] not in (b"Z", b"X"):
                 yield int(name), int(fields[1]), int(fields[3]), int(fields[19])
 
 
 def _has_mark(pid: int, directory: str) -> bool:
-    environment = b"\0" + _read(f"/proc/{pid}/environ") + b"\0"
-    return b"\0" + os.fsencode(f"{MARK}={directory}") + b"\0" in environment
+    return mark(directory) in environment(pid)
 
 
 def _descends(pid: int, ancestor: int, table: dict[int, tuple[int, int]]) -> bool:
@@ -109,16 +112,7 @@ def _descends(pid: int, ancestor: int, table: dict[int, tuple[int, int]]) -> boo
 
 def catches(pid: int, number: int) -> bool:
     """Whether the process has a handler for the signal."""
-    for line in _read(f"/proc/{pid}/status").splitlines():
+    for line in read(pid, "status").splitlines():
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
-
-
-def _read(path: str) -> bytes:
-    """Empty when the process is gone or not ours."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

@@ -61,17 +61,3 @@ def write_json(path: str, value: object, *, sync: bool = False) -> None:
 def now_ms() -> int:
     """Unix milliseconds."""
     return int(time.time() * 1000)
-
-
-def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot; with the pid it names a process for ever. Raises OSError."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])  # field 22; the name in brackets may hold anything
-
-
-def is_running(pid: int, ticks: int) -> bool:
-    """Whether that very process still lives."""
-    try:
-        return start_ticks(pid) == ticks
-    except OSError:
-        return False

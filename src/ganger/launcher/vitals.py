@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from ganger.launcher.strays import MARK
+from ganger.launcher.proc import environment, read
+from ganger.launcher.strays import mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Vitals:
     """Of the generation with this directory: what descends from this process and carries its mark."""
 
     def __init__(self, directory: str) -> None:
-        self._mark = b"\0" + os.fsencode(f"{MARK}={directory}") + b"\0"
+        self._mark = mark(directory)
         self._ranks: dict[tuple[int, int], int | None] = {}  # (pid, start_ticks) -> rank
         self.of_ranks: dict[int, list[Vital]] = {}
         """The processes of each rank at the last `find`, the oldest first."""
@@ -63,10 +64,10 @@ class Vitals:
             key = (vital.pid, vital.start_ticks)
             rank = before.get(key)
             if rank is None:  # it may have become another program, with other variables
-                environment = b"\0" + _read(f"/proc/{vital.pid}/environ") + b"\0"
-                if self._mark not in environment:
+                variables = environment(vital.pid)
+                if self._mark not in variables:
                     continue
-                rank = rank_in(environment)
+                rank = rank_in(variables)
             self._ranks[key] = rank
             if rank is None:
                 self.others.append(vital)
@@ -102,13 +103,13 @@ def state_of(pid: int) -> str:
 
 def kernel_function(pid: int) -> str:
     """Where the kernel has it wait; "" where it runs, or the kernel does not tell."""
-    return _read(f"/proc/{pid}/wchan").decode(errors="replace").strip().strip("0")
+    return read(pid, "wchan").decode(errors="replace").strip().strip("0")
 
 
-def rank_in(environment: bytes) -> int | None:
+def rank_in(variables: bytes) -> int | None:
     """The rank that these variables tell, each of them between zero bytes."""
     for name in RANKS:
-        value = environment.partition(b"\0" + name + b"=")[2].partition(b"\0")[0]
+        value = variables.partition(b"\0" + name + b"=")[2].partition(b"\0")[0]
         if value.isdigit():
             return int(value)
     return None
@@ -127,12 +128,12 @@ def _children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []  # it is gone
-    found = (_read(f"/proc/{pid}/task/{thread}/children") for thread in threads)
+    found = (read(pid, f"task/{thread}/children") for thread in threads)
     return [int(child) for children in found for child in children.split()]
 
 
 def _vital(pid: int) -> Vital | None:
-    stat = _read(f"/proc/{pid}/stat")
+    stat = read(pid, "stat")
     return Vital(pid, stat) if stat else None
 
 
@@ -142,19 +143,10 @@ def _still(known: Vital) -> bool:
 
 
 def _transferred(pid: int) -> int:
-    lines = _read(f"/proc/{pid}/io").splitlines()
+    lines = read(pid, "io").splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar:", b"wchar:")))
 
 
 def _switches(pid: int) -> int:
-    lines = _read(f"/proc/{pid}/status").splitlines()
+    lines = read(pid, "status").splitlines()
     return sum(int(line.split()[1]) for line in lines if b"ctxt_switches:" in line)
-
-
-def _read(path: str) -> bytes:
-    """Empty when the process is gone or not ours."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
