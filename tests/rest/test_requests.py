@@ -22,6 +22,8 @@ PROBLEMS: dict[str, tuple[str, str, Any, int, str]] = {
     "no such job": ("GET", "/jobs/nothing", None, 404, "no_such_job"),
     "no such element": ("GET", f"/jobs/{{job}}%5B{'9' * 5000}%5D", None, 404, "no_such_job"),
     "no such queue": ("GET", "/queues/nothing", None, 404, "no_such_queue"),
+    "jobs of no queue": ("GET", "/jobs?queue=nothing", None, 404, "no_such_queue"),
+    "the report of no queue": ("GET", "/report?queue=nothing", None, 404, "no_such_queue"),
     "no such node": ("PATCH", "/nodes/nothing", {"cordoned": True}, 404, "no_such_node"),
     "no such route": ("GET", "/nothing", None, 404, "no_such_route"),
     "no such method": ("DELETE", "/jobs", None, 405, "no_such_method"),

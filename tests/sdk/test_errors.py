@@ -33,6 +33,8 @@ Act = Callable[[Client], Any]
         (lambda c: c.run("true", nodes=99), BadRequest, "too_few_nodes", "99"),
         (lambda c: c.submit(Job.load("none.yaml")), BadRequest, "no_file", "none.yaml"),
         (lambda c: c.job("nobody"), NotFound, "no_such_job", "nobody"),
+        (lambda c: c.report(queue="defualt"), NotFound, "no_such_queue", "defualt"),
+        (lambda c: next(c.list(queue="defualt")), NotFound, "no_such_queue", "defualt"),
     ],
 )
 def test_what_cannot_be_says_why_and_what_to_type(

@@ -3,6 +3,7 @@
 import pytest
 
 from ganger.engine.refusal import Refused
+from ganger.engine.service import JobFilter
 from ganger.model.queue import Amount, Queue, UserLimits
 from tests.service.world import Embedded, wait_until
 
@@ -64,6 +65,28 @@ def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:
     with pytest.raises(Refused) as refused:
         world.service.queue("low")
     assert refused.value.status == 404
+
+
+def test_what_ran_in_a_queue_is_found_when_that_is_gone(world: Embedded) -> None:
+    def rows(queue: str) -> list[str]:
+        page = world.service.jobs(JobFilter(queue=queue), everything=False, limit=9, cursor=None)
+        return [row["id"] for row in page.items]
+
+    def report(queue: str) -> dict[str, int]:
+        return world.service.report(since_ms=None, user=None, queue=queue).jobs
+
+    world.service.set_queue(Queue(name="low"))
+    assert (rows("low"), report("low")) == ([], {})
+    name = world.submit(queue="low")
+    world.service.stop(name)
+    world.ended(name)
+    world.service.delete_queue("low")
+    assert (rows("low"), report("low")) == ([name], {"stopped": 1})
+    for look in (rows, report):
+        with pytest.raises(Refused) as refused:
+            look("defalt")
+        code, next, status = refused.value.code, refused.value.next, refused.value.status
+        assert (code, next, status) == ("no_such_queue", "did you mean default?", 404)
 
 
 def test_nodes_show_what_is_free_and_who_has_the_rest(world: Embedded) -> None:

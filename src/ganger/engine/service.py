@@ -124,9 +124,10 @@ class Service(ClusterService):
 
     def jobs(self, wanted: JobFilter, *, everything: bool, limit: int, cursor: str | None) -> Page:
         """A page of listing rows as JSON-ready dicts, newest first. Without states: all jobs that fit, if `everything`;
-        else those that live, and as many of the newest ended ones as fill the page."""
+        else those that live, and as many of the newest ended ones as fill the page. Refused (no_such_queue, 404)."""
         before = _number(cursor)
         see_states(wanted.states)
+        self._see_queue(wanted.queue)
         mixed = not wanted.states and not everything
         found = self._log.jobs(wanted.of_states(LIVE) if mixed else wanted, limit + 1, before)
         more, found = found[limit:], found[:limit]
@@ -175,7 +176,9 @@ class Service(ClusterService):
         )
 
     def report(self, *, since_ms: int | None, user: str | None, queue: str | None) -> Totals:
-        """Where the time of all jobs went, or of a user's, or of a queue's; of those that ended, since `since_ms`."""
+        """Where the time of all jobs went, or of a user's, or of a queue's; of those that ended, since `since_ms`.
+        Refused (no_such_queue, 404)."""
+        self._see_queue(queue)
         state = self._loop.view()
         wanted = Wanted(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
         return report(state, self._log, max(self._loop.now_ms(), state.at_ms), wanted)
@@ -372,6 +375,11 @@ class Service(ClusterService):
                 "is_array", f"{row.id} is an array: each element has logs of its own", f"ganger logs '{last.id}'"
             )
         see_there(query, row, job.spec, [node.name for node in self._loop.view().nodes.nodes], may_come=may_come)
+
+    def _see_queue(self, name: str | None) -> None:
+        """Refused (no_such_queue, 404) for a queue that is not there, and of which no job tells that it was."""
+        if name is not None and not self._log.jobs(JobFilter(queue=name), 1):
+            self.queue(name)
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Listing rows with the sentences of those that wait: they change without the job."""

@@ -63,7 +63,7 @@ class Clone:
     request_id: str = ""
 
 
-@router.get("", responses=reads(JobRow, 400, many=True))
+@router.get("", responses=reads(JobRow, 400, 404, many=True))
 def list_jobs(
     *,
     service: Served,

@@ -10,7 +10,7 @@ from ganger.model.view import Totals
 router: Final = APIRouter(tags=["report"])
 
 
-@router.get("/report", responses=shown(Totals))
+@router.get("/report", responses=shown(Totals, 404))
 def get_report(
     service: Served,
     since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
