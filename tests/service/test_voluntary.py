@@ -8,9 +8,11 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from ganger.model.view import JobView
-from tests.service.world import Embedded, wait_until
+from ganger.policies import priority
+from tests.service.world import Embedded, python, wait_until
 
 SCRIPT = """
 import json, os, signal, sys, time
@@ -37,6 +39,8 @@ while True:
     time.sleep(0.02)
 """
 GRACE_S = 25
+URGENT = SimpleNamespace(**{**vars(priority), "NAME": "urgent", "ORDERS_RUNNING": True})
+"""The default order, in which running jobs compete too."""
 
 
 def _submit(world: Embedded, name: str, gpu: str, **limits: str) -> str:
@@ -102,3 +106,26 @@ def test_no_step_is_lost_and_no_attempt_spent_whatever_the_cause(world: Embedded
         assert view.attempts[-1].sentence == cause
     assert world.ended(late).row.state == "stopped"
     assert [row.kind for row in world.service.events(after=0, gang=None, limit=500) if row.kind == "failed"] == []
+
+
+def test_a_job_that_gives_way_to_a_more_urgent_one_goes_on_where_it_was(tmp_path: Path, zipapp: Path) -> None:
+    world = Embedded(tmp_path, zipapp, policy=URGENT)
+    try:
+        job = _submit(world, "modest", "a100:2")
+        wait_until(lambda: _steps(world, job), "it steps")
+        goes = python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
+        urgent = world.submit(goes, name="urgent", priority=1000, resources={"gpu": "a100:2", "cpu": 1})
+        world.until(urgent, "running")
+        (told,) = _said(world, "modest")
+        assert told["cause"] == "preempted"
+        assert 0 < told["left_s"] <= GRACE_S
+        waiting = world.service.job(job)
+        assert (waiting.row.state, waiting.checkpoint_step) == ("pending", told["last"])
+        (world.work / "go").touch()
+        first, second = _again(world, job).attempts
+        assert second.resumed_step == told["last"], "no step is lost"
+        assert (first.outcome, first.sentence) == ("stopped", "it gives way to another job")
+        assert world.ended(urgent).row.state == "succeeded"
+        assert [row.kind for row in world.service.events(after=0, gang=job, limit=500) if row.kind == "failed"] == []
+    finally:
+        world.close()

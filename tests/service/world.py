@@ -12,6 +12,7 @@ from typing import Any
 from ganger import __version__
 from ganger.backends.local.backend import LocalBackend
 from ganger.backends.local.layout import Layout
+from ganger.core.policy import Policy
 from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
@@ -37,7 +38,9 @@ NODES = (
 class Embedded:
     """The parts of one server in this process. `service` is what the tests talk to."""
 
-    def __init__(self, directory: Path, launcher: Path, nodes: tuple[Node, ...] = NODES) -> None:
+    def __init__(
+        self, directory: Path, launcher: Path, nodes: tuple[Node, ...] = NODES, *, policy: Policy | None = None
+    ) -> None:
         self.home = Home(directory)
         self.events = asyncio.new_event_loop()
         self.on_events = threading.Thread(target=self.events.run_forever)
@@ -45,7 +48,7 @@ class Embedded:
         layout = Layout(home=directory, socket=self.home.socket("launcher"), launcher=launcher)
         self.log = EventLog(self.home.database)
         self.backend = LocalBackend(layout, nodes, launch_plans, self.events)
-        self.loop = Loop(self.log, self.backend, policies()["priority"], WallClock(), __version__)
+        self.loop = Loop(self.log, self.backend, policy or policies()["priority"], WallClock(), __version__)
         self.loop.open()
         self.core = threading.Thread(target=self.loop.run)
         self.core.start()
