@@ -1,8 +1,9 @@
-"""A rank stands still, in each of five ways: time until the gang is found to, and whether the right rank is named.
+"""A rank stands still, in each of six ways: time until the gang is found to, and whether the right rank is named.
 
 20 gangs of four ranks on two virtual nodes for each way, some of them side by side: stopped by SIGSTOP, blocked in the
-kernel (state D), dead behind a living shell; in a dead loop, blocked in Python. The first three must be found within 3
-steps and 2 s, the others within 30 s (their ranks never pause), by what the rank's own reports say a step takes.
+kernel (state D), dead behind a living shell; in a dead loop, blocked in Python, blocked in a gang that reports nothing
+and has worked for more than a minute. The first three must be found within 3 steps and 2 s, by what the rank's own
+reports say a step takes; the others within 30 s or 1.5 times the longest pause that its reports, or its lines, had.
 GANGER_BENCH_RUNS is another number of gangs.
 """
 
@@ -29,17 +30,19 @@ from ganger.faces.client import Client
 from ganger.settings import home as home_of
 
 RUNS = int(os.environ.get("GANGER_BENCH_RUNS", "20"))
-SIDE_BY_SIDE = 5
+SIDE_BY_SIDE = 8
 SEED = 5
 RANKS = 4
 SLACK_S, STEPS = 2.0, 3
 SILENT_S, PAUSES = 30.0, 1.5
 STEPS_BEFORE_S = 6.0
+WORK_BEFORE_S = 70.0
+PAUSE_S = 0.2
 DEADLINE_S = 120.0
 LINE = f"{sys.executable} {ROOT / 'bench' / 'freezing.py'}"
 COST_S = 20.0
 CPU_BAR_PERCENT = 2.0
-WAYS = {"stop": True, "block": True, "die": True, "loop": False, "wait": False}
+WAYS = {"stop": True, "block": True, "die": True, "loop": False, "wait": False, "quiet": False}
 """And whether it shows in the state of its processes."""
 
 
@@ -83,15 +86,16 @@ def _figures(way: str, found: list[Found]) -> list[Figure]:
 def _one(environment: dict[str, str], place: Path, way: str, number: int, rank: int) -> Found:
     folder = place / f"{way}-{number}"
     client = Client(home_of(environment))
-    line = f"{LINE} {folder}"
+    line = f"{LINE} {folder} {PAUSE_S}" + (" quiet" if way == "quiet" else "")
     job = _submit(environment, folder, ["sh", "-c", f"{line}; sleep 100000"] if way == "die" else line.split())
-    _until(lambda: _times(environment, job, 0), "it steps")
-    time.sleep(STEPS_BEFORE_S)
+    times_of = _line_times if way == "quiet" else _times
+    _until(lambda: times_of(environment, job, 0), "it steps")
+    time.sleep(WORK_BEFORE_S if way == "quiet" else STEPS_BEFORE_S)
     (folder / f"do-{rank}").write_text(way)
     _until(lambda: _failed(client, job), f"rank {rank} of {job} is found to {way}")
     failed = _failed(client, job)
     did_s = float((folder / f"did-{rank}").read_text())
-    times = _times(environment, job, rank)
+    times = times_of(environment, job, rank)
     gaps = [after - before for before, after in pairwise(times)]
     bar_s = STEPS * median(gaps[-20:]) + SLACK_S if WAYS[way] else max(SILENT_S, PAUSES * max(gaps))
     data = failed["data"]
@@ -117,6 +121,12 @@ def _times(environment: dict[str, str], job: str, rank: int) -> list[float]:
     paths = (home_of(environment).path / "jobs" / job).glob(f"nodes/*/1/rank-{rank}.report")
     records = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return [record["t"] / 1000 for record in records if "step" in record]
+
+
+def _line_times(environment: dict[str, str], job: str, rank: int) -> list[float]:
+    """When a rank has written its lines, in Unix seconds."""
+    paths = (home_of(environment).path / "jobs" / job).glob(f"nodes/*/1/rank-{rank}.log")
+    return [int(line.split()[0]) / 1000 for path in paths for line in path.read_text().splitlines()]
 
 
 def _launcher_cpu(environment: dict[str, str], place: Path) -> Figure:

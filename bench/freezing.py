@@ -1,8 +1,9 @@
 """The script whose ranks are made to stand still: they step in time with each other, as a collective makes them.
 
-Run as `freezing.py FOLDER [PAUSE]` under ganger; PAUSE is the seconds of a step. Every rank waits at each step for all
-others, at rank 0's socket. It writes its pid into FOLDER/pid-RANK; when a file FOLDER/do-RANK is there, it notes the
-time in FOLDER/did-RANK, and does what the file says. Not a bench itself.
+Run as `freezing.py FOLDER [PAUSE [quiet]]` under ganger; PAUSE is the seconds of a step; `quiet` are ranks that report
+nothing, but work, and write a line from time to time. Every rank waits at each step for all others, at rank 0's socket.
+When a file FOLDER/do-RANK is there, it notes the time in FOLDER/did-RANK, and does what the file says. Not a bench
+itself.
 """
 
 import ctypes
@@ -12,12 +13,13 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-
-from ganger import train
 
 CLONE_VFORK = 0x4000  # linux/sched.h
 STACK_BYTES = 1 << 16
+WORK_S = 0.003
+LINE_STEPS = 5
 
 
 class Peers:
@@ -88,7 +90,27 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-FAULTS = {"loop": loop, "wait": wait, "block": block, "stop": stop, "die": die}
+def reports() -> Callable[[int], None]:
+    """What a rank does at a step, where it reports its steps."""
+    from ganger import train
+
+    return lambda step: train.report(step=step)
+
+
+def works() -> Callable[[int], None]:
+    """The same, where nothing of ganger is in it."""
+
+    def step_on(step: int) -> None:
+        until_s = time.process_time() + WORK_S
+        while time.process_time() < until_s:
+            pass
+        if step % LINE_STEPS == 0:
+            print(f"at step {step}", flush=True)
+
+    return step_on
+
+
+FAULTS = {"loop": loop, "wait": wait, "quiet": wait, "block": block, "stop": stop, "die": die}
 
 
 def main() -> None:
@@ -96,10 +118,11 @@ def main() -> None:
     rank, ranks = int(os.environ["GANGER_RANK"]), int(os.environ["WORLD_SIZE"])
     peers = Peers(rank, ranks)
     told = folder / f"do-{rank}"
+    step_on = works() if sys.argv[3:] == ["quiet"] else reports()
     for step in range(1_000_000):
         time.sleep(pause_s)
         peers.meet()
-        train.report(step=step)
+        step_on(step)
         if told.exists():
             (folder / f"did-{rank}").write_text(str(time.time()))
             FAULTS[told.read_text()]()
