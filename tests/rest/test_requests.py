@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from ganger.engine.ports import LogQuery
 from ganger.engine.service import Submission
+from ganger.faces.rest.answers import CHUNK_BYTES, ndjson
 from ganger.faces.rest.problems import MAX_BODY_BYTES
 from tests.rest.asgi import DEADLINE_S, Answer, call, request
 from tests.service.world import Embedded, python
@@ -163,6 +164,14 @@ def test_a_rank_that_wrote_nothing_is_there_all_the_same(app: FastAPI, world: Em
     assert call(app, "GET", f"/jobs/{name}/logs?rank=0-2").json["detail"] == f"{name} has ranks 0 to 1, and no rank 2"
     detail = call(app, "GET", f"/jobs/{name}/logs?attempt=99").json["detail"]
     assert detail == f"{name} has had one attempt, and no attempt 99"
+
+
+def test_however_long_lines_are_few_are_held_at_once() -> None:
+    lines = ["\0" * 100_000, "short", *["x" * 100_000] * 20]
+    chunks = list(ndjson(lines))
+    assert [json.loads(line) for line in b"".join(chunks).splitlines()] == lines
+    assert max(map(len, chunks)) <= CHUNK_BYTES + 6 * 100_000
+    assert list(ndjson([1, 2, None, None, 3])) == [b"1\n2\n", b"", b"3\n"]
 
 
 def test_metrics_are_what_rank_0_reported(app: FastAPI, world: Embedded) -> None:

@@ -38,6 +38,8 @@ VIEWS: Final = (
 NDJSON: Final = "application/x-ndjson"
 PROBLEM: Final = "application/problem+json"
 LINES_A_CHUNK: Final = 500
+CHUNK_BYTES: Final = 256 << 10
+"""A chunk that has so much takes no further line: one line may be as long."""
 MAX_NUMBER: Final = (1 << 63) - 1
 """The largest seq, and the largest count of lines: neither SQLite nor Python's containers go beyond."""
 EVERYWHERE: Final = (401, 403, 422, 500, 503)
@@ -81,13 +83,16 @@ def event_page(service: Service, after: int, gang: str | None, limit: int, kinds
 
 
 def ndjson(values: Iterable[Any]) -> Iterator[bytes]:
-    """One JSON value a line, many lines a chunk."""
+    """One JSON value a line, many lines a chunk. A None among the values ends a chunk, though it be empty."""
     chunk: list[bytes] = []
+    size = 0
     for value in values:
-        chunk.append(encoded(value) + b"\n")
-        if len(chunk) == LINES_A_CHUNK:
+        if value is not None:
+            chunk.append(encoded(value) + b"\n")
+            size += len(chunk[-1])
+        if value is None or len(chunk) == LINES_A_CHUNK or size >= CHUNK_BYTES:
             yield b"".join(chunk)
-            chunk = []
+            chunk, size = [], 0
     yield b"".join(chunk)
 
 

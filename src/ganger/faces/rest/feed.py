@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ganger.engine.service import Service
-from ganger.faces.rest.answers import LINES_A_CHUNK, encoded
+from ganger.faces.rest.answers import ndjson
 
 WATCH_S: Final = 30.0
 """How long the watching thread sleeps when nothing happens, before it looks whether it is still wanted."""
 AHEAD: Final = 10
-"""Batches of lines that a follower's thread reads ahead of a slow client."""
+"""Chunks of lines that a follower's thread reads ahead of a slow client."""
 
 
 class Feed:
@@ -87,7 +87,7 @@ class _Pump:
         self._loop = loop
         self._ready = asyncio.Event()
         self._room = threading.Condition()
-        self._batches: list[list[bytes]] = []
+        self._chunks: list[bytes] = []
         self._done = False
         self._closed = False
         self._error: Exception | None = None
@@ -99,11 +99,11 @@ class _Pump:
             await self._ready.wait()
             self._ready.clear()
             with self._room:
-                batches, self._batches = self._batches, []
+                chunks, self._chunks = self._chunks, []
                 self._room.notify()
-            if batches:
+            if chunks:
                 self._ready.set()
-                return b"".join(line for batch in batches for line in batch)
+                return b"".join(chunks)
             if self._error:
                 raise self._error
             if self._done or self._closed:
@@ -118,26 +118,21 @@ class _Pump:
 
     def _run(self) -> None:
         try:
-            batch: list[bytes] = []
-            for value in self._source():
+            for chunk in ndjson(self._source()):
                 if self._closed:
                     return
-                if value is not None:
-                    batch.append(encoded(value) + b"\n")
-                if batch and (value is None or len(batch) == LINES_A_CHUNK):
-                    self._put(batch)
-                    batch = []
-            self._put(batch)
+                if chunk:
+                    self._put(chunk)
         except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
             self._error = error
         finally:
             self._done = True
             self._wake()
 
-    def _put(self, batch: list[bytes]) -> None:
+    def _put(self, chunk: bytes) -> None:
         with self._room:
-            self._room.wait_for(lambda: self._closed or len(self._batches) < AHEAD)
-            self._batches.append(batch)
+            self._room.wait_for(lambda: self._closed or len(self._chunks) < AHEAD)
+            self._chunks.append(chunk)
         self._wake()
 
     def _wake(self) -> None:
