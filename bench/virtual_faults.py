@@ -184,11 +184,14 @@ def _node_goes(now: _Moment, notice_ms: int | None = None) -> None:
         return
     name, back_ms = now.chance.choice(there), now.at_ms + (notice_ms or 0) + now.chance.randrange(1, 20_000)
     now.away[name] = back_ms
-    now.world.lose(now.at_ms + (notice_ms or 0), name)
-    now.world.restore(back_ms, name)
-    if notice_ms is not None:
-        now.world.at(now.at_ms, e.NodePreempted(node=name, notice_ms=notice_ms))
-        now.world.at(back_ms + 1, e.NodeUncordoned(node=name))
+    if notice_ms is None:
+        now.world.lose(now.at_ms, name)
+        now.world.restore(back_ms, name)
+        return
+    now.world.at(now.at_ms, e.NodePreempted(node=name, notice_ms=notice_ms))  # and the server takes it away
+    for later_ms in (0, 60_000):  # the second time in case it was not there to hear of it, or to do it
+        now.world.restore(back_ms + later_ms, name)
+        now.world.at(back_ms + later_ms + 1, e.NodeUncordoned(node=name))
 
 
 def _node_is_preempted(now: _Moment) -> None:

@@ -85,8 +85,8 @@ def test_what_ran_in_a_queue_is_found_when_that_is_gone(world: Embedded) -> None
     for look in (rows, report):
         with pytest.raises(Refused) as refused:
             look("defalt")
-        code, next, status = refused.value.code, refused.value.next, refused.value.status
-        assert (code, next, status) == ("no_such_queue", "did you mean default?", 404)
+        told = refused.value
+        assert (told.code, told.next, told.status) == ("no_such_queue", "did you mean default?", 404)
 
 
 def test_nodes_show_what_is_free_and_who_has_the_rest(world: Embedded) -> None:

@@ -211,7 +211,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
 
 def _stop(state: State, stop: Stop, at_ms: int) -> Touched:
     gang = state.gangs[stop.gang]
-    gang.stop_sent = stop.cause
+    gang.stop_sent, gang.notice_until_ms = stop.cause, at_ms + stop.notice_ms
     if stop.cause not in heal.ENDINGS:
         return (gang,)  # a failure: what it leads to was decided when it came
     act = reaction(Member.WORKER, heal.ENDINGS[stop.cause], gang.phase).act

@@ -59,13 +59,21 @@ def _node_changed(state: State, change: OfNode, at_ms: int) -> Touched:
     state.nodes.set_state(change.node, node_next(state.nodes.states[at], _NODE_STEPS[change.kind]))
     match change:
         case e.NodeLost(node=node):
+            state.leaving.pop(node, None)
             return _lose(state, [node], at_ms)
         case e.NodeDrained(node=node):
             return _drain(state, node, None)
         case e.NodePreempted(node=node, notice_ms=notice_ms):
-            return _drain(state, node, at_ms + notice_ms)
+            return _preempt(state, node, at_ms + notice_ms)
         case _:
             return ()
+
+
+def _preempt(state: State, node: str, leave_by_ms: int) -> Touched:
+    """It is taken away then, or earlier, as was said before; what is lost already is not taken away."""
+    if not state.nodes.is_lost(node):
+        state.leaving[node] = leave_by_ms = min(leave_by_ms, state.leaving.get(node, leave_by_ms))
+    return _drain(state, node, leave_by_ms)
 
 
 def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
@@ -86,6 +94,7 @@ def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     shrunk = [name for name, node in before.items() if name not in after or _smaller(after[name], node)]
     touched = _lose(state, shrunk, at_ms)
     states = {name: state.nodes.states[state.nodes.index[name]] for name in before if name in after}
+    state.leaving = {name: at for name, at in state.leaving.items() if name in after}
     state.set_nodes(listed.nodes, {name: _returned(now) for name, now in states.items()})
     return touched
 

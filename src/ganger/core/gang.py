@@ -47,13 +47,13 @@ class Gang:
     until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said
     so; ran_ms: time its earlier generations held nodes; began_ms: when this one was decided; stepped: this generation
     reported a step; checkpoint_step: newest whole checkpoint; resumed_step: the one that this generation began from;
-    passed: newer ones that are not whole; best_step: the greatest step of any before this generation;
-    stepped_before: an earlier one did; spent: attempts that counted against the retry limit; fruitless: attempts in a
-    row without progress; failed_on: the node on which the newest of them failed, and how many in a row did there;
-    same_error: the program's error that ended the generation before, and at which step;
-    not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the first of this
-    generation; stop_sent: the cause of its newest stop; suspends: it is to be suspended once it can be; drains: a node
-    of this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
+    passed: newer ones that are not whole; best_step: the greatest step of any before this generation; stepped_before:
+    an earlier one did; spent: attempts that counted against the retry limit; fruitless: attempts in a row without
+    progress; failed_on: the node on which the newest of them failed, and how many in a row did there; same_error: the
+    program's error that ended the generation before, and at which step; not_before_ms: end of the pause before the next
+    start; end_cause: why it is to end; failure: the first of this generation; stop_sent: the cause of its newest stop;
+    notice_until_ms: until when that lets it save its work; suspends: it is to be suspended once it can be; drains: a
+    node of this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
     excluded: nodes it must not have any more, each with the index of the rule that said so; account: where its time
     went.
     """
@@ -87,6 +87,7 @@ class Gang:
     end_cause: Cause | None = None
     failure: Failed | None = None
     stop_sent: Cause | None = None
+    notice_until_ms: int = 0
     suspends: bool = False
     drains: bool = False
     leave_by_ms: int | None = None

@@ -59,6 +59,10 @@ class NodeTable:
         self._undo.put(self.states, at, state)
         self._undo.put(self.ready, at, state is NodeState.READY)
 
+    def is_lost(self, name: str) -> bool:
+        """Whether a node does not answer."""
+        return self.states[self.index[name]] in (NodeState.LOST, NodeState.LOST_CORDONED)
+
     def of_type(self, gpu_type: str | None) -> NDArray[np.bool_]:
         """(N,) nodes with that GPU type; None is every node."""
         key = gpu_type or ""

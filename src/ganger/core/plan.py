@@ -202,7 +202,8 @@ def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> St
 
 
 def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
-    """The first moment at which time alone starts or stops somebody: a limit, a pause, a turn in the order.
+    """The first moment at which time alone starts or stops somebody: a limit, a pause, a turn in the order, the end of
+    a node's notice.
 
     Not the starvation threshold: from it on nodes are held back, which is soon enough when somebody could have them.
     """
@@ -211,7 +212,7 @@ def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
         start.gang: replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
         for start in starts
     }
-    moments: list[int] = []
+    moments = list(now.state.leaving.values())
     for gang in (now.state.gangs | begun).values():
         deadline_ms = _deadline_ms(gang)
         if deadline_ms is not None:

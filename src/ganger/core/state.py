@@ -39,6 +39,7 @@ class Image:
     port_turn: int = 0
     nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
+    leaving: dict[str, int] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
@@ -46,11 +47,11 @@ class Image:
 
 
 class State:
-    """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn:
-    which rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class,
-    oldest first; shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes,
-    of queues; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents: who waits for
-    the end of a live gang or array, by its id."""
+    """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
+    rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest
+    first; shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes, of
+    queues; leaving: nodes that are to be taken away, and when; arrays: live array jobs by id; active: how many elements
+    of each hold nodes; dependents: who waits for the end of a live gang or array, by its id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -63,6 +64,7 @@ class State:
         self.active: dict[str, int] = {}
         self.dependents: dict[str, list[str]] = {}
         self.waits = dict(image.waits)
+        self.leaving = dict(image.leaving)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares: dict[str, Shares] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo)
@@ -78,6 +80,7 @@ class State:
             port_turn=self.port_turn,
             nodes=list(self.nodes.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
+            leaving=dict(self.leaving),
             queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
@@ -255,6 +258,8 @@ class State:
                 f"nodes.{name} differs from its gangs"
             )
         assert self.nodes.states == anew.nodes.states, "node states differ"
+        gone = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
+        assert not gone, f"{gone} are to be taken away, and are not there"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
         assert self.tree.users == anew.tree.users, "usage of users differs"
         assert self.classes == anew.classes, "pending classes differ"

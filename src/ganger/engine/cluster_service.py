@@ -92,7 +92,6 @@ class ClusterService:
         no attempt by it, and starts again elsewhere. Refused (no_such_node, 404)."""
         if self._node(name).state not in LOST:
             self._loop.ask(NodePreempted(node=name, notice_ms=notice_ms, by=self._user))
-            self._backend.lose_node(name, notice_ms)
         return self._node(name)
 
     def _once(self, name: str, *, lost: bool) -> NodeRow:

@@ -223,6 +223,7 @@ class Loop:
             self._grown.notify_all()
         turn.answer()
         self._carry_out(turn)
+        self._take_away(now_ms)
         self._log.snapshot(self._state)
 
     # -- parts of a turn -----------------------------------------------------------------------------------------------
@@ -323,15 +324,22 @@ class Loop:
         for name in turn.deleted:
             self._backend.delete(name)
 
+    def _take_away(self, now_ms: int) -> None:
+        """Nodes whose notice is over, also one that ended while no server was there, until they are lost."""
+        if self._state.ready:
+            for node in [node for node, leaves_ms in self._state.leaving.items() if leaves_ms <= now_ms]:
+                self._backend.take_away(node)
+
     def _live(self) -> list[Live]:
-        """Generations that hold nodes by the log."""
-        lives = []
+        """Generations that hold nodes by the log; those that were given a notice have what is left of it."""
+        lives, now_ms = [], self.now_ms()
         for gang in self._state.gangs.values():
             if gang.start is None:
                 continue
             stopping = None
             if gang.stop_sent and gang.state in LEAVING:
-                stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent)
+                left_ms = max(0, gang.notice_until_ms - now_ms)
+                stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent, notice_ms=left_ms)
             lives.append(Live(job=gang.job, start=gang.start, stopping=stopping))
         return lives
 

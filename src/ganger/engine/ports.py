@@ -196,9 +196,13 @@ class Backend(Protocol):
     def use(self) -> Use:
         """What is used now. May take a moment; costs nothing while nobody asks."""
 
-    def lose_node(self, name: str, after_ms: int = 0) -> None:
+    def lose_node(self, name: str) -> None:
         """Make a node fail, with all that runs on it; nothing starts there until it is returned. Returns at once;
         `NodeLost` follows. For trying what a loss leads to: a backend whose nodes are not its own refuses (Refused)."""
+
+    def take_away(self, name: str) -> None:
+        """The notice of a node is over: make it vanish, with all that runs on it. Returns at once; `NodeLost` follows.
+        Idempotent. A backend whose nodes are not its own leaves it to their owner."""
 
     def return_node(self, name: str) -> None:
         """Bring a node back that was made to fail. Returns at once; `NodeReturned` follows."""

@@ -93,8 +93,11 @@ class LocalBackend:
     def use(self) -> Use:
         return self._gauge.use()
 
-    def lose_node(self, name: str, after_ms: int = 0) -> None:
-        self._hop(self._supervisor.lose_later, name, after_ms)
+    def lose_node(self, name: str) -> None:
+        self._hop(self._supervisor.lose, name)
+
+    def take_away(self, name: str) -> None:
+        self._hop(self._supervisor.lose, name)
 
     def return_node(self, name: str) -> None:
         self._hop(self._supervisor.restore, name)

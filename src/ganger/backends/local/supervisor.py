@@ -47,7 +47,6 @@ class Supervisor:
         self._generations: dict[str, Generation] = {}
         self._hang = Hang(layout, loop, self._ask_for_stacks, self._fail)
         self._lost: list[str] = []
-        self._departures: list[tuple[str, asyncio.TimerHandle]] = []
         self._report: Judging
         self._sweeps: set[asyncio.Task[None]] = set()
         self._connections: list[Connection] = []
@@ -109,15 +108,8 @@ class Supervisor:
             if task.node == node:
                 self._launchers.kill(task)
 
-    def lose_later(self, node: str, after_ms: int) -> None:
-        """The same after a while, unless it comes back before."""
-        self._departures.append((node, self._loop.call_later(after_ms / 1000, self.lose, node)))
-
     def restore(self, node: str) -> None:
         """Let a lost virtual node come back."""
-        for departure in [departure for departure in self._departures if departure[0] == node]:
-            departure[1].cancel()
-            self._departures.remove(departure)
         if node in self._lost:
             self._lost.remove(node)
             self._tell(NodeReturned(node=node))
@@ -130,8 +122,6 @@ class Supervisor:
             generation.forget_deadline()
         for sweep in self._sweeps:
             sweep.cancel()
-        for _, departure in self._departures:
-            departure.cancel()
         self._launchers.close()
         for connection in self._connections:
             connection.close()

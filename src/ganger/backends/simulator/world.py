@@ -239,9 +239,13 @@ class World:
         """Nothing uses anything."""
         return Use(at_ms=self._now_ms)
 
-    def lose_node(self, name: str, after_ms: int = 0) -> None:
+    def lose_node(self, name: str) -> None:
         """As `lose`, by the server's own hand."""
-        self._plan(self._now_ms + after_ms, lambda: self._lose(name))
+        self._plan(self._now_ms, lambda: self._lose(name))
+
+    def take_away(self, name: str) -> None:
+        """The same: every node here is the server's own."""
+        self.lose_node(name)
 
     def return_node(self, name: str) -> None:
         """As `restore`, by the server's own hand."""
@@ -289,6 +293,8 @@ class World:
         run.hangs = True
 
     def _lose(self, node: str) -> None:
+        if node in self._down:
+            return
         self._down[node] = None
         for run in self._runs.values():
             if node in run.left:
@@ -298,6 +304,8 @@ class World:
 
     def _restore(self, node: str) -> None:
         """The server hears of the return; one that was never told of the node hears of all there are."""
+        if node not in self._down:
+            return
         del self._down[node]
         self._report(e.NodeReturned(node=node) if node in self._listed else self._listing())
 

@@ -1,0 +1,120 @@
+"""A server dies within a notice. The next one keeps to it: it cuts nobody's time short, and takes the node away."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.simulator.script import Behaviour
+from ganger.model import event as e
+from ganger.model.job import Checkpoint
+from ganger.model.units import HOUR_MS
+from tests.crash.mortal import Life, MortalWorld, check_sound, survived
+from tests.engine.scenes import ends, nodes, submit
+from tests.rest.serving import Place, wait_until
+
+S = 1_000
+NOTICE_MS = 10 * S
+SAVES = """
+import pathlib, signal, sys, time
+from ganger import train
+
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("terminated").touch())
+train.report(step=1)
+while not train.should_checkpoint():
+    if pathlib.Path("go").exists():
+        sys.exit(0)
+    time.sleep(0.01)
+pathlib.Path("told").touch()
+for step, word in ((1, "probe"), (2, "go")):
+    while not pathlib.Path(word).exists():
+        time.sleep(0.01)
+    with train.checkpoint(step):
+        pass
+"""
+
+
+def _day() -> MortalWorld:
+    """A gang on a node that is taken away within 10 s, in which it cannot save its work."""
+    world = MortalWorld(nodes(2, 1), {"a-0": Behaviour(steps=30, checkpoint_every=100, save_ms=20 * S)})
+    world.at(0, submit("a-0", 1, 1, checkpoint=Checkpoint(grace_ms=60 * S)))
+    world.at(4 * S, e.NodePreempted(node="n1", notice_ms=NOTICE_MS))
+    return world
+
+
+def test_a_server_killed_at_any_moment_of_a_notice_takes_the_node_away(folder: Path) -> None:
+    moments = len(survived(_day(), Life(folder / "quiet.db", "priority", HOUR_MS, (), 0)).moments)
+    for moment in range(1, moments + 1):
+        down_ms = (0, 4 * S, 40 * S)[moment % 3]
+        day = survived(_day(), Life(folder / f"{moment}.db", "priority", HOUR_MS, (moment,), down_ms))
+        check_sound(day)
+        assert ends(day.log) == {"a-0": "succeeded"}
+        rows = day.log.rows(limit=10_000)
+        # Who had no answer asks again; the earlier deadline holds.
+        due_ms = next(row.at_ms for row in rows if isinstance(row.event, e.NodePreempted)) + NOTICE_MS
+        started_ms = [row.at_ms for row in rows if isinstance(row.event, e.ServerStarted) and row.at_ms >= due_ms]
+        gone_ms = [row.at_ms for row in rows if _is_without(row.event, "n1")]
+        assert gone_ms[0] in (due_ms, *started_ms[:1]), f"killed at {moment}, away for {down_ms} ms"
+        assert day.loop.view().leaving == {}
+        day.log.close()
+
+
+def _is_without(event: e.Event, node: str) -> bool:
+    """Whether it says that the node is gone: one that went while nobody was there is in no listing."""
+    listed = isinstance(event, e.NodesListed) and node not in [each.name for each in event.nodes]
+    return listed or (isinstance(event, e.NodeLost) and event.node == node)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    (tmp_path / "train.py").write_text(SAVES)
+    place.client.connect()
+    yield place
+    place.close()
+
+
+def _stepping(place: Place) -> tuple[str, str]:
+    """A job that steps, and its node."""
+    saves = {"dir": "saved", "grace": "60s"}
+    job = place.submit([sys.executable, "train.py"], checkpoint=saves, nproc_per_node=1, resources={"gpu": 1})
+    wait_until(lambda: place.client.job(job)["progress"], "it steps")
+    return job, place.client.job(job)["row"]["nodes"][0]
+
+
+def _killed_server(place: Place) -> None:
+    os.kill(place.pid, signal.SIGKILL)
+    place.client.connect()
+
+
+def _state(place: Place, node: str) -> str:
+    return next(row["state"] for row in place.client.nodes() if row["name"] == node)
+
+
+def test_the_next_server_takes_a_real_node_away(place: Place) -> None:
+    job, node = _stepping(place)
+    place.client.preempt_node(node, 2_000)
+    _killed_server(place)
+    wait_until(lambda: _state(place, node) == "lost_cordoned", "the node is gone")
+    (place.home.path / "go").touch()
+    ended = place.until(job, "succeeded")
+    assert ended["row"]["generation"] == 2
+    assert ended["row"]["nodes"] != [node]
+    assert place.client.return_node(node)["state"] == "cordoned"
+
+
+def test_the_next_server_leaves_a_job_the_rest_of_its_time(place: Place) -> None:
+    job, node = _stepping(place)
+    place.client.drain(node)
+    wait_until((place.home.path / "told").exists, "it is told")
+    _killed_server(place)
+    (place.home.path / "probe").touch()
+    wait_until(lambda: place.client.job(job)["checkpoint_step"] == 1, "its launcher has come to the new server")
+    assert not (place.home.path / "terminated").exists()
+    (place.home.path / "go").touch()
+    ended = place.until(job, "succeeded")
+    assert [attempt["outcome"] for attempt in ended["attempts"]] == ["stopped", "finished"]
+    assert not (place.home.path / "terminated").exists()
