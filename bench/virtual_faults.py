@@ -231,7 +231,9 @@ FAULTS: Final[tuple[Callable[[_Moment], None], ...]] = (
 
 
 def _node(at: int) -> Node:
-    return Node(name=f"n{at}", rack=f"r{at // 4}", gpus=GPUS, gpu_type="h100", cpu_milli=64_000, memory_bytes=1 << 40)
+    return Node(
+        name=f"n{at}", domains=(f"r{at // 4}",), gpus=GPUS, gpu_type="h100", cpu_milli=64_000, memory_bytes=1 << 40
+    )
 
 
 def _behaviour(chance: random.Random) -> Behaviour:

@@ -186,7 +186,7 @@ def queue(name: str, **fields: Any) -> QueueRow:
 
 def node(name: str, **fields: Any) -> NodeRow:
     given = {
-        "rack": "r1",
+        "domains": {"rack": "r1"},
         "state": "ready",
         "gpu_type": "h100",
         "gpus": 2,

@@ -20,7 +20,12 @@ POLICIES: dict[str, Policy] = cast(Any, policies())
 
 def node(name: str, gpus: int = 0, cpu: int = 16, rack: str = "") -> Node:
     return Node(
-        name=name, rack=rack, gpus=gpus, gpu_type="h100" if gpus else "", cpu_milli=cpu * 1000, memory_bytes=1 << 36
+        name=name,
+        domains=(rack,),
+        gpus=gpus,
+        gpu_type="h100" if gpus else "",
+        cpu_milli=cpu * 1000,
+        memory_bytes=1 << 36,
     )
 
 

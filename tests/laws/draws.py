@@ -28,6 +28,7 @@ from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 QUEUES = ("a", "b", "c")
 USERS = ("ann", "bob")
+LEVELS = ("spine", "rack")
 FAILURES = (
     (Cause.RANK_FAILED, 1, None),
     (Cause.RANK_FAILED, None, 9),
@@ -41,11 +42,12 @@ FAILURES = (
 
 
 def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
-    """Up to `most` nodes in up to three racks; now and then without GPUs, with an odd number of them, short of CPU."""
+    """Up to `most` nodes in two spines of three racks; now and then without GPUs, with an odd number of them, short of
+    CPU."""
     node = st.builds(
         Node,
         name=st.just(""),
-        rack=st.sampled_from(("", "r1", "r2")),
+        domains=st.tuples(st.sampled_from(("s1", "s2")), st.sampled_from(("", "r1", "r2"))),
         gpus=st.sampled_from((4, 2, 3, 1, 0, 9)),
         gpu_type=st.sampled_from(("h100", "H100", "a100")),
         cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),

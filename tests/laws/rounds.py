@@ -1,5 +1,7 @@
 """Laws of a round: it leaves the state as it was, depends on nothing but state and time, and says when to come back."""
 
+from dataclasses import replace
+
 from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.engine.codec import decode, encode, encode_image
@@ -50,7 +52,7 @@ def order_of_input_says_nothing(world: World, shuffle: list[int]) -> None:
         event = row.event
         if isinstance(event, e.NodesListed):
             nodes = sorted(event.nodes, key=lambda node: shuffle[int(node.name[1:]) % len(shuffle)])
-            event = e.NodesListed(nodes=tuple(nodes))
+            event = replace(event, nodes=tuple(nodes))
         state.apply(e.Stamped(row.seq, row.at_ms, event))
     state.queues = dict(sorted(state.queues.items(), reverse=True))
     state.set_queues()

@@ -54,7 +54,7 @@ def fingerprint(state: State) -> tuple[object, ...]:
         nodes.owner,
         nodes.held,
         nodes.ready,
-        nodes.rack,
+        nodes.topology.domain,
         nodes.gpus,
     )
     derived = (

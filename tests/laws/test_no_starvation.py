@@ -33,7 +33,7 @@ class Stream:
         self.now_ms, self.number = 1_000_000_000, 0
         self.ends: dict[str, int] = {}
         self.empty = Raw()
-        for event in (*(e.QueueSet(queue=queue) for queue in queues), e.NodesListed(nodes=nodes)):
+        for event in (*(e.QueueSet(queue=queue) for queue in queues), e.NodesListed(nodes=nodes, levels=draws.LEVELS)):
             self.apply(event)
             self.empty.apply(event)
 

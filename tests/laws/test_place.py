@@ -1,5 +1,6 @@
 """Placement against brute force on tiny clusters: if any whole place exists, one is found, and it is a best one."""
 
+from collections import Counter
 from itertools import combinations
 
 from hypothesis import given
@@ -13,6 +14,7 @@ from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
 from tests.laws import draws
 
+LEVELS = len(draws.LEVELS)
 SHAPES = st.builds(
     Shape,
     nodes=st.integers(1, 4),
@@ -39,7 +41,7 @@ def test_place_is_exact_and_tight(
     shape: Shape,
 ) -> None:
     nodes, taken, states, held = cluster
-    table = NodeTable(nodes, states, Undo())
+    table = NodeTable(nodes, states, Undo(), draws.LEVELS)
     for number, (name, devices) in enumerate(taken.items()):
         used = Shape(nodes=1, gpus=len(devices), cpu_milli=500 * len(devices))
         table.take(number, used, [NodeShare(name, (0,), devices)])
@@ -57,17 +59,46 @@ def test_place_is_exact_and_tight(
     for share in found:
         free = [device for device in range(_named(nodes, share.node).gpus) if device not in taken[share.node]]
         assert share.devices == tuple(free[: shape.gpus]), "the lowest free devices"
-    racks = [_named(nodes, name).rack for name in names]
-    assert racks == sorted(racks), "ranks follow the network"
-    fewest = min(len({node.rack for node in choice}) for choice in combinations(fits, shape.nodes))
-    assert len({*racks}) == fewest, "as few racks as possible"
-    if fewest == 1:
-        room = {rack: sum(node.rack == rack for node in fits) for rack in {node.rack for node in fits}}
-        assert room[racks[0]] == min(size for size in room.values() if size >= shape.nodes), "the tightest rack"
-        here = [node.name for node in fits if node.rack == racks[0]]
+    paths = [_path(nodes, share.node) for share in found]
+    assert paths == sorted(paths), "ranks follow the network"
+    if shape.nodes == 1:
+        _one_is_tight(nodes, taken, [node.name for node in fits], names[0])
+        return
+    choices = [[_path(nodes, node.name) for node in choice] for choice in combinations(fits, shape.nodes)]
+    depth = max(map(_common, choices))
+    assert _common(paths) == depth, "the lowest level that holds it all"
+    room = Counter(_path(nodes, node.name)[:depth] for node in fits)
+    home = paths[0][:depth]
+    assert room[home] == min(size for size in room.values() if size >= shape.nodes), "the tightest domain"
+    inside = [choice for choice in choices if all(path[:depth] == home for path in choice)]
+    fewest = min(len({path[: depth + 1] for path in choice}) for choice in inside)
+    assert len({path[: depth + 1] for path in paths}) == fewest, "as few domains below it as possible"
+    if depth == LEVELS:
+        here = [node.name for node in fits if _path(nodes, node.name)[:depth] == home]
         loosest = max(_left(nodes, name, taken) for name in names)
         spared = [_left(nodes, name, taken) for name in here if name not in names]
         assert all(loosest <= other for other in spared), "the nodes with the least left"
+
+
+def _one_is_tight(nodes: tuple[Node, ...], taken: dict[str, tuple[int, ...]], fits: list[str], name: str) -> None:
+    """A single node: the one that is left with the least; of such, in the domain that is left with the least."""
+    least = min(_left(nodes, other, taken) for other in fits)
+    equal = [other for other in fits if _left(nodes, other, taken) == least]
+    assert name in equal
+    for depth in range(LEVELS, 0, -1):
+        room = Counter(_path(nodes, other)[:depth] for other in fits)
+        least_room = min(room[_path(nodes, other)[:depth]] for other in equal)
+        equal = [other for other in equal if room[_path(nodes, other)[:depth]] == least_room]
+        assert name in equal, "in the tightest domain"
+
+
+def _path(nodes: tuple[Node, ...], name: str) -> tuple[str, ...]:
+    return _named(nodes, name).domains
+
+
+def _common(paths: list[tuple[str, ...]]) -> int:
+    """How many levels, outermost first, they have in common."""
+    return max(depth for depth in range(LEVELS + 1) if len({path[:depth] for path in paths}) == 1)
 
 
 def _named(nodes: tuple[Node, ...], name: str) -> Node:

@@ -45,7 +45,7 @@ class World:
         self.ended: dict[str, GangState] = {}
         for queue in queues:
             self.happens(e.QueueSet(queue=queue))
-        self.happens(e.NodesListed(nodes=nodes))
+        self.happens(e.NodesListed(nodes=nodes, levels=draws.LEVELS))
 
     # -- one event, one round ------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class World:
     def list_again(self) -> None:
         """The server takes over and hears what there is."""
         self.happens(e.ServerStarted(version="0"))
-        self.happens(e.NodesListed(nodes=tuple(self.raw.nodes.values())))
+        self.happens(e.NodesListed(nodes=tuple(self.raw.nodes.values()), levels=draws.LEVELS))
 
     def stop(self, gang: str) -> None:
         """Somebody asks for its end; nobody may say no."""
@@ -250,7 +250,7 @@ def _lists(world: World, data: st.DataObject) -> None:
         world.happens(e.ServerStarted(version="0"))
         assert plan(world.state, world.now_ms, world.policy).decisions == (), "nothing is planned before the listing"
     nodes = tuple(world.raw.nodes.values()) if data.draw(st.booleans()) else data.draw(draws.nodes())
-    world.happens(e.NodesListed(nodes=nodes))
+    world.happens(e.NodesListed(nodes=nodes, levels=draws.LEVELS))
 
 
 def _stops(world: World, data: st.DataObject) -> None:

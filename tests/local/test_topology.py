@@ -16,7 +16,7 @@ WITH_GPUS = Machine(cpu_milli=64_000, memory_bytes=2**40, gpus=(0, 1, 3, 4), gpu
 def read(tmp_path: Path, text: str, machine: Machine = CPU_ONLY) -> tuple[Node, ...]:
     path = tmp_path / "topology.yaml"
     path.write_text(text)
-    return read_topology(path, machine)
+    return read_topology(path, machine).nodes
 
 
 def test_everything_said(tmp_path: Path) -> None:
@@ -26,15 +26,15 @@ def test_everything_said(tmp_path: Path) -> None:
       - {name: b, rack: 2, gpu: "a100:4", cpu: 500m, memory: 1G}
     """
     assert read(tmp_path, text) == (
-        Node(name="a", rack="r1", gpus=8, gpu_type="h100", cpu_milli=16_000, memory_bytes=64 * 2**30),
-        Node(name="b", rack="2", gpus=4, gpu_type="a100", cpu_milli=500, memory_bytes=10**9),
+        Node(name="a", domains=("r1",), gpus=8, gpu_type="h100", cpu_milli=16_000, memory_bytes=64 * 2**30),
+        Node(name="b", domains=("2",), gpus=4, gpu_type="a100", cpu_milli=500, memory_bytes=10**9),
     )
 
 
 def test_nothing_said_but_a_name(tmp_path: Path) -> None:
     nodes = read(tmp_path, "nodes: [{name: a}, {name: b}, {name: c, memory: 1Gi}, {name: d}]")
     assert [node.memory_bytes for node in nodes] == [2 * 2**30, 2 * 2**30, 2**30, 2 * 2**30]
-    assert {(node.cpu_milli, node.gpus, node.gpu_type, node.rack) for node in nodes} == {(2000, 0, "", "")}
+    assert {(node.cpu_milli, node.gpus, node.gpu_type, node.domains) for node in nodes} == {(2000, 0, "", ("",))}
 
 
 def test_gpus_that_are_not_there_are_slots(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_gpus_that_are_not_there_are_slots(tmp_path: Path) -> None:
 
 def test_numbers_go_on_over_entries_of_one_name(tmp_path: Path) -> None:
     text = 'nodes: [{name: "n{}", rack: r1, count: 2}, {name: "n{}", rack: r2, count: 2}, {name: "m{}"}]'
-    assert [(node.name, node.rack) for node in read(tmp_path, text)] == [
+    assert [(node.name, node.domains[0]) for node in read(tmp_path, text)] == [
         ("n1", "r1"),
         ("n2", "r1"),
         ("n3", "r2"),

@@ -21,7 +21,7 @@ from ganger.backends.local.backend import LocalBackend
 from ganger.backends.local.layout import Layout
 from ganger.engine.launch import launch_plans
 from ganger.engine.ports import Live
-from ganger.model.cluster import Node
+from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job, JobSpec, Origin
@@ -47,7 +47,7 @@ class Server:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        self.backend = LocalBackend(layout, nodes, launch_plans, self.loop)
+        self.backend = LocalBackend(layout, Cluster(nodes), launch_plans, self.loop)
         self._news = threading.Condition()
 
     def open(self, *live: Live) -> "Server":

@@ -34,7 +34,7 @@ class Film:
             self.apply(e.QueueSet(queue=picture.queue(token)))
         said = dict(picture.words(token) for token in cluster.split() if token[0].isupper())
         nodes = [picture.node(token) for token in cluster.split() if not token[0].isupper()]
-        self.apply(e.NodesListed(nodes=tuple(node for node, _ in nodes)))
+        self.apply(picture.listing([node for node, _ in nodes]))
         for gang in sorted({mark.upper() for _, row in nodes for mark in row if mark.isalpha()}):
             self._runs(gang, [(node.name, row) for node, row in nodes if gang in row.upper()], said.get(gang, {}))
 
@@ -181,7 +181,7 @@ class Film:
         self.apply(e.NodeDrained(node=node))
 
     def _list(self, *nodes: str) -> None:
-        self.apply(e.NodesListed(nodes=tuple(picture.node(token)[0] for token in nodes)))
+        self.apply(picture.listing([picture.node(token)[0] for token in nodes]))
 
     def _restart(self) -> None:
         self.apply(e.ServerStarted(version="0"))

@@ -1,7 +1,8 @@
 """Scenarios as pictures: what a row of text means. One character is one GPU.
 
-A cluster is nodes, `rack/name:GPUS,words`: `.` a free GPU, a capital the gang that holds it, a small letter a gang
-that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`, `mem=8`. `A,time=1h` says more of a gang in it.
+A cluster is nodes, `rack/name:GPUS,words`, or `spine/rack/name`, or `spine/rack/nvlink/name`: `.` a free GPU, a capital
+the gang that holds it, a small letter a gang that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`,
+`mem=8`. `A,time=1h` says more of a gang in it.
 A queue is `name=GPUS,words`: borrow, lend, cpu, in (its parent), user_gpus, user_time, user_nodes (node-hours).
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
 rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
@@ -12,8 +13,9 @@ import re
 from dataclasses import replace
 
 from ganger.core.state import State
-from ganger.model.cluster import Node, NodeState
+from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import Cause
+from ganger.model.event import NodesListed
 from ganger.model.job import (
     PRIORITIES,
     After,
@@ -33,6 +35,8 @@ from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
 
 MARKS = {NodeState.READY: "", NodeState.CORDONED: "#", NodeState.LOST: "x", NodeState.LOST_CORDONED: "x#"}
 
+LEVELS = {2: ("spine", "rack"), 3: ("spine", "rack", "nvlink")}
+
 Words = dict[str, str]
 
 
@@ -46,11 +50,17 @@ def node(token: str) -> tuple[Node, str]:
     """A node, and who holds it: its row as drawn."""
     head, said = words(token)
     where, _, row = head.partition(":")
-    rack, _, name = where.rpartition("/")
+    *domains, name = where.split("/")
     types = [word for word in said if word not in ("cpu", "mem")]
-    made = Node(name=name, rack=rack, gpus=sum(not mark.islower() and mark != "-" for mark in row))
+    made = Node(name=name, domains=tuple(domains), gpus=sum(not mark.islower() and mark != "-" for mark in row))
     cpu_milli, memory_bytes = 1000 * int(said.get("cpu", "64")), GIB_BYTES * int(said.get("mem", "64"))
     return replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types)), row
+
+
+def listing(nodes: list[Node]) -> NodesListed:
+    """The nodes, and as many levels as they are drawn in."""
+    deepest = max(len(node.domains) for node in nodes)
+    return NodesListed(nodes=tuple(nodes), levels=LEVELS.get(deepest, RACK))
 
 
 def queue(token: str) -> Queue:

@@ -95,7 +95,7 @@ def test_nodes_show_what_is_free_and_who_has_the_rest(world: Embedded) -> None:
     n1, n2, n3 = world.service.nodes()
     for row in (n1, n2):
         assert (row.gpus_free, row.cpu_free_milli, row.memory_free_bytes, row.gangs) == (1, 6_000, 512 << 20, (name,))
-    assert (n3.gpus_free, n3.gangs, n3.rack, n3.gpu_type) == (2, (), "r2", "a100")
+    assert (n3.gpus_free, n3.gangs, n3.domains, n3.gpu_type) == (2, (), {"rack": "r2"}, "a100")
 
 
 def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(world: Embedded) -> None:

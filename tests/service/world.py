@@ -21,7 +21,7 @@ from ganger.engine.refusal import Refused
 from ganger.engine.registry import policies
 from ganger.engine.service import Service, Submission
 from ganger.launcher.archive import build
-from ganger.model.cluster import Node
+from ganger.model.cluster import Cluster, Node
 from ganger.model.job import ENDED
 from ganger.model.units import GIB_BYTES
 from ganger.model.view import JobView
@@ -30,8 +30,11 @@ from ganger.settings import Home
 DEADLINE_S = 60.0
 SLEEPS = ["sleep", "300"]
 NODES = (
-    *(Node(name=f"n{n}", rack="r1", gpus=4, gpu_type="h100", cpu_milli=8_000, memory_bytes=GIB_BYTES) for n in (1, 2)),
-    Node(name="n3", rack="r2", gpus=2, gpu_type="a100", cpu_milli=16_000, memory_bytes=2 * GIB_BYTES),
+    *(
+        Node(name=f"n{n}", domains=("r1",), gpus=4, gpu_type="h100", cpu_milli=8_000, memory_bytes=GIB_BYTES)
+        for n in (1, 2)
+    ),
+    Node(name="n3", domains=("r2",), gpus=2, gpu_type="a100", cpu_milli=16_000, memory_bytes=2 * GIB_BYTES),
 )
 
 
@@ -47,7 +50,7 @@ class Embedded:
         self.on_events.start()
         layout = Layout(home=directory, socket=self.home.socket("launcher"), launcher=launcher)
         self.log = EventLog(self.home.database)
-        self.backend = LocalBackend(layout, nodes, launch_plans, self.events)
+        self.backend = LocalBackend(layout, Cluster(nodes), launch_plans, self.events)
         self.loop = Loop(self.log, self.backend, policy or policies()["priority"], WallClock(), __version__)
         self.loop.open()
         self.core = threading.Thread(target=self.loop.run)

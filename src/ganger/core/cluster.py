@@ -11,7 +11,7 @@ from ganger.core import facts
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import NODE, NodeStep, node_next
 from ganger.model import event as e
-from ganger.model.cluster import Node, NodeState
+from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.decision import Cause
 from ganger.model.queue import DEFAULT, ROOT, Queue
 
@@ -89,13 +89,15 @@ def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     state.ready = True
     before = {node.name: node for node in state.nodes.nodes}
     after = {node.name: node for node in listed.nodes}
-    if before == after and not any(now in (NodeState.LOST, NodeState.LOST_CORDONED) for now in state.nodes.states):
+    same = before == after and listed.levels == state.nodes.topology.levels
+    if same and not any(state.nodes.is_lost(name) for name in before):
         return ()
     shrunk = [name for name, node in before.items() if name not in after or _smaller(after[name], node)]
     touched = _lose(state, shrunk, at_ms)
     states = {name: state.nodes.states[state.nodes.index[name]] for name in before if name in after}
     state.leaving = {name: at for name, at in state.leaving.items() if name in after}
-    state.set_nodes(listed.nodes, {name: _returned(now) for name, now in states.items()})
+    cluster = Cluster(listed.nodes, listed.levels)
+    state.set_nodes(cluster, {name: _returned(now) for name, now in states.items()})
     return touched
 
 

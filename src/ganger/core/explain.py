@@ -6,6 +6,7 @@ opening and every suggested change, so what it says is what happens.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from ganger.core.backfill import Opening, earliest
 from ganger.core.fit import Ask, ask, hardest, node_need, where
@@ -47,7 +48,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         waiting=len(order),
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=_expected_ms(gang, opening),
-        where=() if gang.awaits else tuple(_racks(state, gang, now_ms)),
+        where=() if gang.awaits else tuple(_domains(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),
         changes=() if reason.why in NOT_CHANGEABLE else _changes(state, gang, now_ms, policy),
     )
@@ -123,15 +124,16 @@ def _quota(state: State, gang: Gang) -> str:
     return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"
 
 
-def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
-    """One line a rack: what fits there now, who holds the rest, with the end of each by its limit, and what is no use
-    to it."""
+def _domains(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
+    """One line for each domain of the lowest level: what fits there now, who holds the rest, with the end of each by
+    its limit, and what is no use to it."""
     nodes, rules = state.nodes, dict(gang.excluded)
     with nodes.without(gang.avoids):
         part = hardest(nodes, gang.shape)
         fitting, able = nodes.fitting(part), nodes.large_enough(part)
-    for at, rack in enumerate(nodes.racks):
-        here = [n for n in range(len(nodes.nodes)) if nodes.rack[n] == at and able[n]]
+    first = nodes.topology.first_node[-1].tolist()
+    for at, (begin, end) in enumerate(pairwise(first)):
+        here = [n for n in range(begin, end) if able[n]]
         if not here:
             continue
         held = []
@@ -144,7 +146,7 @@ def _racks(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
         away = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
         away += [f"{name} is {nodes.states[n]}" for name, n in named if not nodes.ready[n]]
         parts = [f"{int(fitting[here].sum())} of {len(here)} nodes have {node_need(part)}", *held[:4], *away[:4]]
-        yield f"{rack or 'cluster'}: " + "; ".join(parts)
+        yield f"{nodes.topology.name(-1, at)}: " + "; ".join(parts)
 
 
 def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Change, ...]:

@@ -1,18 +1,19 @@
-"""Nodes and devices as arrays, in topology order (rack, then name): what each has, and what is free.
+"""Nodes and devices as arrays, in topology order (domains, then name): what each has, and what is free.
 
 Owned by `core.state`; read by `core.place`, `core.backfill` and `core.explain`. The only other order nodes ever have is
-this one: a node's index in every array is its place in the network, so a rack is a slice.
+this one: a node's index in every array is its place in the network, so a domain of any level is a slice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.topology import Topology, in_order
 from ganger.core.undo import Undo
-from ganger.model.cluster import Node, NodeState
+from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
 
@@ -23,22 +24,22 @@ FREE = -1
 class NodeTable:
     """Struct of arrays over N nodes and their D devices.
 
-    rack, gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
+    gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
     first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
     owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
     that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
-    outside `without`). `nodes`, `states` and `racks` are lists in the same order.
+    outside `without`). `nodes` and `states` are lists in the same order; `topology` has the domains.
     """
 
-    def __init__(self, nodes: Iterable[Node], states: Mapping[str, NodeState], undo: Undo) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], states: Mapping[str, NodeState], undo: Undo, levels: Sequence[str] = RACK
+    ) -> None:
         """All free. `states` of nodes that it does not name are ready."""
         self._undo = undo
-        self.nodes = sorted(nodes, key=lambda node: (node.rack, _natural(node.name)))
+        self.nodes = in_order(nodes, levels)
+        self.topology = Topology(self.nodes, levels)
         self.index = {node.name: at for at, node in enumerate(self.nodes)}
         self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
-        self.racks = sorted({node.rack: None for node in self.nodes})
-        rack_at = {rack: at for at, rack in enumerate(self.racks)}
-        self.rack = np.array([rack_at[node.rack] for node in self.nodes], dtype=np.int32)
         self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
         self.gpus = np.array([node.gpus for node in self.nodes], dtype=np.int32)
         self.cpu_milli = np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
@@ -95,36 +96,35 @@ class NodeTable:
             & (self.free_memory_bytes >= part.memory_bytes)
         )
 
+    def times(self, part: Shape) -> NDArray[np.int64]:
+        """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node."""
+        free = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
+        return self._times(part, self.fitting(part), free)
+
     def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
         """How many of the part's nodes those `among` hold if nothing else ran."""
-        return (
-            self._count(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
-            if part.stacked
-            else int(among.sum())
-        )
+        return int(self._times(part, among, (self.gpus, self.cpu_milli, self.memory_bytes)).sum())
 
     def room(self, part: Shape) -> int:
         """How many of the part's nodes there is room for now."""
-        fitting = self.fitting(part)
-        free = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
-        return self._count(part, fitting, free) if part.stacked else int(fitting.sum())
+        return int(self.times(part).sum())
 
-    def _count(self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]) -> int:
-        each = (part.gpus, part.cpu_milli, part.memory_bytes)
-        times = [amount[among] // need for need, amount in zip(each, has, strict=True) if need]
-        return int(np.minimum.reduce(times).sum()) if times else int(among.sum()) * part.nodes
+    def _times(
+        self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]
+    ) -> NDArray[np.int64]:
+        times = among.astype(np.int64)
+        if part.stacked:
+            each = (part.gpus, part.cpu_milli, part.memory_bytes)
+            most = [amount // need for need, amount in zip(each, has, strict=True) if need]
+            times *= np.minimum.reduce(most) if most else part.nodes
+        return times
 
-    def free_devices(self, at: int) -> NDArray[np.int64]:
-        """Indices, on the node, of its free devices, ascending."""
-        return np.flatnonzero(self.owner[self.first_device[at] : self.first_device[at + 1]] == FREE)
-
-    def holds(self, at: int, part: Shape) -> bool:
-        """Whether node `at`, of a fitting type and in service, has room for one more of the part's nodes."""
-        return bool(
-            self.free_gpus[at] >= part.gpus
-            and self.free_cpu_milli[at] >= part.cpu_milli
-            and self.free_memory_bytes[at] >= part.memory_bytes
-        )
+    def free_devices(self, at: int, count: int) -> tuple[int, ...]:
+        """Indices, on the node, of the first of its free devices."""
+        if self.free_gpus[at] == self.gpus[at]:
+            return tuple(range(count))
+        here = self.owner[self.first_device[at] : self.first_device[at + 1]]
+        return tuple(np.flatnonzero(here == FREE)[:count].tolist())
 
     def take(self, number: int, shape: Shape, shares: Iterable[NodeShare]) -> None:
         """Gang `number` holds its shares. ValueError if a device is not free: nothing is ever given twice."""
@@ -174,9 +174,3 @@ class NodeTable:
         self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * part.gpus)
         self._undo.put(self.free_cpu_milli, at, self.free_cpu_milli[at] + sign * part.cpu_milli)
         self._undo.put(self.free_memory_bytes, at, self.free_memory_bytes[at] + sign * part.memory_bytes)
-
-
-def _natural(name: str) -> tuple[str, int, str]:
-    """n2 before n10: a trailing number is compared as a number."""
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0), name

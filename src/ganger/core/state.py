@@ -16,7 +16,7 @@ from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.nodes import NodeTable
 from ganger.core.queues import QueueTree, Vector, need
 from ganger.core.undo import Undo
-from ganger.model.cluster import Node, NodeState
+from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Stamped
 from ganger.model.job import ENDED, GangState
@@ -38,6 +38,7 @@ class Image:
     ready: bool = False
     port_turn: int = 0
     nodes: list[Node] = field(default_factory=list)
+    levels: tuple[str, ...] = RACK
     node_states: dict[str, NodeState] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
@@ -67,8 +68,10 @@ class State:
         self.leaving = dict(image.leaving)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares: dict[str, Shares] = {}
-        self.nodes = NodeTable(image.nodes, image.node_states, self.undo)
-        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
+        self.charged: dict[str, Vector] = {}
+        self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
+        self.tree = self._tree()
+        self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.undo)
         self._recount()
 
     def image(self) -> Image:
@@ -80,6 +83,7 @@ class State:
             port_turn=self.port_turn,
             nodes=list(self.nodes.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
+            levels=self.nodes.topology.levels,
             leaving=dict(self.leaving),
             queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
@@ -222,9 +226,9 @@ class State:
 
     # -- rebuilding ---------------------------------------------------------------------------------------------------
 
-    def set_nodes(self, nodes: Iterable[Node], states: dict[str, NodeState]) -> None:
+    def set_nodes(self, cluster: Cluster, states: dict[str, NodeState]) -> None:
         """Other nodes: the arrays are made anew. Gangs must already have left what is gone."""
-        self.nodes = NodeTable(nodes, states, self.undo)
+        self.nodes = NodeTable(cluster.nodes, states, self.undo, cluster.levels)
         self._recount()
 
     def set_queues(self) -> None:
@@ -233,9 +237,10 @@ class State:
 
     def _recount(self) -> None:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
-        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
-        self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo)
-        self.classes, self.shares, self.active, self.dependents = {}, {}, {}, {}
+        self.tree = self._tree()
+        self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, self.nodes.topology.levels)
+        self.standings = Standings(self.tree, self._capacity(), self.standings.spent(), self.at_ms, self.undo)
+        self.classes, self.shares, self.active, self.dependents, self.charged = {}, {}, {}, {}, {}
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:

@@ -85,7 +85,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
     for part in shape.parts:
         _check_part(nodes, part)
-    empty = NodeTable(nodes.nodes, {}, Undo())
+    empty = NodeTable(nodes.nodes, {}, Undo(), nodes.topology.levels)
     if shape.more and place(empty, shape) is None:
         raise Refused(
             "too_few_nodes",

@@ -7,6 +7,7 @@ from ganger.core.explain import own_reason, reason_view
 from ganger.core.gang import Gang, class_text
 from ganger.core.queues import RESOURCES, UNLIMITED
 from ganger.core.state import State
+from ganger.core.topology import path
 from ganger.model.job import GangState
 from ganger.model.view import NodeRow, QueueRow, ReasonView
 
@@ -50,7 +51,7 @@ def node_rows(state: State) -> list[NodeRow]:
     return [
         NodeRow(
             name=node.name,
-            rack=node.rack,
+            domains=dict(zip(table.topology.levels, path(node, table.topology.levels), strict=True)),
             state=table.states[at],
             gpu_type=node.gpu_type,
             gpus=node.gpus,

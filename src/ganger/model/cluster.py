@@ -1,10 +1,14 @@
-"""Nodes and what they offer. A node's place in the network is its rack; more levels come with the topology issue.
+"""Nodes, what they offer, and where in the network they are.
 
 Called by backends (which list nodes) and by `core.state` (which keeps them as arrays).
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+RACK: Final = ("rack",)
+"""The levels of a cluster that names none."""
 
 
 class NodeState(StrEnum):
@@ -20,16 +24,25 @@ class NodeState(StrEnum):
 class Node:
     """One machine, or a virtual node of an embedded server.
 
-    `gpus` counts whole devices, indexed from 0; `gpu_type` is lower-case, empty without GPUs; `address` is where the
-    other nodes reach it. `device_ids` are the driver's numbers of the devices, in their order; empty where GPUs are
-    only slots.
+    `domains` are the names of the domains that it is in, parallel to the levels of its cluster, outermost first; one
+    that is empty or missing says that it is in none of that level. `gpus` counts whole devices, indexed from 0;
+    `gpu_type` is lower-case, empty without GPUs; `address` is where the other nodes reach it. `device_ids` are the
+    driver's numbers of the devices, in their order; empty where GPUs are only slots.
     """
 
     name: str
-    rack: str = ""
+    domains: tuple[str, ...] = ()
     gpus: int = 0
     gpu_type: str = ""
     cpu_milli: int = 0
     memory_bytes: int = 0
     address: str = "127.0.0.1"
     device_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a backend shows: nodes, and the levels of the network, outermost first: ("spine", "rack", "nvlink")."""
+
+    nodes: tuple[Node, ...]
+    levels: tuple[str, ...] = RACK

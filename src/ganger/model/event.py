@@ -7,7 +7,7 @@ generation it speaks of, so that a late one is told from a current one. Events c
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ganger.model.cluster import Node
+from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Cause, Plan
 from ganger.model.evidence import FlawedCheckpoint, RankEnd
 from ganger.model.job import Job
@@ -24,9 +24,11 @@ class ServerStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesListed:
-    """The nodes there are, whole: a node that is not in it is gone. Makes the state ready for planning."""
+    """The nodes there are, whole: a node that is not in it is gone; and the levels that their domains are of, outermost
+    first. Makes the state ready for planning."""
 
     nodes: tuple[Node, ...]
+    levels: tuple[str, ...] = RACK
     kind: Literal["nodes_listed"] = field(default="nodes_listed")
 
 
@@ -225,9 +227,17 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """Of a step: for how long the first thread of a rank ran, and for how long it waited for a processor."""
+
+    ran_ms: int
+    queued_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """A rank takes longer for its steps than its peers: `step_ms` where they take `peers_ms`. Told once of a rank and
-    generation."""
+    """A rank takes longer for its steps than its peers: `step_ms` where they take `peers_ms`; or it is at work for all
+    of a step, where its peers wait for much of it: `work` and `peers_work`. Told once of a rank and generation."""
 
     gang: str
     generation: int
@@ -235,6 +245,8 @@ class Slow:
     rank: int
     step_ms: int
     peers_ms: int
+    work: StepWork | None = None
+    peers_work: StepWork | None = None
     kind: Literal["slow"] = field(default="slow")
 
 

@@ -172,7 +172,7 @@ class Explanation:
     waited_ms: int | None = None
     earliest_ms: int | None = None
     where: tuple[str, ...] = ()
-    """One line a rack: who holds what there."""
+    """One line for each domain of the lowest level: who holds what there."""
     quota: str = ""
     changes: tuple[Change, ...] = ()
 
@@ -233,10 +233,10 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """A node with what it has and what is free."""
+    """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in."""
 
     name: str
-    rack: str
+    domains: dict[str, str]
     state: str
     gpu_type: str
     gpus: int

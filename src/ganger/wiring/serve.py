@@ -38,7 +38,7 @@ from ganger.engine.service import Service
 from ganger.faces.rest.app import make_app
 from ganger.faces.rest.gate import Gate
 from ganger.launcher.archive import build
-from ganger.model.cluster import Node
+from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
 from ganger.settings import HOME, BadSettings, Home, keep
@@ -127,7 +127,7 @@ class _Server:
         event_loop = asyncio.get_running_loop()
         launchers = clear_way(self._home.socket("launcher"))
         layout = Layout(home=self._home.path, socket=launchers, launcher=build(self._home.path))
-        backend = LocalBackend(layout, _nodes(self._home), _composer(self._home), event_loop)
+        backend = LocalBackend(layout, _cluster(self._home), _composer(self._home), event_loop)
         last = log.rows(after=log.last_seq() - 1)
         loop = Loop(log, backend, policies()[POLICY], WallClock(last[0].at_ms if last else 0), __version__)
         loop.open()
@@ -260,10 +260,10 @@ async def _forget(retention: Retention, loop: Loop) -> None:
                 _log.info("taken away by age or size: %s", gone)
 
 
-def _nodes(home: Home) -> tuple[Node, ...]:
+def _cluster(home: Home) -> Cluster:
     """The nodes to show: those of the topology file, else this machine."""
     this = machine(home.jobs)
-    return read_topology(home.topology, this) if home.topology.exists() else whole_machine(this)
+    return read_topology(home.topology, this) if home.topology.exists() else Cluster(whole_machine(this))
 
 
 def _composer(home: Home) -> Compose:

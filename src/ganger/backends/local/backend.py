@@ -19,7 +19,7 @@ from ganger.backends.local.link import listen
 from ganger.backends.local.supervisor import Supervisor
 from ganger.backends.local.use import Gauge
 from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report, Use
-from ganger.model.cluster import Node
+from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.view import Stacks
@@ -32,17 +32,15 @@ _log = logging.getLogger(__name__)
 class LocalBackend:
     """Real processes on this machine: `engine.ports.Backend`, which documents what is said here without a word.
 
-    nodes: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
+    cluster: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
     """
 
-    def __init__(
-        self, layout: Layout, nodes: tuple[Node, ...], compose: Compose, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, layout: Layout, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
         # One spelling of every path: the task directory is the mark by which ranks are found.
         self._layout = replace(layout, home=layout.home.resolve())
         self._loop = loop
-        self._supervisor = Supervisor(self._layout, nodes, compose, loop)
-        self._gauge = Gauge(self._layout, {node.name: node for node in nodes})
+        self._supervisor = Supervisor(self._layout, cluster, compose, loop)
+        self._gauge = Gauge(self._layout, {node.name: node for node in cluster.nodes})
 
     def open(self, report: Report, live: tuple[Live, ...]) -> None:
         """OSError when the launchers' socket cannot be made."""

@@ -22,7 +22,7 @@ from ganger.backends.local.layout import Layout
 from ganger.backends.local.link import Connection, Hello
 from ganger.backends.local.rules import Judging
 from ganger.engine.ports import Compose, LaunchPlan, Live, Report
-from ganger.model.cluster import Node
+from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Done, Event, Failed, Finished, NodeLost, NodeReturned, NodesListed, Progressed
 from ganger.model.job import Job, Retry
@@ -36,11 +36,10 @@ SWEEP_MAX_S: Final = 1.0
 class Supervisor:
     """The gangs on this machine. Listens to their launchers."""
 
-    def __init__(
-        self, layout: Layout, nodes: tuple[Node, ...], compose: Compose, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, layout: Layout, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
         self._layout = layout
-        self._nodes = {node.name: node for node in nodes}
+        self._nodes = {node.name: node for node in cluster.nodes}
+        self._levels = cluster.levels
         self._compose = compose
         self._loop = loop
         self._launchers = Launchers(layout, loop, self._gone)
@@ -64,7 +63,7 @@ class Supervisor:
         for generation in list(self._generations.values()):
             self._resume(generation)
         self._end_orphans()
-        self._tell(NodesListed(nodes=tuple(self._nodes.values())))
+        self._tell(NodesListed(nodes=tuple(self._nodes.values()), levels=self._levels))
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation; the one before it is over by the log."""

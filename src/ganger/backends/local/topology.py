@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from ganger.backends.local.devices import Machine
-from ganger.model.cluster import Node
+from ganger.model.cluster import RACK, Cluster, Node
 from ganger.model.units import parse_bytes, parse_cpu_milli
 
 if TYPE_CHECKING:
@@ -27,8 +27,12 @@ GPU_SLOT: Final = "slot"
 """The type of GPUs that are not there and that the file gives no type."""
 MAX_NODES: Final = 10_000
 
-_NODE_KEYS: Final = ("name", "rack", "gpu", "gpus", "gpu_type", "cpu", "memory", "count")
+MAX_LEVELS: Final = 8
+
+_NODE_KEYS: Final = ("gpu", "gpus", "gpu_type", "cpu", "memory", "count")
+_NO_LEVELS: Final = ("name", *_NODE_KEYS, "node", "cluster")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_LEVEL = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NUMBER: Final = "{}"
 
 
@@ -43,10 +47,11 @@ class TopologyError(Exception):
 
 @dataclass(slots=True)
 class _Reading:
-    """Where we are in a file: what every error needs, and the numbers given to names with `{}` so far."""
+    """Where we are in a file: what every error needs, its levels, and the numbers given to names with `{}` so far."""
 
     path: Path
     machine: Machine
+    levels: tuple[str, ...] = RACK
     numbers: Counter[str] = field(default_factory=Counter)
 
     def error(self, mark: tuple[int, int], what: str, next: str) -> TopologyError:
@@ -68,13 +73,16 @@ def whole_machine(machine: Machine) -> tuple[Node, ...]:
     )
 
 
-def read_topology(path: Path, machine: Machine) -> tuple[Node, ...]:
+def read_topology(path: Path, machine: Machine) -> Cluster:
     """The virtual nodes that a file describes. TopologyError says where it is wrong and what is legal.
 
     ```
+    levels: [spine, rack]
     nodes:
-      - {name: "n{}", count: 4, rack: r1, gpu: h100:8, cpu: 16, memory: 64Gi}
+      - {name: "n{}", count: 4, spine: s1, rack: r1, gpu: h100:8, cpu: 16, memory: 64Gi}
     ```
+    `levels` are those of the network, outermost first; unset, there is one, `rack`. A node says under the name of each
+    in which domain it is; where it says nothing, it is in none.
     `gpus: 8` with `gpu_type: h100` says the same as `gpu: h100:8`. Unset, a node has no GPUs, every CPU of the machine
     and an equal part of its memory. `{}` in a name becomes 1, 2, 3 ... over all entries with that name.
     Nodes get real GPUs, in order, when the machine has as many as all of them ask for and no other type is named.
@@ -93,20 +101,39 @@ def read_topology(path: Path, machine: Machine) -> tuple[Node, ...]:
     if not 0 < len(nodes) <= MAX_NODES:
         raise reading.error((0, 0), f"{len(nodes)} nodes; there must be 1 to {MAX_NODES}", "write: nodes: [{name: n1}]")
     share_bytes = machine.memory_bytes // len(nodes)
-    return _with_devices([replace(node, memory_bytes=node.memory_bytes or share_bytes) for node in nodes], machine)
+    nodes = [replace(node, memory_bytes=node.memory_bytes or share_bytes) for node in nodes]
+    return Cluster(_with_devices(nodes, machine), reading.levels)
 
 
 def _entries(reading: _Reading) -> CommentedSeq:
-    """The list under `nodes:`."""
+    """The list under `nodes:`; the levels are noted."""
     found = _load(reading)
     if not _is_mapping(found):
         raise reading.error((0, 0), "a topology is a mapping with the key nodes", "write: nodes: [{name: n1}]")
-    _refuse_unknown(reading, found, ("nodes",))
+    _refuse_unknown(reading, found, ("levels", "nodes"))
+    if "levels" in found:
+        reading.levels = _levels(reading, found)
     entries = found.get("nodes")
     if not _is_list(entries):
         mark = found.lc.value("nodes") if "nodes" in found else (0, 0)
         raise reading.error(mark, "nodes must be a list of nodes", "write: nodes: [{name: n1}]")
     return entries
+
+
+def _levels(reading: _Reading, found: CommentedMap) -> tuple[str, ...]:
+    """The names under `levels:`."""
+    mark, levels, example = found.lc.value("levels"), found["levels"], "write: levels: [spine, rack]"
+    if not _is_list(levels) or not 0 < len(levels) <= MAX_LEVELS:
+        raise reading.error(mark, f"levels must be a list of 1 to {MAX_LEVELS} names", example)
+    for index, level in enumerate(levels):
+        here: Any = levels.lc.item(index)
+        if not isinstance(level, str) or not _LEVEL.fullmatch(level):
+            raise reading.error(here, f"{level!r} is no name of a level", f"use a-z, 0-9 and '_': {example}")
+        if level in _NO_LEVELS:
+            raise reading.error(here, f"a level cannot be called {level}: that means something else here", example)
+        if level in levels[:index]:
+            raise reading.error(here, f"there are two levels named {level}", "keep one of them")
+    return tuple(levels)
 
 
 def _load(reading: _Reading) -> Any:
@@ -139,13 +166,13 @@ def _is_list(found: Any) -> TypeGuard[CommentedSeq]:
 
 def _nodes(reading: _Reading, entry: CommentedMap) -> list[Node]:
     """The nodes of one entry, without what they share with the others: memory when unset, real GPUs."""
-    _refuse_unknown(reading, entry, _NODE_KEYS)
+    _refuse_unknown(reading, entry, ("name", *reading.levels, *_NODE_KEYS))
     if "name" not in entry:
         raise reading.error((entry.lc.line, entry.lc.col), "the node has no name", "add name: n1")
     gpus, gpu_type = _gpus(reading, entry)
     node = Node(
         name=str(entry["name"]),
-        rack=_text(reading, entry, "rack"),
+        domains=tuple(_text(reading, entry, level) for level in reading.levels),
         gpus=gpus,
         gpu_type=(gpu_type or GPU_SLOT) if gpus else "",
         cpu_milli=_amount(reading, entry, "cpu", parse_cpu_milli) or reading.machine.cpu_milli,

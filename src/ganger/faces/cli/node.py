@@ -16,8 +16,6 @@ from ganger.model.units import format_bytes, format_cpu, format_duration, parse_
 Record = dict[str, Any]
 
 _COLUMNS: Final = (
-    Column("NODE"),
-    Column("RACK"),
     Column("STATE", state=True),
     Column("GPU"),
     Column("GPUS USED", right=True),
@@ -148,11 +146,18 @@ def _show(rows: list[Record], output: str) -> None:
     if output == "json":
         show_json_array(rows)
         return
-    show_table(_COLUMNS, [_cells(row) for row in rows], "no nodes: ganger doctor")
+    levels = tuple(rows[0]["domains"]) if rows else ()
+    show_table(
+        (Column("NODE"), *map(_of_level, levels), *_COLUMNS), [_cells(row) for row in rows], "no nodes: ganger doctor"
+    )
     total = sum(row["gpus"] for row in rows)
     if total:
         used = total - sum(row["gpus_free"] for row in rows)
         show(f"\n{used} of {total} GPUs used ({100 * used // total}%)")
+
+
+def _of_level(level: str) -> Column:
+    return Column(level.upper().replace("_", " "))
 
 
 def _show_changed(rows: Iterable[Record], output: str) -> None:
@@ -169,7 +174,7 @@ def _cells(row: Record) -> tuple[str, ...]:
     memory = row["memory_bytes"]
     return (
         row["name"],
-        row["rack"] or "-",
+        *(domain or "-" for domain in row["domains"].values()),
         row["state"],
         row["gpu_type"] or "-",
         f"{row['gpus'] - row['gpus_free']}/{row['gpus']}",
