@@ -1,5 +1,6 @@
 """What one may ask about jobs: listings, one job, why it waits, what it wrote, and making it end."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain, pairwise
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from ganger.engine.ports import LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, Page
+from ganger.model.event import Event, StopRequested
 from tests.service.world import Embedded, python, wait_until
 
 
@@ -137,6 +139,30 @@ def test_stopping_a_waiting_and_a_running_job(world: Embedded) -> None:
         assert (refused.value.code, refused.value.status) == ("already_ended", 409)
     assert [attempt.outcome for attempt in world.service.job(running).attempts] == ["stopped"]
     assert world.service.job(waiting).attempts == ()
+
+
+def test_a_job_that_ends_just_before_it_is_asked_for_something_has_ended(
+    world: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting_world(world)
+    requests: list[Callable[[str], object]] = [
+        world.service.stop,
+        lambda name: world.service.set_priority(name, 7),
+        lambda name: world.service.suspend(name, suspended=True),
+    ]
+    ask = world.loop.ask
+    for request in requests:
+        name = world.submit()
+
+        def too_late(event: Event, name: str = name) -> int:
+            ask(StopRequested(gang=name))
+            return ask(event)
+
+        monkeypatch.setattr(world.loop, "ask", too_late)
+        with pytest.raises(Refused) as refused:
+            request(name)
+        monkeypatch.undo()
+        assert (refused.value.code, refused.value.next) == ("already_ended", f"ganger get {name}")
 
 
 def test_only_an_ended_job_can_be_deleted_and_then_it_is_gone(world: Embedded) -> None:

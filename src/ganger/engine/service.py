@@ -198,7 +198,7 @@ class Service(ClusterService):
     def stop(self, text: str) -> JobView:
         """Ask for a job to end. Refused (already_ended, 409)."""
         name = self._alive(text)
-        self._loop.ask(StopRequested(gang=name, by=self._user))
+        self._ask(StopRequested(gang=name, by=self._user))
         return self.job(name)
 
     def set_priority(self, text: str, priority: int) -> None:
@@ -206,7 +206,7 @@ class Service(ClusterService):
         name = self._alive(text)
         gang = self._loop.view().stand_in(name)
         if gang is None or gang.is_head or gang.job.spec.priority != priority:
-            self._loop.ask(PriorityChanged(gang=name, priority=priority, by=self._user))
+            self._ask(PriorityChanged(gang=name, priority=priority, by=self._user))
 
     def suspend(self, text: str, *, suspended: bool) -> None:
         """Take a live job's nodes and hold it, or let it wait for its turn again. Refused (already_ended, 409)."""
@@ -215,7 +215,7 @@ class Service(ClusterService):
         # Of an array some elements may be suspended and others not: the core takes those that can.
         if gang is None or gang.is_head or (gang.suspends or gang.state in SUSPENDED) is not suspended:
             asked = SuspendRequested if suspended else ResumeRequested
-            self._loop.ask(asked(gang=name, by=self._user))
+            self._ask(asked(gang=name, by=self._user))
 
     def describe(self, text: str, labels: Mapping[str, str | None], notes: str | None) -> None:
         """Change a job's labels, as a merge patch, and, unless None, its notes: also after its end."""
@@ -343,6 +343,15 @@ class Service(ClusterService):
 
     def _alive(self, text: str) -> str:
         """The id of a job that lives."""
+    def _ask(self, event: StopRequested | PriorityChanged | SuspendRequested | ResumeRequested) -> None:
+        """Ask for a change of a live job. One that has ended meanwhile is refused as if it had before."""
+        try:
+            self._loop.ask(event)
+        except Refused as refused:
+            if refused.code == "conflict":
+                self._alive(event.gang)
+            raise
+
         name = self.find(text)
         if not self._loop.view().is_live(name):
             state = self._known(name)[0].state
