@@ -89,9 +89,17 @@ def test_each_element_of_an_array_has_its_own_result(client: Client, home: Path)
     job = client.call(work.element.options(array="1,3"), "number")
     assert job.wait(DEADLINE_S).row.elements == {"succeeded": 2}
     assert [client.job(f"{job.id}[{index}]").result() for index in (1, 3)] == ["number 1", "number 3"]
+    assert (job.result(), job.results()) == (["number 1", "number 3"], [["number 1"], ["number 3"]])
     assert [each.id for each in client.list(name="element")] == [job.id]
     job.delete()
     assert not list((home / "jobs").glob(f"{job.id}*/results"))
+
+
+def test_an_array_raises_what_the_first_element_raised_that_failed(client: Client) -> None:
+    job = client.call(work.element.options(array="0-3%1", retry={"max": 0}), "even")
+    with pytest.raises(ValueError, match="1 is not even") as caught:
+        job.result(DEADLINE_S)
+    assert f"{job.id}[1]" in str(caught.value.__cause__)
 
 
 def test_arguments_that_nobody_used_for_long_are_forgotten(client: Client, home: Path) -> None:

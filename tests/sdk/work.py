@@ -58,7 +58,10 @@ def one_fails(error: str) -> None:
 
 @ganger.task
 def element(what: str) -> str:
-    return f"{what} {os.environ['GANGER_ARRAY_INDEX']}"
+    index = os.environ["GANGER_ARRAY_INDEX"]
+    if what == "even" and int(index) % 2:
+        raise ValueError(f"{index} is not even")
+    return f"{what} {index}"
 
 
 @ganger.task

@@ -75,13 +75,14 @@ class Job(_Handle[R]):
         return type(self)(self.verbs, at_once(self.verbs.clone(self.id, **fields)).row)
 
     def result(self, timeout_s: float | None = None) -> R:
-        """Wait for the end, and give what rank 0 of a task returned; None for a command. What a rank raised is raised
-        here, with its traceback; JobFailed when the job ended badly otherwise; TimedOut when it takes too long."""
+        """Wait for the end, and give what rank 0 of a task returned; None for a command; of an array a list of those of
+        its elements, by index. What a rank raised is raised here, with its traceback; JobFailed when the job ended
+        badly otherwise; TimedOut when it takes too long."""
         value: R = at_once(self.verbs.result(self.id, timeout_s))
         return value
 
     def results(self, timeout_s: float | None = None) -> Sequence[R]:
-        """The same for all ranks, in their order."""
+        """The same for all ranks, in their order; of an array a list of these."""
         return at_once(self.verbs.results(self.id, timeout_s))
 
     def _repr_html_(self) -> str:

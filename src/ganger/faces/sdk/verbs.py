@@ -216,23 +216,42 @@ class Verbs:
         await self._ask("DELETE", f"/jobs/{quoted(id)}")
 
     async def result(self, id: str, timeout_s: float | None = None) -> Any:
-        """Wait for a job, and give what rank 0 of a task returned; None for a job that is a command. The exception that
-        ended a task is raised, JobFailed when there is none; TimedOut when it takes longer than `timeout_s`."""
-        outcomes = await self._outcomes(id, timeout_s)
-        return next((outcome.value for outcome in outcomes if outcome.rank == 0), None)
+        """Wait for a job, and give what rank 0 of a task returned; None for a job that is a command; of an array a list
+        with that of each element, by index. The exception that ended a task is raised, JobFailed when there is none;
+        TimedOut when it takes longer than `timeout_s`."""
+        job = await self.wait(id, timeout_s)
+        found = [
+            next((outcome.value for outcome in outcomes if outcome.rank == 0), None)
+            for outcomes in await self._outcomes(job)
+        ]
+        return found[0] if job.row.elements is None else found
 
     async def results(self, id: str, timeout_s: float | None = None) -> Sequence[Any]:
-        """The same for all ranks, in their order."""
-        return [outcome.value for outcome in await self._outcomes(id, timeout_s)]
+        """The same for all ranks, in their order; of an array a list of these."""
+        job = await self.wait(id, timeout_s)
+        found = [[outcome.value for outcome in outcomes] for outcomes in await self._outcomes(job)]
+        return found[0] if job.row.elements is None else found
 
     # -- how --------------------------------------------------------------------------------------------------------
 
-    async def _outcomes(self, id: str, timeout_s: float | None) -> Sequence[Outcome]:
-        job = await self.wait(id, timeout_s)
-        outcomes = read_outcomes(self.home, job.row.id, job.row.generation)
-        if job.row.state != GangState.SUCCEEDED:
-            raise failure_of(job, outcomes)
-        return outcomes
+    async def _outcomes(self, job: JobView) -> Sequence[Sequence[Outcome]]:
+        """Of a job that has ended well, or of each element of an array that has. Raises what it ended with otherwise:
+        of an array, with what the first element did that failed, or else was stopped."""
+        rows = [job.row] if job.row.elements is None else [row async for row in self._elements(job.row.id)]
+        bad = [row for row in rows if row.state != GangState.SUCCEEDED]
+        if bad:
+            row = min(bad, key=lambda row: row.state != GangState.FAILED)
+            raise failure_of(await self.job(row.id), read_outcomes(self.home, row.id, row.generation))
+        return [read_outcomes(self.home, row.id, row.generation) for row in rows]
+
+    async def _elements(self, id: str) -> AsyncGenerator[JobRow, None]:
+        """Of an array, by index."""
+        page: dict[str, Any] = {"next": ""}
+        while page["next"] is not None:
+            query = query_of({"limit": PAGE, "cursor": page["next"] or None})
+            page = await self._ask("GET", f"/jobs/{quoted(id)}/elements{query}")
+            for row in page["items"]:
+                yield view(JobRow, row)
 
     async def _events_after(self, id: str, seq: int) -> AsyncGenerator[EventRow, None]:
         after: int | None = seq
