@@ -44,6 +44,7 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
             continue
         if user not in (None, row.event.job.user):
             continue
+        elements = Counter[str]()
         for name in each_of(row.event.job):
             known = log.job(name)
             assert known is not None
@@ -55,9 +56,12 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
             assert is_over == (gang is None)
             jobs[known[0].state] += 1
             time.update(parts)
+            elements.update(parts)
             held = parts["held"]
             parts |= {"queued": 0, "recovery": held - sum(parts[part] for part in PARTS if part not in WAITS)}
             gpu_time.update({part: need(row.event.job.spec.shape)[0] * amount for part, amount in parts.items()})
+        alone = report(state, log, now_ms, Wanted(seq=state.seq, job=row.event.job.id))
+        assert of(alone, "time") == {part: elements[part] for part in (*PARTS, "held")}
     assert Counter(told.jobs) == jobs
     assert of(told, "time") == {part: time[part] for part in (*PARTS, "held")}
     assert of(told, "gpu_time") == {part: gpu_time[part] for part in (*PARTS, "held")}

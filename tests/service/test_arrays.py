@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ganger.core.usage import total
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, LogQuery
 from tests.service.world import Embedded, python
@@ -55,6 +56,9 @@ def test_no_more_run_at_a_time_than_the_limit_and_untouched_elements_have_rows(w
     row = world.ended(array).row
     assert (row.state, row.elements) == ("stopped", {"stopped": 10})
     assert states(world, array) == dict.fromkeys(range(10), "stopped")
+    ledgers = [world.service.job(f"{array}[{index}]").ledger for index in range(10)]
+    assert all(ledger.queued_ms for ledger in ledgers[3:]), "those that never began have waited"
+    assert world.service.job(array).ledger == total(ledgers)
     assert world.service.job(f"{array}[7]").row.sentence == "stopped before it began"
 
 

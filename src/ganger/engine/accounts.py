@@ -49,12 +49,14 @@ Read = Callable[[str, tuple[Any, ...]], list[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which accounts: of jobs that ended by event `seq` and not before `since_ms`, of a user, in a queue; None: any."""
+    """Which accounts: of jobs that ended by event `seq` and not before `since_ms`, of a user, in a queue, of one job or
+    array alone; None: any."""
 
     seq: int
     since_ms: int | None = None
     user: str | None = None
     queue: str | None = None
+    job: str | None = None
 
 
 def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
@@ -101,5 +103,6 @@ def _loss(cause: str, amounts: list[int]) -> Loss:
 
 def _where(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
     terms = {"seq <= ?": wanted.seq, "ended_ms >= ?": wanted.since_ms, "user = ?": wanted.user}
-    given = {term: value for term, value in (terms | {"queue = ?": wanted.queue}).items() if value is not None}
+    terms |= {"queue = ?": wanted.queue, "job = ?": wanted.job}
+    given = {term: value for term, value in terms.items() if value is not None}
     return " AND ".join(given), tuple(given.values())

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.state import Image, State
-from ganger.core.usage import total
 from ganger.engine import accounts, codec, elements, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
@@ -328,11 +327,6 @@ class EventLog:
     def accounts(self, wanted: accounts.Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
         """Of ended jobs: how many in each state, where their time went, and that of the GPUs they held."""
         return accounts.ended(self._read, wanted)
-
-    def array_ledger(self, array: str) -> Ledger:
-        """The ledgers of all elements that have begun, added up, as of the newest event of each."""
-        found = self._read("SELECT figures FROM element WHERE array = ?", (array,))
-        return total(_ledger(json.loads(figures)) for (figures,) in found)
 
     def _job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
         found = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))

@@ -1,4 +1,4 @@
-"""Where the time of all jobs went, and that of the GPUs they held. Called by `engine.service`.
+"""Where the time of all jobs, or of an array's elements, went, and that of the GPUs held. Called by `engine.service`.
 
 Live jobs are those of the published view, ended ones those that the log has at the same event: no job is counted twice
 or not at all. A job counts with its whole life, also when only its end is within the time asked for.
@@ -22,6 +22,8 @@ def report(state: State, log: EventLog, now_ms: int, wanted: Wanted) -> Totals:
     times, gpu_times = [of_jobs], [of_gpus]
     for gang in state.gangs.values():
         if wanted.user not in (None, gang.job.user) or wanted.queue not in (None, gang.queue):
+            continue
+        if wanted.job not in (None, gang.array or gang.id):
             continue
         jobs, ledger = many(state, gang), gang.account.ledger(now_ms)
         states[gang.state] += jobs

@@ -154,12 +154,14 @@ class Service(ClusterService):
         name, now_ms = self.find(text), self._loop.now_ms()
         row, ledger, step, job = self._known(name)
         state, reason = self._loop.view(), None
+        now_ms = max(now_ms, state.at_ms)
         gang = state.stand_in(name)
         if gang is not None and row.state not in ENDED:
-            ledger = gang.account.ledger(max(now_ms, state.at_ms))
+            ledger = gang.account.ledger(now_ms)
             reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
             row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
-        ledger = self._log.array_ledger(name) if row.elements else ledger
+        if row.elements:
+            ledger = report(state, self._log, now_ms, Wanted(seq=state.seq, job=name)).time
         return JobView(
             row=row,
             spec=job.spec,
@@ -341,8 +343,6 @@ class Service(ClusterService):
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _alive(self, text: str) -> str:
-        """The id of a job that lives."""
     def _ask(self, event: StopRequested | PriorityChanged | SuspendRequested | ResumeRequested) -> None:
         """Ask for a change of a live job. One that has ended meanwhile is refused as if it had before."""
         try:
@@ -352,6 +352,8 @@ class Service(ClusterService):
                 self._alive(event.gang)
             raise
 
+    def _alive(self, text: str) -> str:
+        """The id of a job that lives."""
         name = self.find(text)
         if not self._loop.view().is_live(name):
             state = self._known(name)[0].state

@@ -137,6 +137,7 @@ class JobView:
     git_dirty: bool
     attempts: tuple[AttemptView, ...]
     ledger: Ledger
+    """Of an array: those of all its elements added up, of each from its submission on, also while it waits."""
     git_diff_hash: str | None = None
     """Tells the changes to the commit, kept as git.diff, from those of another job."""
     code_hash: str | None = None

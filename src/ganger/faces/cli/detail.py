@@ -36,7 +36,8 @@ def job_lines(job: Record, now: int) -> Iterator[str]:
         for attempt in job["attempts"]:
             yield from (f"  attempt {attempt['generation']}: {each}" for each in attempt["passed"])
     yield ""
-    yield f"  time: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
+    of = " of all elements" if row["elements"] else ""
+    yield f"  time{of}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
     for line in cost_lines(job["ledger"]):
         yield f"    {line}"
     yield f"  next: {_next(row)}"
