@@ -147,6 +147,11 @@ def test_a_dry_run_submits_nothing(shell: Shell, world: World) -> None:
         (["--time", "soon", "true"], "is not a duration", "ganger run --help"),
         (["--priority", "urgent", "true"], "is not a priority", "ganger run --help"),
         (["--env", "UNSET_HERE", "true"], "UNSET_HERE is not set", "export UNSET_HERE"),
+        (
+            ["-f", "a.yaml", "-f", "b c.yaml"],
+            "-f is given 2 times",
+            "ganger submit -f a.yaml; ganger submit -f 'b c.yaml'",
+        ),
         (["--nodse", "2", "true"], "Did you mean", "ganger run --help"),
         (["-o", "json", "true"], "-o json goes with --dry-run", "ganger submit -o json"),
     ],

@@ -102,6 +102,15 @@ def test_the_plan_says_what_plain_lacks_only_to_those_who_may_want_it() -> None:
     assert len(plan_lines("x", asdict(replace(plain, run="./solver")), "now")) == 2
 
 
+@pytest.mark.parametrize("run", ["torchrun --nnodes=1:2 t.py", ("torchrun", "--nnodes", "1:2", "t.py")])
+def test_the_plan_says_which_of_a_range_of_nodes_it_takes(run: str | tuple[str, ...]) -> None:
+    asked = replace(WIDE, framework="torchrun", run=run, nodes=2)
+    said = plan_lines("x", asdict(asked), "now")[-1].strip()
+    assert said in [f"--nnodes{sign}1:2: it starts with 2, never with fewer; for fewer: --nodes N" for sign in " ="]
+    for other in (replace(asked, nodes=1), replace(asked, framework="plain"), replace(asked, run="torchrun t.py")):
+        assert "--nnodes" not in "".join(plan_lines("x", asdict(other), "now"))
+
+
 def test_the_size_of_roles_is_that_of_each() -> None:
     roles = {
         "ps": Role(count=2, resources=Resources(cpu_milli=1000), run="serve"),

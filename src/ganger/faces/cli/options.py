@@ -4,12 +4,14 @@ A flag is checked here only so that the error names the flag; the server checks 
 """
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
 from ganger.faces.cli import candidates
+from ganger.faces.cli.problem import Problem
 from ganger.model.job import PRIORITIES
 from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
 
@@ -35,6 +37,16 @@ class Checked(click.ParamType[str]):
 def _gpu(text: str) -> None:
     if not re.fullmatch(r"([A-Za-z][\w.-]*:)?\d+", text):
         raise ValueError(f"{text!r} is not a number of GPUs: write 8, or H100:8 to name the type")
+
+
+def _one_file(_ctx: click.Context, _param: click.Parameter, paths: tuple[str, ...]) -> str | None:
+    """The file. Problem for several: all but the last would be passed over without a word."""
+    if len(paths) > 1:
+        each = "; ".join(f"ganger submit -f {shlex.quote(path)}" for path in paths)
+        raise Problem(
+            f"-f is given {len(paths)} times, for one file; several jobs go into one, a --- between", next=each
+        )
+    return paths[0] if paths else None
 
 
 def _priority(text: str) -> None:
@@ -159,6 +171,8 @@ _SPEC_OPTIONS: Final = (
         "--file",
         "path",
         type=click.Path(readable=False),
+        multiple=True,
+        callback=_one_file,
         metavar="FILE",
         help="A job file; flags override what it says.",
     ),

@@ -3,6 +3,7 @@
 Called by `run`, `follow` and `jobs`. Pure: what the server sent in, text out.
 """
 
+import re
 from collections import deque
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ ALWAYS: Final = ("queued", "starting", "productive", "recovery", "lost")
 COSTS: Final = ("detect", "recovery", "lost")
 WAITING: Final = ("pending",)
 SUSPENDED: Final = ("suspending", "suspended")
+STARTERS: Final = ("torchrun", "paddle")
+"""Frameworks with a starter that takes a range of nodes."""
+_NODES_FROM_TO: Final = re.compile(r"(--nnodes[= ](\d{1,6}):(\d{1,6}))(?= |$)")
 RATE_OVER_MS: Final = 30_000
 """The time over which steps per second are measured: long enough to be steady, short enough to follow a change."""
 
@@ -58,9 +62,19 @@ def plan_lines(name: str, spec: Record, start: str) -> list[str]:
         f"Plan   {name}  queue {spec['queue']}  {wanted}",
         f"       start: {start}",
     ]
+    if (asked := _range_of_nodes(spec)) is not None:
+        lines.append(f"       {asked}: it starts with {spec['nodes']}, never with fewer; for fewer: --nodes N")
     if processes > 1 and spec["framework"] == "plain" and _is_python(spec["run"]):
         lines.append("       plain: a torch script gets its RANK and MASTER_ADDR only with --framework torch")
     return lines
+
+
+def _range_of_nodes(spec: Record) -> str | None:
+    """`--nnodes 1:2`, if the command asks for any number between two, of which the greater was taken."""
+    run = spec["run"]
+    found = _NODES_FROM_TO.search(run if isinstance(run, str) else " ".join(run))
+    is_range = found is not None and int(found[2]) < int(found[3]) == spec["nodes"]
+    return found[1] if found is not None and is_range and spec["framework"] in STARTERS else None
 
 
 def start_of_job(job: Record) -> str:
