@@ -68,10 +68,8 @@ class State:
         self.leaving = dict(image.leaving)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares: dict[str, Shares] = {}
-        self.charged: dict[str, Vector] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
-        self.tree = self._tree()
-        self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.undo)
+        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
         self._recount()
 
     def image(self) -> Image:
@@ -81,9 +79,9 @@ class State:
             at_ms=self.at_ms,
             ready=self.ready,
             port_turn=self.port_turn,
+            levels=self.nodes.topology.levels,
             nodes=list(self.nodes.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
-            levels=self.nodes.topology.levels,
             leaving=dict(self.leaving),
             queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
@@ -237,10 +235,9 @@ class State:
 
     def _recount(self) -> None:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
-        self.tree = self._tree()
+        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
         self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, self.nodes.topology.levels)
-        self.standings = Standings(self.tree, self._capacity(), self.standings.spent(), self.at_ms, self.undo)
-        self.classes, self.shares, self.active, self.dependents, self.charged = {}, {}, {}, {}, {}
+        self.classes, self.shares, self.active, self.dependents = {}, {}, {}, {}
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:
