@@ -1,16 +1,9 @@
-"""Who holds up a gang that stands still: pictures of its ranks, and the one that is named. Who is slow."""
-
-import asyncio
-from pathlib import Path
+"""Who holds up a gang that stands still: pictures of its ranks, and the one that is named."""
 
 import pytest
 
-from ganger.backends.local.generation import begun
-from ganger.backends.local.hang import Hang, _slow_ranks
-from ganger.backends.local.layout import Layout
 from ganger.backends.local.standing import Detail, Standing
 from ganger.backends.local.suspect import suspect
-from tests.local.world import make_job, make_start
 
 WAITS = ("recv (net.py:9)", "reduce (net.py:4)", "<module> (train.py:3)")
 LEADS = ("recv (net.py:9)", "lead (net.py:7)", "<module> (train.py:3)")
@@ -43,34 +36,6 @@ def test_the_one_that_differs_is_named(
     found = suspect(ranks, {rank: frames for rank, frames in enumerate(places) if frames})
     assert (found.detail.rank if found else None) == named
     assert found is None or why in found.why
-
-
-@pytest.mark.parametrize(
-    ("paces", "slow"),
-    [
-        ([100, 100, 100, 151], [3]),
-        ([100, 100, 100, 150], []),
-        ([100, 300], [1]),
-        ([100, 200, 300, 380], []),
-        ([100], []),
-        ([], []),
-    ],
-)
-def test_slow_is_who_is_far_beyond_the_peers_and_their_spread(paces: list[int], slow: list[int]) -> None:
-    assert _slow_ranks({rank: ("n1", pace) for rank, pace in enumerate(paces)}) == slow
-
-
-def test_slow_rank_is_told_once(tmp_path: Path) -> None:
-    job = make_job(tmp_path, "true")
-    generation = begun(make_start(job), job)
-    layout = Layout(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
-    loop = asyncio.new_event_loop()
-    hang = Hang(layout, loop, lambda gang, node, fields: None, lambda generation, failed: None)
-    assert hang.paced(generation, "n1", {"0": 100, "1": 101}) == []
-    (slow,) = hang.paced(generation, "n2", {"2": 99, "3": 400})
-    assert (slow.node, slow.rank, slow.step_ms, slow.peers_ms) == ("n2", 3, 400, 100)
-    assert hang.paced(generation, "n2", {"2": 99, "3": 500}) == []
-    loop.close()
 
 
 @pytest.mark.parametrize("wrong", [{"silent_ms": "x"}, {"frozen": [[1]]}, {"deserted_ms": True}])

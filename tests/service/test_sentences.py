@@ -18,6 +18,8 @@ START = Start(gang="a-1", generation=2, shares=(NodeShare("n1", (0,)), NodeShare
 STOP = Stop(gang="b-2", generation=1, cause=Cause.PREEMPTED, notice_ms=30_000)
 WAIT = Wait(gang_class="q/ada/0/2x0/-", reason=Reason(why=Why.NO_CAPACITY, resource="nodes", need=2, have=1))
 GENERATION = {"gang": "a-1", "generation": 2}
+AT_WORK = "rank 3 of a-1 (attempt 2) on n1 is at work while the others wait"
+QUEUED = "and waits 450ms for a processor, they 20ms"
 
 
 def decided(*decisions: Start | Stop | Wait) -> e.Decided:
@@ -67,6 +69,32 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
         e.Slow(node="n1", rank=3, step_ms=900, peers_ms=250, **GENERATION),
         "a-1",
         "rank 3 of a-1 (attempt 2) on n1 is slow: 900ms a step where the others take 250ms",
+    ),
+    (
+        e.Slow(
+            node="n1",
+            rank=3,
+            step_ms=1000,
+            peers_ms=1000,
+            work=e.StepWork(ran_ms=900, queued_ms=50),
+            peers_work=e.StepWork(ran_ms=300, queued_ms=90),
+            **GENERATION,
+        ),
+        "a-1",
+        f"{AT_WORK}: it uses 900ms of processor time in a step of 1.0s, they 300ms",
+    ),
+    (
+        e.Slow(
+            node="n1",
+            rank=3,
+            step_ms=1000,
+            peers_ms=1000,
+            work=e.StepWork(ran_ms=500, queued_ms=450),
+            peers_work=e.StepWork(ran_ms=500, queued_ms=20),
+            **GENERATION,
+        ),
+        "a-1",
+        f"{AT_WORK}: in a step of 1.0s it uses 500ms of processor time, they 500ms, {QUEUED}",
     ),
     (e.Finished(nodes=("n1",), **GENERATION), "a-1", "a-1 (attempt 2) finished on n1"),
     (

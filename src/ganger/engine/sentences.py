@@ -126,8 +126,20 @@ def _remarkable(event: e.Resumed | e.Slow) -> str:
             where = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
             return "; ".join((f"{attempt} {where}", *passed_over(event)))
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
+            who = f"rank {rank} of {attempt} on {node}"
+            if event.work is not None and event.peers_work is not None:
+                return f"{who} is at work while the others wait: {_work(event.work, event.peers_work, step_ms)}"
             times = f"{format_duration(step_ms)} a step where the others take {format_duration(peers_ms)}"
-            return f"rank {rank} of {attempt} on {node} is slow: {times}"
+            return f"{who} is slow: {times}"
+
+
+def _work(work: e.StepWork, peers: e.StepWork, step_ms: int) -> str:
+    """The wait for a processor is told where it is a good part of the step."""
+    step, own, others = format_duration(step_ms), format_duration(work.ran_ms), format_duration(peers.ran_ms)
+    if work.queued_ms * 10 < step_ms:
+        return f"it uses {own} of processor time in a step of {step}, they {others}"
+    queued = f"waits {format_duration(work.queued_ms)} for a processor, they {format_duration(peers.queued_ms)}"
+    return f"in a step of {step} it uses {own} of processor time, they {others}, and {queued}"
 
 
 def _failed(event: e.Failed) -> str:

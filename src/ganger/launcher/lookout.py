@@ -10,8 +10,9 @@ import os
 
 from ganger.launcher.logs import note
 from ganger.launcher.task import now_ms, write_json
-from ganger.launcher.vitals import Vitals
+from ganger.launcher.vitals import Vitals, run_times_ns
 from ganger.launcher.watch import Activity, Attention, Desertion, Pauses, QuietRank, RankWatch, silent_since
+from ganger.launcher.work import Work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Lookout:
         self._kept = os.path.join(os.path.dirname(directory), "pauses.json")
         self._pauses = Pauses(_read(self._kept))
         self._ranks: dict[int, RankWatch] = {}
+        self._work: dict[int, Work] = {}
         self._quiet: dict[int, QuietRank] = {}
         self._activity = Activity(self._pauses)
         self._desertion = Desertion()
@@ -86,6 +88,12 @@ class Lookout:
         """What a step takes, in ms, of each rank that has made enough of them."""
         paces = {rank: watch.pace_ms() for rank, watch in self._ranks.items()}
         return {rank: pace for rank, pace in paces.items() if pace is not None}
+
+    def work(self, now: float) -> dict[int, list[int]]:
+        """How much of its steps each rank is at work, as `Work.shares` has it, of each that is known well enough."""
+        at_s = self._attention.look(now)
+        shares = {rank: work.shares(at_s) for rank, work in self._work.items()}
+        return {rank: found for rank, found in shares.items() if found is not None}
 
     def tick(self, now: float) -> None:
         """Look, when it is time to, and tell what has changed."""
@@ -169,8 +177,16 @@ class Lookout:
         if watch.is_over and not watch.has_ended and rank in self._started:
             self._vitals.find()  # rarely so: whether what it was started with does anything
             rest = [(vital.pid, vital.ticks) for vital in self._vitals.of_ranks.get(rank, ())]
+        self._see_work(self._work.setdefault(rank, Work()), watch, at_s)
         found = watch.stands(seen, rest, at_s)
         return [] if found is None else [(rank, *found)]
+
+    def _see_work(self, work: Work, watch: RankWatch, at_s: float) -> None:
+        if not watch.is_in_step:
+            work.interrupted()
+        elif watch.pids and work.is_due(watch.steps):
+            pid = watch.pids[-1]
+            work.seen((pid, watch.interruptions), watch.steps, run_times_ns(pid), at_s)
 
     def _frozen_quietly(self, at_s: float) -> list[tuple[int, str, float]]:
         """Of the ranks that report nothing."""

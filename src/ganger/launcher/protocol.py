@@ -11,7 +11,7 @@ FROM_LAUNCHER = {
     "hello": ("token", "gang", "node", "pid", "start_ticks", "generations"),
     "ready": ("stage", "agent_port"),
     "started": ("pids",),
-    "progressed": ("step", "metrics", "milestone", "pace"),
+    "progressed": ("step", "metrics", "milestone", "pace", "work"),
     "checkpointed": ("step", "took_ms"),
     "resumed": ("step", "passed"),
     "standing": ("has_run", "reports", "frozen", "silent_ms", "deserted_ms"),

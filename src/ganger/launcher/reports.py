@@ -104,8 +104,8 @@ class Reports:
     def _tell_progress(self, step: int, metrics: Any, now: float, *, last: bool) -> None:
         if step != self._milestone and (last or now >= self._milestone_at + MILESTONE_S):
             self._milestone, self._milestone_at = step, now
-            pace = self._lookout.pace()
-            self._tell_server.fact("progressed", step=step, metrics=metrics, milestone=True, pace=pace)
+            known = {"pace": self._lookout.pace(), "work": self._lookout.work(now)}
+            self._tell_server.fact("progressed", step=step, metrics=metrics, milestone=True, **known)
         elif (step, metrics) != self._told and now >= self._told_at + PROGRESS_S:
             self._tell_server.say("progressed", step=step, metrics=metrics, milestone=False)
         else:

@@ -101,6 +101,13 @@ def state_of(pid: int) -> str:
     return "?" if vital is None else vital.state
 
 
+def run_times_ns(pid: int) -> tuple[int, int] | None:
+    """How long its first thread has run so far, and how long it has waited for a processor; None where the kernel does
+    not tell (Documentation/scheduler/sched-stats.rst)."""
+    fields = read(pid, "schedstat").split()
+    return (int(fields[0]), int(fields[1])) if len(fields) == 3 else None
+
+
 def kernel_function(pid: int) -> str:
     """Where the kernel has it wait; "" where it runs, or the kernel does not tell."""
     return read(pid, "wchan").decode(errors="replace").strip().strip("0")

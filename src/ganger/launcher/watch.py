@@ -110,6 +110,8 @@ class RankWatch:
         """No process lives that has reported; what else there is of the rank may take its time."""
         self.pulse_s = 0.0
         self.steps = 0
+        self.interruptions = 0
+        """How often it has said something of phases and checkpoints."""
         self._pauses = pauses
         self._durations: deque[float] = deque(maxlen=STEPS)
         self._stepped: tuple[float, float] | None = None  # in Unix seconds of the rank, in seconds of attention
@@ -126,6 +128,11 @@ class RankWatch:
     def pause(self) -> str | None:
         """The phase it is in, unless it makes steps there."""
         return self._phase if self._steps_in_phase < 2 else None
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether it does nothing but steps, as far as is known."""
+        return self.is_learned and self._phase is None
 
     def step_s(self) -> float:
         """The median of its newest steps."""
@@ -144,6 +151,7 @@ class RankWatch:
         self.has_ended = "end" in record
         if self.has_ended:
             return
+        self.interruptions += "phase" in record or "checkpoint" in record
         if isinstance(step, int):
             self._step(step, record.get("t"), at_s)
         if self.pause is not None and "phase" in record:

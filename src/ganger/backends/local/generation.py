@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.backends.local.standing import Detail, Standing
+from ganger.backends.local.straggler import Paces
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.job import Job
 
@@ -30,9 +31,8 @@ class Generation:
     """The newest generation of a gang. left: nodes from which it has not been cleared yet, in rank order; failed: nodes
     whose failure is told; sweeping: those without a launcher, where strays are killed; steps: each node's newest
     milestone; slowest: the last one told; stages: with which stage each node is ready, and the port of its agent;
-    standings: what each node says of its ranks; inquiry: while it is asked where they are; paces: node and time of a
-    step in ms, by rank; slow: those that were told to be slow; done: what became of the report that the job is;
-    deadline: when its launchers are killed."""
+    standings: what each node says of its ranks; inquiry: while it is asked where they are; paces: what it says of their
+    steps; done: what became of the report that the job is; deadline: when its launchers are killed."""
 
     start: Start
     job: Job
@@ -44,8 +44,7 @@ class Generation:
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     standings: dict[str, Standing] = field(default_factory=dict)
     inquiry: Inquiry | None = None
-    paces: dict[int, tuple[str, int]] = field(default_factory=dict)
-    slow: set[int] = field(default_factory=set)
+    paces: Paces = field(default_factory=Paces)
     done: Future[int] | None = None
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None

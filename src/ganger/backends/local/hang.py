@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from ganger.backends.local import stack_files
@@ -27,8 +26,6 @@ STACKS_WITHIN_S: Final = 1.5
 TAIL_LINES: Final = 20
 TAIL_BYTES: Final = 64 << 10
 UNKNOWN_CODE: Final = 1
-SLOW_TIMES: Final = 1.5
-SLOW_DEVIATIONS: Final = 3
 
 Ask = Callable[[str, str, dict[str, Any]], None]
 """Sends `stacks` with these fields to the launcher of a gang on a node, if it is there."""
@@ -64,13 +61,13 @@ class Hang:
             if not inquiry.owed:
                 self._conclude(generation)
 
-    def paced(self, generation: Generation, node: str, pace: dict[str, Any]) -> list[Slow]:
-        """A node has made steps, and this is what they take: the ranks that turn out to be slow, each once."""
+    def paced(self, generation: Generation, node: str, message: dict[str, Any]) -> list[Slow]:
+        """A node has made steps, and says what they take and how much it works: the ranks that turn out to be slow,
+        each once. ValueError when that is not of the protocol."""
         self._judge(generation)
-        generation.paces.update({int(rank): (node, int(step_ms)) for rank, step_ms in pace.items()})
-        found = [rank for rank in _slow_ranks(generation.paces) if rank not in generation.slow]
-        generation.slow.update(found)
-        return [_slow(generation, rank) for rank in found]
+        now_s = self._loop.time()
+        generation.paces.heard(node, message.get("pace") or {}, message.get("work") or {}, now_s)
+        return generation.paces.news(generation.start, now_s)
 
     def _judge(self, generation: Generation) -> None:
         if not _can_tell(generation) or generation.inquiry is not None:
@@ -187,28 +184,6 @@ def _silent_ms(generation: Generation) -> int | None:
     since = [standing.silent_ms for standing in reporting or standings]
     heard = [at_ms for at_ms in since if at_ms is not None]
     return max(heard) if len(heard) == len(since) else None
-
-
-def _slow_ranks(paces: dict[int, tuple[str, int]]) -> list[int]:
-    """Ranks whose steps take much longer than those of their peers, by median and median absolute deviation."""
-    found = []
-    for rank, (_, step_ms) in paces.items():
-        peers = [other_ms for other, (_, other_ms) in paces.items() if other != rank]
-        if not peers:
-            continue
-        usual_ms = median(peers)
-        deviation_ms = median(abs(peer_ms - usual_ms) for peer_ms in peers)
-        if step_ms > SLOW_TIMES * usual_ms and step_ms - usual_ms > SLOW_DEVIATIONS * deviation_ms:
-            found.append(rank)
-    return found
-
-
-def _slow(generation: Generation, rank: int) -> Slow:
-    node, step_ms = generation.paces[rank]
-    peers_ms = int(median(other_ms for other, (_, other_ms) in generation.paces.items() if other != rank))
-    return Slow(
-        gang=generation.gang, generation=generation.number, node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms
-    )
 
 
 def _for(since_ms: int) -> str:

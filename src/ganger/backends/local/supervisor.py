@@ -195,7 +195,7 @@ class Supervisor:
             if generation is None or not message.get("milestone"):
                 return None
             step = generation.progress(task.node, facts.whole(message, "step"))
-            for slow in self._hang.paced(generation, task.node, message.get("pace") or {}):
+            for slow in self._hang.paced(generation, task.node, message):
                 self._tell(slow)
             return None if step is None else Progressed(gang=task.gang, generation=generation.number, step=step)
         if message["type"] == "done":
