@@ -147,12 +147,12 @@ def test_each_resource_is_counted_by_itself() -> None:
 
 def test_users_are_counted_up_to_the_root() -> None:
     tree = tree_of(queue("a"), queue("b", "a"))
-    tree.charge_user("b", "ann", 3, 100)
-    tree.charge_user("a", "ann", 1, 50)
-    names = {name: tree.users[at, "ann"] for name, at in tree.index.items() if (at, "ann") in tree.users}
-    assert names == {"b": (3, 100), "a": (4, 150), ROOT: (4, 150)}
-    tree.charge_user("b", "ann", -3, -100)
-    tree.charge_user("a", "ann", -1, -50)
+    tree.charge_user("b", "ann", 3, 100, 1)
+    tree.charge_user("a", "ann", 1, 50, 1)
+    names = {name: tuple(tree.users[at, "ann"]) for name, at in tree.index.items() if (at, "ann") in tree.users}
+    assert names == {"b": (3, 100, 1), "a": (4, 150, 2), ROOT: (4, 150, 2)}
+    tree.charge_user("b", "ann", -3, -100, -1)
+    tree.charge_user("a", "ann", -1, -50, -1)
     assert tree.users == {}
 
 

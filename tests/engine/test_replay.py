@@ -137,6 +137,12 @@ class Fickle:
         turned = self.after is not None and len(self.rounds) > self.after
         return (-gang.number if turned else gang.number,)
 
+    def account_key(self, state: State, queue: str, user: str, now_ms: int) -> tuple[Any, ...]:
+        return (0,)
+
+    def gang_key(self, gang: Gang, now_ms: int) -> tuple[Any, ...]:
+        return (0, gang.number)
+
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:
         return None
 

@@ -5,13 +5,15 @@ from math import floor
 
 from ganger.core.explain import reason_view, standing_reason
 from ganger.core.gang import Gang, class_text
+from ganger.core.policy import Policy
+from ganger.core.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
 from tests.laws.raw import RESOURCES, parts, total
 from tests.laws.world import LEAVING, World
 
-USER = (Why.USER_GPUS, Why.USER_TIME, Why.USER_NODE_TIME)
+USER = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_TIME, Why.USER_NODE_TIME)
 
 
 def waiting(world: World) -> list[Gang]:
@@ -91,7 +93,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert kept or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
             assert kept or not raw.quota_allows(job)
             assert all(holder in raw.starts for holder in reason.holders)
-        case Why.USER_GPUS | Why.USER_TIME | Why.USER_NODE_TIME:
+        case Why.USER_GPUS | Why.USER_JOBS | Why.USER_TIME | Why.USER_NODE_TIME:
             assert reason.need > reason.have
             assert kept or not raw.user_allows(job)
             assert all(raw.jobs[holder].user == job.user for holder in reason.holders)
@@ -119,7 +121,13 @@ def _held_is_true(world: World, gang: Gang, reason: Reason) -> None:
         assert holder.state is GangState.PENDING, f"{gang.id} is behind {name}, which does not wait"
         assert keeps(world, holder)
         mine, its = (policy.key(of, state, world.now_ms) for of in (gang, holder))
-        assert its < mine or policy.NAME == "fair_share", "room is kept from those after it only"
+        assert its < mine or _heeds_usage(policy, state, world.now_ms), "room is kept from those after it only"
+
+
+def _heeds_usage(policy: Policy, state: State, now_ms: int) -> bool:
+    """Whether starts of this very round may have changed who goes first."""
+    users = {(gang.queue, gang.job.user): None for gang in state.gangs.values()}
+    return any(policy.account_key(state, queue, user, now_ms) != (0,) for queue, user in users)
 
 
 def keeps(world: World, gang: Gang) -> bool:

@@ -78,6 +78,7 @@ def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
     limits = st.builds(
         UserLimits,
         gpus=st.sampled_from((None, None, None, 1, 3, 6)),
+        jobs=st.sampled_from((None, None, None, 1, 2)),
         time_ms=st.sampled_from((None, None, HOUR_MS)),
         node_ms=st.sampled_from((None, None, 2 * HOUR_MS)),
     )
@@ -85,6 +86,7 @@ def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:
         Queue,
         name=st.just(name),
         parent=st.none() if name == ROOT else st.sampled_from(parents),
+        weight=st.sampled_from((1, 1, 1, 3, 10)),
         nominal=amounts(),
         borrowing=st.just(Amount()) | amounts(4),
         lending=st.just(Amount()) | amounts(4),

@@ -344,6 +344,8 @@ class Raw:
             gpus = sum(total(other, "gpus") for other in mine)
             node_ms = sum(all_nodes(other) * (other.limits.time_ms or 0) for other in mine)
             wants_gpus, wants_ms = total(spec, "gpus"), all_nodes(spec) * (spec.limits.time_ms or 0)
+            if limits.jobs is not None and len(mine) >= limits.jobs:
+                return False
             if limits.gpus is not None and wants_gpus and gpus + wants_gpus > limits.gpus:
                 return False
             if limits.time_ms is not None and (spec.limits.time_ms or 0) > limits.time_ms:

@@ -3,7 +3,8 @@
 A cluster is nodes, `rack/name:GPUS,words`, or `spine/rack/name`, or `spine/rack/nvlink/name`: `.` a free GPU, a capital
 the gang that holds it, a small letter a gang that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`,
 `mem=8`. `A,time=1h` says more of a gang in it.
-A queue is `name=GPUS,words`: borrow, lend, cpu, in (its parent), user_gpus, user_time, user_nodes (node-hours).
+A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
+(node-hours); of one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
 rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
 that come first; array: `3%1`, elements 0 to 2, one at a time. An element is drawn as its array, and named `C[1]`.
@@ -71,11 +72,15 @@ def queue(token: str) -> Queue:
     return Queue(
         name=name,
         parent=None if name == ROOT else said.get("in", ROOT),
-        nominal=Amount(gpus=int(gpus) if gpus else None, cpu_milli=_number(said, "cpu", 1000)),
-        borrowing=Amount(gpus=_number(said, "borrow")),
-        lending=Amount(gpus=_number(said, "lend")),
+        weight=int(said.get("weight", "1")),
+        nominal=Amount(
+            gpus=int(gpus) if gpus else None, cpu_milli=_number(said, "cpu", 1000), gpu_types=_of_types(said, "")
+        ),
+        borrowing=Amount(gpus=_number(said, "borrow"), gpu_types=_of_types(said, ".borrow")),
+        lending=Amount(gpus=_number(said, "lend"), gpu_types=_of_types(said, ".lend")),
         user_limits=UserLimits(
             gpus=_number(said, "user_gpus"),
+            jobs=_number(said, "user_jobs"),
             time_ms=_ms(said, "user_time"),
             node_ms=None if hours is None else hours * HOUR_MS,
         ),
@@ -106,6 +111,10 @@ def job(token: str) -> Job:
     )
     awaits = tuple(_after(text) for text in said.get("after", "").split("+") if text)
     return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"), awaits=awaits)
+
+
+def _of_types(said: Words, which: str) -> dict[str, int]:
+    return {kind: int(said[kind + which]) for kind in ("h100", "a100") if kind + which in said}
 
 
 def _array(text: str) -> Array:

@@ -170,7 +170,7 @@ test_fair_share = scenarios(
         ),
         "less of its share, not less": (
             "n1:AAB..... A,q=q B,q=p",
-            "q=6 p=2",
+            "q=6,weight=3 p=2",
             "C:1x5,q=p D:1x5,q=q -> AABDDDDD | C over_quota",
         ),
         "inside a queue the user who holds less": (

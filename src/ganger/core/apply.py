@@ -206,6 +206,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang.leave_by_ms = None
     gang.resume(gang.checkpoint_step, ())
     state.take(gang, start.shares)
+    state.meter(gang)
     return gang
 
 

@@ -39,6 +39,7 @@ def take(state: State, change: Change, at_ms: int) -> Touched:
             state.set_queues()
             return ()
         case e.QueueDeleted(queue=name):
+            state.standings.pass_on(name, state.queues[name].parent or ROOT)
             del state.queues[name]
             state.set_queues()
             return ()

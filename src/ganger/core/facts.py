@@ -119,6 +119,7 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
     if gang.left:
         return ()
     state.release(gang)
+    state.metered(gang, at_ms)
     gang.ran_ms += at_ms - gang.began_ms
     gang.step(GangStep.FINISHED if gang.state in ALIVE else GangStep.CLEARED, at_ms)
     if gang.account.part != "working":

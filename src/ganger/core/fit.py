@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ganger.core.gang import Gang
 from ganger.core.nodes import NodeTable
 from ganger.core.place import place
-from ganger.core.queues import RESOURCES, UNLIMITED, QueueTree, need
+from ganger.core.queues import NOTHING_HELD, UNLIMITED, QueueTree, need
 from ganger.core.state import Shares, State
 from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
@@ -105,7 +105,9 @@ def _user_bar(tree: QueueTree, wanted: Ask) -> _Bar | None:
     gpus, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
     for at in tree.path(tree.index[wanted.queue]):
         limits = tree.queues[at].user_limits
-        held, committed = tree.users.get((at, wanted.user), (0, 0))
+        held, committed, jobs = tree.users.get((at, wanted.user), NOTHING_HELD)
+        if limits.jobs is not None and jobs >= limits.jobs:
+            return _Bar(Why.USER_JOBS, at, "jobs", 1, limits.jobs - jobs, limits.jobs)
         if limits.time_ms is not None and time_ms > limits.time_ms:
             return _Bar(Why.USER_TIME, at, "time_ms", time_ms, limits.time_ms, limits.time_ms)
         # Who asks for none of it is not kept out by a limit that was lowered below what is held.
@@ -135,7 +137,7 @@ def over_quota(state: State, wanted: Ask) -> Reason | None:
     limit = tree.potential(at, r)
     return Reason(
         why=Why.OVER_QUOTA,
-        resource=RESOURCES[r],
+        resource=tree.resources[r],
         need=total[r],
         have=max(0, tree.available(at, r)),
         limit=None if limit >= UNLIMITED // 2 else limit,

@@ -1,9 +1,22 @@
-"""What a policy file must have. Files in `policies/` are modules with these names; `engine.registry` finds them."""
+"""What a policy file must have. Files in `policies/` are modules with these names; `engine.registry` finds them.
+
+A place in the order has two parts. What depends on usage is the same for all gangs of a user in a queue and changes
+with every start (`account_key`); what does not is the gang's own and changes with time alone (`gang_key`). The last
+number of the one and the first of the other are points, and are added: so a queue order may put accounts before gangs,
+add both up, or look at one of them alone. Smaller is earlier.
+"""
 
 from typing import Any, Protocol
 
 from ganger.core.gang import Gang
 from ganger.core.state import State
+
+Key = tuple[Any, ...]
+
+
+def joined(account: Key, gang: Key) -> Key:
+    """The key of a gang: (account ..., points of both, gang ...)."""
+    return (*account[:-1], account[-1] + gang[0], *gang[1:])
 
 
 class Policy(Protocol):
@@ -19,9 +32,18 @@ class Policy(Protocol):
     ORDERS_RUNNING: bool
     STARVES_AFTER_MS: int | None
 
-    def key(self, gang: Gang, state: State, now_ms: int) -> tuple[Any, ...]:
-        """The gang's place in the order: smaller is earlier. Must be total (end with `gang.number`) and may depend on
-        what is used now: it is asked again after every start of a round."""
+    def account_key(self, state: State, queue: str, user: str, now_ms: int) -> Key:
+        """What usage says of a user's gangs in a queue; ends with points. It grows with what the account uses, and
+        never becomes smaller while usage only grows, as in a round. Costs microseconds."""
+        ...
+
+    def gang_key(self, gang: Gang, now_ms: int) -> Key:
+        """What a gang says for itself: begins with points, ends with `gang.number`, so that keys are total. Of waiting
+        gangs of one class the older has the smaller one."""
+        ...
+
+    def key(self, gang: Gang, state: State, now_ms: int) -> Key:
+        """The gang's place in the order: `joined` of the two, smaller is earlier."""
         ...
 
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:

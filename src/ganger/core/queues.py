@@ -7,25 +7,38 @@ Owned by `core.state`; asked by `core.plan` before a gang is placed. Source of t
     subtree quota  nominal + what the children lend
     usage          bubbles to the parent only past the local quota
     available      free local quota + min(available of the parent, room under the borrowing limit)
+
+Every resource is counted by itself: GPUs of all types, CPUs, memory, and the GPUs of each type that some queue has a
+figure for. A job that takes any type is counted, until it is placed, against each of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from ganger.core.undo import Undo
+from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
 from ganger.model.queue import ROOT, Amount, Queue
 
 UNLIMITED: Final = 1 << 62
-RESOURCES: Final = tuple(item.name for item in fields(Amount))
-"""Names of the counted resources: gpus, cpu_milli, memory_bytes, in the order of every amount below."""
+RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
+"""The counted resources that are always there, in the order of every amount; types of GPUs follow."""
+OF_TYPE: Final = "gpus."
+"""What the resource of a type's GPUs begins with: gpus.h100."""
 
 Vector = tuple[int, ...]
 
 
+class Held(NamedTuple):
+    """What a user has in a queue and all below it: GPUs, node-milliseconds committed, jobs that hold nodes."""
+
+    gpus: int = 0
+    node_ms: int = 0
+    jobs: int = 0
+
+
 def need(shape: Shape) -> Vector:
-    """What the whole gang uses of each resource."""
+    """What the whole gang uses of each of RESOURCES."""
     gpus, cpu_milli, memory_bytes = (shape.nodes * each for each in (shape.gpus, shape.cpu_milli, shape.memory_bytes))
     for part in shape.more:
         more = need(part)
@@ -34,19 +47,39 @@ def need(shape: Shape) -> Vector:
 
 
 class QueueTree:
-    """Queues by index, the root first and every parent before its children; usage of queues and of users in them."""
+    """Queues by index, the root first and every parent before its children; usage of queues and of users in them.
 
-    def __init__(self, queues: Iterable[Queue], capacity: Vector, undo: Undo) -> None:
-        """Nothing used. `capacity` is what all nodes have: the root's quota once any queue has a quota of its own."""
+    usage: by resource, then queue; children: indices of the queues below each; below_root: each with those above it,
+    the topmost first, without the root; promised: what each and all below it are guaranteed of each of RESOURCES.
+    """
+
+    def __init__(
+        self, queues: Iterable[Queue], capacity: Vector, undo: Undo, of_type: Mapping[str, int] | None = None
+    ) -> None:
+        """Nothing used. `capacity` is what all nodes have, `of_type` their GPUs by type: the root's quota of what any
+        queue has a quota of its own of."""
         self._undo = undo
         self.queues = _parents_first({queue.name: queue for queue in queues})
         self.index = {queue.name: at for at, queue in enumerate(self.queues)}
         self.parent = [self.index[queue.parent] if queue.parent else -1 for queue in self.queues]
-        self.usage = [[0] * len(self.queues) for _ in RESOURCES]
-        self.users: dict[tuple[int, str], tuple[int, int]] = {}
-        """(queue, user) -> (GPUs held, node-milliseconds committed), in every queue up to the root; none of (0, 0)."""
-        self.nominal = [self._nominals(r, capacity) for r in range(len(RESOURCES))]
-        self.subtree = [self._subtrees(r) for r in range(len(RESOURCES))]
+        self.children: list[list[int]] = [[] for _ in self.queues]
+        for at, above in enumerate(self.parent[1:], start=1):
+            self.children[above].append(at)
+        self.below_root = [tuple(self.path(at))[-2::-1] for at in range(len(self.queues))]
+        figured = {kind: None for queue in self.queues for each in _amounts(queue) for kind in each.gpu_types}
+        self.types = tuple(sorted(figured))
+        self.resources = (*RESOURCES, *(OF_TYPE + kind for kind in self.types))
+        there = (*capacity, *((of_type or {}).get(kind, 0) for kind in self.types))
+        every = range(len(self.resources))
+        self.usage = [[0] * len(self.queues) for _ in every]
+        self.users: dict[tuple[int, str], Held] = {}
+        """(queue, user) -> what is held in the queue and below it, for every queue up to the root; none of nothing."""
+        self.nominal = [self._nominals(r, there) for r in every]
+        self._borrowing = [[_figure(queue.borrowing, self.resources[r]) for queue in self.queues] for r in every]
+        self._lending = [[_figure(queue.lending, self.resources[r]) for queue in self.queues] for r in every]
+        self.subtree = [self._subtrees(r) for r in every]
+        self._local = [[self._kept(at, r) for at in range(len(self.queues))] for r in every]
+        self.promised = self._promised()
 
     def path(self, at: int) -> Iterator[int]:
         """A queue and those above it, the root last."""
@@ -56,27 +89,56 @@ class QueueTree:
 
     def local(self, at: int, r: int) -> int:
         """What the queue keeps from its parent; the root keeps everything."""
-        lending = _figure(self.queues[at].lending, r)
-        return max(0, self.subtree[r][at] - lending) if lending is not None and self.parent[at] >= 0 else 0
+        return self._local[r][at]
 
     def available(self, at: int, r: int) -> int:
         """How much more of resource r the queue may use now."""
-        return self._room(at, r, self.usage[r])
+        return self._room(at, r, self.usage[r].__getitem__)
 
     def potential(self, at: int, r: int) -> int:
         """How much of resource r the queue may use when nobody else uses any."""
-        return self._room(at, r, [0] * len(self.queues))
+        return self._room(at, r, _nothing)
 
-    def _room(self, at: int, r: int, usage: Sequence[int]) -> int:
+    def _room(self, at: int, r: int, usage: Callable[[int], int]) -> int:
         if self.parent[at] < 0:
-            return self.subtree[r][at] - usage[at]
-        local = self.local(at, r)
+            return self.subtree[r][at] - usage(at)
+        local, used = self._local[r][at], usage(at)
         from_parent = self._room(self.parent[at], r, usage)
-        borrowing = _figure(self.queues[at].borrowing, r)
+        borrowing = self._borrowing[r][at]
         if borrowing is not None:
-            lent, taken = self.subtree[r][at] - local, max(0, usage[at] - local)
+            lent, taken = self.subtree[r][at] - local, max(0, used - local)
             from_parent = min(from_parent, lent - taken + borrowing)
-        return max(0, local - usage[at]) + from_parent
+        return max(0, local - used) + from_parent
+
+    def wanted(self, shape: Shape) -> Vector:
+        """What the whole gang asks of each of `resources`, before it is placed. Of a type that it names, also what asks
+        for any type: it may come to be of that one."""
+        if not self.types:
+            return need(shape)
+        of_type = _by_type(shape)
+        any_type = of_type.get(None, 0)
+        return (*need(shape), *(of_type[kind] + any_type if kind in of_type else 0 for kind in self.types))
+
+    def taken(self, shape: Shape, shares: Iterable[NodeShare], type_of: Callable[[str], str]) -> Vector:
+        """What the whole gang holds of each of `resources` where it is placed; `type_of` has the type of a node."""
+        if not self.types:
+            return need(shape)
+        held = dict.fromkeys(self.types, 0)
+        for share in shares:
+            kind = type_of(share.node)
+            if kind in held:
+                held[kind] += len(share.devices)
+        return (*need(shape), *held.values())
+
+    def closed_types(self, name: str, shape: Shape) -> tuple[str, ...]:
+        """Types of which the queue may not use as many GPUs as the gang asks for without naming a type: these are
+        closed to it. No type is closed to a gang that names one for each GPU."""
+        any_type = _by_type(shape).get(None, 0) if self.types else 0
+        if not any_type:
+            return ()
+        at, wanted = self.index[name], self.wanted(shape)
+        each = enumerate(self.types, start=len(RESOURCES))
+        return tuple(kind for r, kind in each if max(any_type, wanted[r]) > self.available(at, r))
 
     def short_of(self, name: str, wanted: Vector) -> int | None:
         """The first resource the queue may not use that much more of, or None when it may."""
@@ -86,45 +148,88 @@ class QueueTree:
     def charge(self, name: str, wanted: Vector) -> None:
         """The queue uses that much more (less, with negative amounts, which must have been charged)."""
         for r, amount in enumerate(wanted):
-            self._add(self.index[name], r, amount)
+            if amount:
+                self._add(self.index[name], r, amount)
 
-    def charge_user(self, name: str, user: str, gpus: int, node_ms: int) -> None:
+    def charge_user(self, name: str, user: str, gpus: int, node_ms: int, jobs: int = 0) -> None:
         """The user holds that much more (or less) in the queue and in all above it."""
         for at in self.path(self.index[name]):
             key = (at, user)
-            held, committed = self.users.get(key, (0, 0))
-            if held + gpus or committed + node_ms:
-                self._undo.put(self.users, key, (held + gpus, committed + node_ms))
+            before = self.users.get(key, NOTHING_HELD)
+            now = Held(before.gpus + gpus, before.node_ms + node_ms, before.jobs + jobs)
+            if now != NOTHING_HELD:
+                self._undo.put(self.users, key, now)
             elif key in self.users:
                 self._undo.drop(self.users, key)
 
     def _add(self, at: int, r: int, amount: int) -> None:
-        local, used = self.local(at, r), self.usage[r][at]
+        local, used = self._local[r][at], self.usage[r][at]
         self._undo.put(self.usage[r], at, used + amount)
         bubbles = max(0, used + amount - local) - max(0, used - local)
         if bubbles and self.parent[at] >= 0:
             self._add(self.parent[at], r, bubbles)
 
     def _nominals(self, r: int, capacity: Vector) -> list[int]:
-        own = [_figure(queue.nominal, r) or 0 for queue in self.queues]
-        if _figure(self.queues[0].nominal, r) is None:
+        resource = self.resources[r]
+        own = [nominal(queue, resource) or 0 for queue in self.queues]
+        if nominal(self.queues[0], resource) is None:
             # With no figure anywhere only the nodes bind. With one, a guarantee must mean something: the root then has
             # what the cluster has and nobody was promised.
-            figured = any(_figure(queue.nominal, r) is not None for queue in self.queues)
+            figured = any(nominal(queue, resource) is not None for queue in self.queues)
             own[0] = max(0, capacity[r] - sum(own)) if figured else UNLIMITED
         return own
 
     def _subtrees(self, r: int) -> list[int]:
         total = list(self.nominal[r])
         for at in range(len(self.queues) - 1, 0, -1):
-            lending = _figure(self.queues[at].lending, r)
+            lending = self._lending[r][at]
             total[self.parent[at]] += total[at] if lending is None else min(total[at], lending)
         return total
 
+    def _kept(self, at: int, r: int) -> int:
+        lending = self._lending[r][at]
+        return max(0, self.subtree[r][at] - lending) if lending is not None and self.parent[at] >= 0 else 0
 
-def _figure(amount: Amount, r: int) -> int | None:
-    value: int | None = getattr(amount, RESOURCES[r])
+    def _promised(self) -> list[Vector]:
+        own = [tuple(nominal(queue, resource) or 0 for resource in RESOURCES) for queue in self.queues]
+        for at in range(len(self.queues) - 1, 0, -1):
+            above = self.parent[at]
+            own[above] = tuple(a + b for a, b in zip(own[above], own[at], strict=True))
+        return own
+
+
+NOTHING_HELD: Final = Held()
+
+
+def nominal(queue: Queue, resource: str) -> int | None:
+    """A queue's own quota of a resource; of GPUs without a figure the sum of those by type."""
+    own = _figure(queue.nominal, resource)
+    types = queue.nominal.gpu_types
+    return sum(types.values()) if own is None and resource == RESOURCES[0] and types else own
+
+
+def _figure(amount: Amount, resource: str) -> int | None:
+    if resource.startswith(OF_TYPE):
+        return amount.gpu_types.get(resource.removeprefix(OF_TYPE))
+    value: int | None = getattr(amount, resource)
     return value
+
+
+def _amounts(queue: Queue) -> tuple[Amount, ...]:
+    return queue.nominal, queue.borrowing, queue.lending
+
+
+def _nothing(_at: int) -> int:
+    return 0
+
+
+def _by_type(shape: Shape) -> dict[str | None, int]:
+    """GPUs that the gang asks for, by the type it names."""
+    found: dict[str | None, int] = {}
+    for part in shape.parts:
+        if part.gpus:
+            found[part.gpu_type] = found.get(part.gpu_type, 0) + part.nodes * part.gpus
+    return found
 
 
 def _parents_first(queues: dict[str, Queue]) -> list[Queue]:

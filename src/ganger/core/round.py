@@ -17,7 +17,7 @@ from ganger.core.queues import Vector, need
 from ganger.core.state import Shares, State
 from ganger.model.reason import Reason, Why
 
-CURABLE: Final = (Why.USER_GPUS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY)
+CURABLE: Final = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY)
 """Reasons that end when other gangs do."""
 
 
@@ -86,6 +86,6 @@ class Round:
 
     def _count(self, claim: Claim, sign: int) -> None:
         gang, tree = claim.gang, self.state.tree
-        tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms)
+        tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
         tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
         self.state.nodes.hold(claim.nodes, held=sign > 0)

@@ -14,7 +14,8 @@ from ganger.core import after, apply, arrays
 from ganger.core.arrays import ArrayJob
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.nodes import NodeTable
-from ganger.core.queues import QueueTree, Vector, need
+from ganger.core.queues import RESOURCES, QueueTree, Vector, need
+from ganger.core.share import Spent, Standings
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import NodeShare, Start
@@ -37,14 +38,15 @@ class Image:
     at_ms: int = 0
     ready: bool = False
     port_turn: int = 0
-    nodes: list[Node] = field(default_factory=list)
     levels: tuple[str, ...] = RACK
+    nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
     waits: dict[str, Reason] = field(default_factory=dict)
+    spent: list[Spent] = field(default_factory=list)
 
 
 class State:
@@ -68,8 +70,10 @@ class State:
         self.leaving = dict(image.leaving)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares: dict[str, Shares] = {}
+        self.charged: dict[str, Vector] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
-        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
+        self.tree = self._tree()
+        self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.undo)
         self._recount()
 
     def image(self) -> Image:
@@ -87,6 +91,7 @@ class State:
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
             waits=dict(self.waits),
+            spent=self.standings.spent(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -99,6 +104,7 @@ class State:
         other.gangs = {name: gangs[name] for name in self.gangs}
         other.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
         other.dependents = {name: list(waiting) for name, waiting in self.dependents.items()}
+        other.standings = self.standings.copy(other.tree, other.undo)
         return other
 
     def apply(self, stamped: Stamped) -> tuple[Gang | ArrayJob, ...]:
@@ -112,6 +118,8 @@ class State:
         if why:
             raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
         self.seq, self.at_ms = stamped.seq, stamped.at_ms
+        if self.at_ms >= self.standings.until_ms:
+            self._recount()
         return arrays.recount(self, apply.fold(self, stamped), stamped.at_ms)
 
     def refusal(self, event: Event) -> str | None:
@@ -129,7 +137,7 @@ class State:
         if gang.id not in self.gangs:
             self.undo.put(self.gangs, gang.id, gang)  # an element of an array that a round tries
         self.nodes.take(gang.number, gang.shape, shares)
-        self._charge(gang, +1)
+        self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self._type_of))
         self._activate(gang, +1)
         self.undo.put(self.shares, gang.id, shares)
 
@@ -137,7 +145,7 @@ class State:
         """The gang holds nothing any more."""
         self.nodes.release(gang.shape, self.shares[gang.id])
         self.undo.drop(self.shares, gang.id)
-        self._charge(gang, -1)
+        self._refund(gang)
         self._activate(gang, -1)
 
     def leave(self, gang: Gang, nodes: tuple[str, ...]) -> None:
@@ -146,10 +154,31 @@ class State:
         self.nodes.release(gang.shape, [share for share in shares if share.node in nodes])
         self.undo.put(self.shares, gang.id, tuple(share for share in shares if share.node not in nodes))
 
-    def _charge(self, gang: Gang, sign: int) -> None:
-        wanted = need(gang.shape)
-        self.tree.charge(gang.queue, tuple(sign * amount for amount in wanted))
-        self.tree.charge_user(gang.queue, gang.job.user, sign * wanted[0], sign * gang.node_ms)
+    def meter(self, gang: Gang) -> None:
+        """What the gang holds counts as usage of its queue and its user, from its start on."""
+        self.standings.begin(gang.queue, gang.job.user, need(gang.shape), gang.began_ms)
+
+    def metered(self, gang: Gang, at_ms: int) -> None:
+        """What the gang held is over, and was that much."""
+        self.standings.end(gang.queue, gang.job.user, need(gang.shape), (gang.began_ms, at_ms))
+
+    def _charge(self, gang: Gang, taken: Vector) -> None:
+        self.undo.put(self.charged, gang.id, taken)
+        self.tree.charge(gang.queue, taken)
+        self.tree.charge_user(gang.queue, gang.job.user, taken[0], gang.node_ms, 1)
+        self.standings.hold(gang.queue, gang.job.user, taken[: len(RESOURCES)], +1)
+
+    def _refund(self, gang: Gang) -> None:
+        taken = self.charged[gang.id]
+        self.undo.drop(self.charged, gang.id)
+        self.tree.charge(gang.queue, tuple(-amount for amount in taken))
+        self.tree.charge_user(gang.queue, gang.job.user, -taken[0], -gang.node_ms, -1)
+        self.standings.hold(gang.queue, gang.job.user, taken[: len(RESOURCES)], -1)
+
+    def _type_of(self, node: str) -> str:
+        """The type of a node's GPUs; nothing of one that is not there any more."""
+        at = self.nodes.index.get(node)
+        return "" if at is None else self.nodes.gpu_types[at]
 
     def _activate(self, gang: Gang, by: int) -> None:
         if gang.array is not None:
@@ -235,15 +264,17 @@ class State:
 
     def _recount(self) -> None:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
-        self.tree = QueueTree(self.queues.values(), self._capacity(), self.undo)
+        self.tree = self._tree()
         self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, self.nodes.topology.levels)
-        self.classes, self.shares, self.active, self.dependents = {}, {}, {}, {}
+        self.standings = Standings(self.tree, self._capacity(), self.standings.spent(), self.at_ms, self.undo)
+        self.classes, self.shares, self.active, self.dependents, self.charged = {}, {}, {}, {}, {}
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
             elif gang.start:
                 self.take(gang, tuple(share for share in gang.start.shares if share.node in gang.left))
+                self.meter(gang)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
@@ -252,10 +283,16 @@ class State:
         table = self.nodes
         return (int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
 
+    def _tree(self) -> QueueTree:
+        of_type: dict[str, int] = {}
+        for kind, gpus in zip(self.nodes.gpu_types, self.nodes.gpus.tolist(), strict=True):
+            of_type[kind] = of_type.get(kind, 0) + gpus
+        return QueueTree(self.queues.values(), self._capacity(), self.undo, of_type)
+
     def validate(self) -> None:
         """Recompute everything from the gangs alone and compare. AssertionError names what differs."""
         anew = State(self.image())
-        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held"):
+        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held", "guests", "alone"):
             assert (getattr(self.nodes, name) == getattr(anew.nodes, name)).all(), (
                 f"nodes.{name} differs from its gangs"
             )
@@ -264,6 +301,9 @@ class State:
         assert not gone, f"{gone} are to be taken away, and are not there"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
         assert self.tree.users == anew.tree.users, "usage of users differs"
+        for name in ("base", "queues", "users"):
+            assert getattr(self.standings, name) == getattr(anew.standings, name), f"standings of {name} differ"
+        assert self.charged == anew.charged, "what gangs are charged for differs"
         assert self.classes == anew.classes, "pending classes differ"
         assert self.shares == anew.shares, "shares differ"
         assert self.active == anew.active, "active elements of arrays differ"

@@ -18,7 +18,10 @@ POLICIES: Final = "ganger.policies"
 FRAMEWORKS: Final = "ganger.frameworks"
 
 _MUST_HAVE: Final = {
-    POLICIES: ("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS", "key", "turn_ms"),
+    POLICIES: (
+        *("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS"),
+        *("account_key", "gang_key", "key", "turn_ms"),
+    ),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),
 }
 PER: Final = ("rank", "node", "gang")

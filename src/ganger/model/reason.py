@@ -18,6 +18,7 @@ class Why(StrEnum):
     EXCLUDED = "excluded"
     OVER_QUOTA = "over_quota"
     USER_GPUS = "user_gpus"
+    USER_JOBS = "user_jobs"
     USER_TIME = "user_time"
     USER_NODE_TIME = "user_node_time"
     HELD = "held"
@@ -37,6 +38,7 @@ REMEDY: dict[Why, str] = {
     Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: "
     "`ganger queue set {queue} --{resource} N`",
     Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
+    Why.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
     Why.USER_TIME: "submit with a shorter --time",
     Why.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
     Why.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
@@ -86,6 +88,9 @@ def sentence(reason: Reason) -> str:
             return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
         case Why.USER_GPUS:
             return f"you may hold {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
+        case Why.USER_JOBS:
+            at_a_time = "1 job" if reason.limit == 1 else f"{limit} jobs"
+            return f"you may have {at_a_time} on nodes at a time in queue {reason.scope}{held}"
         case Why.USER_TIME:
             return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} asked"
         case Why.USER_NODE_TIME:

@@ -1,14 +1,12 @@
-"""The queue that uses least of its share goes first; inside a queue the user who holds least; then priority and age.
+"""The queue that has had least of its share goes first; inside a queue the user who has; then priority and age.
 
-A queue's share is dominant: the largest, over resources, of what it uses over its quota (over the cluster where it has
-none). Compared as fractions of integers. Source: dominant resource fairness (Ghodsi et al., NSDI 2011), without weights
-and decay until issue 6.
+Of sibling queues those below their guarantee come first, then by what they hold and have held of late over their
+weight; so down the tree, and then the users of a queue. Shares are dominant and decay: `core.share`. Source: Slurm's
+Fair Tree.
 """
 
-from fractions import Fraction
-
 from ganger.core.gang import Gang
-from ganger.core.queues import UNLIMITED
+from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 
@@ -18,25 +16,21 @@ ORDERS_RUNNING = False
 STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
 
 
-def key(gang: Gang, state: State, now_ms: int) -> tuple[Fraction | int, ...]:
-    """Smaller is earlier: the queue's dominant share, GPUs the user holds in it, priority, age."""
-    at = state.tree.index[gang.queue]
-    gpus, _ = state.tree.users.get((at, gang.job.user), (0, 0))
-    return (_dominant_share(state, at), gpus, -gang.job.spec.priority, gang.number)
+def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
+    """The place of the user in the queue among all."""
+    return (*state.standings.rank(queue, user, now_ms), 0)
+
+
+def gang_key(gang: Gang, now_ms: int) -> Key:
+    """Priority, then order of submission."""
+    return (-gang.job.spec.priority, gang.number)
+
+
+def key(gang: Gang, state: State, now_ms: int) -> Key:
+    """Smaller is earlier: queue, user, priority, age."""
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
-    """Shares change with starts and ends only."""
+    """It is asked of orders of running gangs only."""
     return None
-
-
-def _dominant_share(state: State, at: int) -> Fraction:
-    """The largest of usage over quota, or over what the cluster has where the queue has no quota of its own."""
-    nodes = state.nodes
-    capacity = (int(nodes.gpus.sum()), int(nodes.cpu_milli.sum()), int(nodes.memory_bytes.sum()))
-    shares = [Fraction(0)]
-    for r, total in enumerate(capacity):
-        quota = state.tree.subtree[r][at]
-        whole = quota if 0 < quota < UNLIMITED // 2 else total
-        shares.append(Fraction(state.tree.usage[r][at], whole) if whole else Fraction(0))
-    return max(shares)

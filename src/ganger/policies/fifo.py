@@ -1,6 +1,7 @@
 """First in, first out. The baseline that every other order is measured against."""
 
 from ganger.core.gang import Gang
+from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 
@@ -10,9 +11,19 @@ ORDERS_RUNNING = False
 STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
 
 
-def key(gang: Gang, state: State, now_ms: int) -> tuple[int, ...]:
+def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
+    """Usage says nothing."""
+    return (0,)
+
+
+def gang_key(gang: Gang, now_ms: int) -> Key:
     """The order of submission."""
-    return (gang.number,)
+    return (0, gang.number)
+
+
+def key(gang: Gang, state: State, now_ms: int) -> Key:
+    """Smaller is earlier: the order of submission."""
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

@@ -6,6 +6,7 @@ Tiresias (Gu et al., NSDI 2019), discretised two-dimensional LAS.
 """
 
 from ganger.core.gang import Gang
+from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import HOUR_MS
 
@@ -16,9 +17,19 @@ STARVES_AFTER_MS: int | None = None
 YOUNG_GPU_MS = HOUR_MS
 
 
-def key(gang: Gang, state: State, now_ms: int) -> tuple[int, ...]:
-    """Smaller is earlier: band, then order of submission."""
+def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
+    """Usage says nothing."""
+    return (0,)
+
+
+def gang_key(gang: Gang, now_ms: int) -> Key:
+    """Band, then order of submission."""
     return (int(_attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
+
+
+def key(gang: Gang, state: State, now_ms: int) -> Key:
+    """Smaller is earlier: the young, then the old."""
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

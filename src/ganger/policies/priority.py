@@ -5,6 +5,7 @@ waiting gangs never change places, because both age alike; the factors are those
 """
 
 from ganger.core.gang import Gang
+from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 
@@ -15,9 +16,19 @@ STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
 POINT_MS = MINUTE_MS
 
 
-def key(gang: Gang, state: State, now_ms: int) -> tuple[int, ...]:
-    """Smaller is earlier: the moment of submission, put back by one minute for each point of priority."""
+def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
+    """Usage says nothing."""
+    return (0,)
+
+
+def gang_key(gang: Gang, now_ms: int) -> Key:
+    """The moment of submission, put back by one minute for each point of priority."""
     return (gang.submitted_ms - gang.job.spec.priority * POINT_MS, gang.number)
+
+
+def key(gang: Gang, state: State, now_ms: int) -> Key:
+    """Smaller is earlier: submission and priority."""
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

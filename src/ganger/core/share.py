@@ -1,0 +1,303 @@
+"""Whose turn it is by share: what queues, and the users in them, have of the cluster now and have had of late.
+
+Owned by `core.state`, asked by policies. Shares are dominant: the largest, over resources, of what somebody has over
+what the cluster has. What somebody has is what is held now and what was held, which counts half as much after every
+half-life. Sources: dominant resource fairness (Ghodsi et al., NSDI 2011); Slurm's decay and Fair Tree (reference:
+scheduling, section 2), here without rounding: see `growth`, and docs/decisions/6-scheduler-core.md, "Share".
+
+`account_points` and `own_points` are the order `dynamic`: added up, the points of a job. More points go first.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from math import lcm
+from typing import Final, NamedTuple
+
+from ganger.core.queues import QueueTree, Vector
+from ganger.core.undo import Undo
+from ganger.model.units import DAY_MS, MINUTE_MS
+
+HALF_LIFE_MS: Final = 7 * DAY_MS
+REMEMBERED: Final = 32
+"""Half-lives after which what was held may be forgotten: it counts less than one part in four thousand million."""
+
+NOTHING: Final[Vector] = (0, 0, 0)
+"""Of gpus, cpu_milli and memory_bytes: what shares are of. Quota may count more."""
+Account = tuple[int, str]
+"""A queue by index, and a user in it; "" stands for all jobs of a queue that has queues below it, without those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What ended starts of a user's jobs in a queue have held: by half-life of the calendar, amount times milliseconds
+    of each of gpus, cpu_milli, memory_bytes. Whole numbers of what happened, no sums that decay."""
+
+    queue: str
+    user: str
+    periods: tuple[tuple[int, Vector], ...]
+
+
+def base_of(at_ms: int) -> int:
+    """The first half-life that is remembered at a time: at least REMEMBERED and less than twice as many are. It moves
+    in steps, so that sums are made anew seldom, and depends on nothing but the time."""
+    return (at_ms // HALF_LIFE_MS // REMEMBERED - 1) * REMEMBERED
+
+
+def growth(at_ms: int, base: int) -> int:
+    """How much a millisecond counts that was held until `at_ms`, summed from for ever: it doubles with every half-life,
+    to the millisecond, and is linear between, so that it is an integer.
+
+    Holding `a` from t1 to t2 adds a * (growth(t2) - growth(t1)); the sum of that over growth(t) is the average that was
+    held, as it counts at t. However an interval is cut, the sum is the same.
+    """
+    period, into_ms = divmod(at_ms, HALF_LIFE_MS)
+    return HALF_LIFE_MS if period < base else (HALF_LIFE_MS + into_ms) << (period - base)
+
+
+def by_period(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int]]:
+    """The half-lives of the calendar that an interval touches, and how many of its milliseconds are in each."""
+    while began_ms < ended_ms:
+        period = began_ms // HALF_LIFE_MS
+        until_ms = min(ended_ms, (period + 1) * HALF_LIFE_MS)
+        yield period, until_ms - began_ms
+        began_ms = until_ms
+
+
+class Figures(NamedTuple):
+    """One account's: held now; of that, what is metered, from its start on; and what all that was held adds up to, less
+    what growth was when what is metered began."""
+
+    held: Vector = NOTHING
+    metered: Vector = NOTHING
+    past: Vector = NOTHING
+
+
+class Standings:
+    """What every queue, with all below it, and every user in a queue holds, and has held.
+
+    An account's value at a time is the dominant one of (held + average held of late), in parts of `whole` of the
+    cluster. Figures change with `hold`, `begin` and `end`; nothing is summed when a value is asked for.
+    """
+
+    def __init__(self, tree: QueueTree, capacity: Vector, spent: Iterable[Spent], at_ms: int, undo: Undo) -> None:
+        """Nothing held now; `capacity` is what all nodes have. What is too old at `at_ms` is forgotten."""
+        self._tree, self._undo, self.base = tree, undo, base_of(at_ms)
+        self.queues = [Figures()] * len(tree.queues)
+        self.users: dict[Account, Figures] = {}
+        """Accounts of which there is anything to say."""
+        self._spent: dict[tuple[str, str], Mapping[int, Vector]] = {}
+        self._whole = lcm(*(amount for amount in capacity if amount))
+        self._parts = tuple(self._whole // amount if amount else 0 for amount in capacity)
+        self._scale = [1] * len(tree.queues)
+        self._fair = [(1, 1)] * len(tree.queues)
+        for at, children in enumerate(tree.children):
+            self._divide(at, children)
+        for each in spent:
+            self._remember(each)
+
+    @property
+    def until_ms(self) -> int:
+        """From when on it is to be made anew, so that what is too old is forgotten."""
+        return (self.base + 2 * REMEMBERED) * HALF_LIFE_MS
+
+    def spent(self) -> list[Spent]:
+        """What a snapshot keeps; all else follows from it and from what is held."""
+        return [
+            Spent(queue=queue, user=user, periods=tuple(sorted(periods.items())))
+            for (queue, user), periods in sorted(self._spent.items())
+        ]
+
+    # -- what changes them -------------------------------------------------------------------------------------------
+
+    def hold(self, queue: str, user: str, wanted: Vector, sign: int) -> None:
+        """So much more is held from now on, or less; undone with a trial."""
+        held = _times(wanted, sign)
+        at = self._tree.index[queue]
+        for each in self._tree.path(at):
+            now = self.queues[each]
+            self._undo.put(self.queues, each, now._replace(held=_plus(now.held, held)))
+        for account in self._accounts(at, user):
+            now = self.users.get(account, Figures())
+            self._put(account, now._replace(held=_plus(now.held, held)))
+
+    def begin(self, queue: str, user: str, wanted: Vector, began_ms: int) -> None:
+        """What is held so is metered since `began_ms`."""
+        self._meter(queue, user, wanted, _times(wanted, -growth(began_ms, self.base)))
+
+    def end(self, queue: str, user: str, wanted: Vector, interval_ms: tuple[int, int]) -> None:
+        """What was metered since the first of two moments is over with the second."""
+        began_ms, ended_ms = interval_ms
+        self._meter(queue, user, _times(wanted, -1), _times(wanted, growth(ended_ms, self.base)))
+        for period, passed_ms in by_period(max(began_ms, self.base * HALF_LIFE_MS), ended_ms):
+            self._book((queue, user), {period: _times(wanted, passed_ms)})
+
+    def pass_on(self, queue: str, parent: str) -> None:
+        """A queue goes: what was held in it was held in its parent. To be made anew afterwards."""
+        for (name, user), periods in list(self._spent.items()):
+            if name == queue:
+                self._book((parent, user), periods)
+                del self._spent[name, user]
+
+    def copy(self, tree: QueueTree, undo: Undo) -> "Standings":
+        """The same over another tree of the same queues."""
+        other = copy(self)
+        other._tree, other._undo = tree, undo  # noqa: SLF001 - its own kind
+        other.queues, other.users = list(self.queues), dict(self.users)
+        other._spent = dict(self._spent)  # noqa: SLF001 - the same
+        return other
+
+    def _book(self, account: tuple[str, str], more: Mapping[int, Vector]) -> None:
+        before = self._spent.get(account, {})
+        # Anew, not in place: a copy of these standings has the one before.
+        self._spent[account] = {**before, **{at: _plus(before.get(at, NOTHING), held) for at, held in more.items()}}
+
+    def _remember(self, spent: Spent) -> None:
+        kept = {period: amounts for period, amounts in spent.periods if period >= self.base}
+        if kept:
+            self._spent[spent.queue, spent.user] = kept
+        for period, amounts in kept.items():
+            # Within one half-life growth is linear: a millisecond counts as much as any other.
+            self._meter(spent.queue, spent.user, NOTHING, _times(amounts, 1 << (period - self.base)))
+
+    def _meter(self, queue: str, user: str, metered: Vector, past: Vector) -> None:
+        at = self._tree.index[queue]
+        for each in self._tree.path(at):
+            self.queues[each] = _more(self.queues[each], metered, past)
+        for account in self._accounts(at, user):
+            self._put(account, _more(self.users.get(account, Figures()), metered, past))
+
+    def _accounts(self, at: int, user: str) -> tuple[Account, ...]:
+        return ((at, user), (at, "")) if self._tree.children[at] else ((at, user),)
+
+    def _put(self, account: Account, now: Figures) -> None:
+        if now != Figures():
+            self._undo.put(self.users, account, now)
+        elif account in self.users:
+            self._undo.drop(self.users, account)
+
+    def _divide(self, at: int, children: list[int]) -> None:
+        """The parts of the cluster that are fair to a queue's children, by their weights; the queue's own jobs, beside
+        them, weigh 1."""
+        weights = [self._tree.queues[child].weight for child in children]
+        together = lcm(1, *weights)
+        part, of = self._fair[at]
+        for child, weight in zip(children, weights, strict=True):
+            self._scale[child] = together // weight
+            self._fair[child] = (part * weight, of * sum(weights))
+
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    def rank(self, queue: str, user: str, now_ms: int) -> tuple[int, ...]:
+        """The place of a user in a queue among all: smaller is earlier. Queues go before their siblings below their
+        guarantee, then by value over weight, then by name; inside a queue users by value. So all users of one queue go
+        before all of another (Fair Tree)."""
+        g, tree = growth(now_ms, self.base), self._tree
+        at = tree.index[queue]
+        found: list[int] = []
+        for each in tree.below_root[at]:
+            held = self.queues[each]
+            found += (not self._is_below_guarantee(each), self._value(held, g) * self._scale[each], each)
+        if tree.children[at]:
+            weight = lcm(*(tree.queues[child].weight for child in tree.children[at]))
+            found += (1, self._value(self.users.get((at, ""), _NONE), g) * weight, -1)
+        found.append(self._value(self.users.get((at, user), _NONE), g))
+        return tuple(found)
+
+    def _value(self, of: Figures, g: int) -> int:
+        """The dominant one of (held + average held of late), in parts of `whole` times growth."""
+        (h0, h1, h2), (m0, m1, m2), (p0, p1, p2) = of
+        r0, r1, r2 = self._parts
+        return max(((h0 + m0) * g + p0) * r0, ((h1 + m1) * g + p1) * r1, ((h2 + m2) * g + p2) * r2)
+
+    def _is_below_guarantee(self, at: int) -> bool:
+        promised = self._tree.promised[at]
+        return any(promised) and all(h < p for h, p in zip(self.queues[at].held, promised, strict=True) if p)
+
+    def queue_use(self, queue: str, now_ms: int) -> "Use":
+        """What a queue uses, at the level of its path that is worst off: it, or a queue above it; below its guarantee
+        nothing counts."""
+        g, tree = growth(now_ms, self.base), self._tree
+        at = tree.index[queue]
+        if self._is_below_guarantee(at) and at:
+            return Use(0, *self._fair[at], whole=self._whole * g)
+        uses = [
+            Use(self._value(self.queues[each], g), *self._fair[each], self._whole * g) for each in tree.below_root[at]
+        ]
+        if tree.children[at]:
+            uses.append(Use(self._value(self.users.get((at, ""), _NONE), g), *self._own_part(at), self._whole * g))
+        worst = uses[0] if uses else Use(0, 1, 1, self._whole * g)
+        for use in uses[1:]:
+            if use.used * use.of * worst.part > worst.used * worst.of * use.part:
+                worst = use
+        return worst
+
+    def user_use(self, queue: str, user: str, now_ms: int) -> "Use":
+        """What a user uses in a queue; what is fair to the queue is fair to one user of it."""
+        g, at = growth(now_ms, self.base), self._tree.index[queue]
+        value = self._value(self.users.get((at, user), _NONE), g)
+        fair = self._own_part(at) if self._tree.children[at] else self._fair[at]
+        return Use(value, *fair, self._whole * g)
+
+    def _own_part(self, at: int) -> tuple[int, int]:
+        part, of = self._fair[at]
+        return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[at]))
+
+
+class Use(NamedTuple):
+    """used / whole of the cluster, where part / of it is fair."""
+
+    used: int
+    part: int
+    of: int
+    whole: int
+
+    def points(self, most: int) -> int:
+        """All points for nothing, half of them at the fair part, none at infinity; rounded down."""
+        fair = self.part * self.whole
+        return most * fair // (fair + self.used * self.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What each factor of `points` is worth: for each point of a job's priority; at most, for what its queue and its
+    user have not used; for each minute of age, up to age_cap_ms; for each minute after it began to starve, without
+    end."""
+
+    priority: int = 1
+    queue: int = 500
+    user: int = 500
+    age: int = 1
+    age_cap_ms: int = DAY_MS
+    starvation: int = 1
+
+
+WEIGHTS: Final = Weights()
+
+
+def account_points(standings: Standings, queue: str, user: str, now_ms: int) -> int:
+    """The points of every job of a user in a queue. They only fall while usage only grows."""
+    unused = standings.queue_use(queue, now_ms).points(WEIGHTS.queue)
+    return unused + standings.user_use(queue, user, now_ms).points(WEIGHTS.user)
+
+
+def own_points(priority: int, age_ms: int, starves_after_ms: int) -> int:
+    """The points of a job that do not depend on usage: of two of one priority the older never has fewer."""
+    aged = min(age_ms, WEIGHTS.age_cap_ms) // MINUTE_MS
+    starved = max(0, age_ms - starves_after_ms) // MINUTE_MS
+    return WEIGHTS.priority * priority + WEIGHTS.age * aged + WEIGHTS.starvation * starved
+
+
+_NONE: Final = Figures()
+
+
+def _plus(one: Vector, other: Vector) -> Vector:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _times(vector: Vector, factor: int) -> Vector:
+    return vector[0] * factor, vector[1] * factor, vector[2] * factor
+
+
+def _more(of: Figures, metered: Vector, past: Vector) -> Figures:
+    return Figures(of.held, _plus(of.metered, metered), _plus(of.past, past))

@@ -1,0 +1,39 @@
+"""Points: for what a queue and a user have not used, for priority, for age, and for starving. The most go first.
+
+The function is in `core.share`, with what each factor is worth. Shares count, but age and starvation have no end: every
+job comes first in the end. The factors are those that Slurm's multifactor priority has, and `ganger explain` shows them
+as its sprio does.
+"""
+
+from ganger.core.gang import Gang
+from ganger.core.policy import Key, joined
+from ganger.core.share import account_points, own_points
+from ganger.core.state import State
+from ganger.model.units import MINUTE_MS
+
+NAME = "dynamic"
+PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
+ORDERS_RUNNING = False
+STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
+
+
+def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
+    """The points of all jobs of the user in the queue."""
+    return (-account_points(state.standings, queue, user, now_ms),)
+
+
+def gang_key(gang: Gang, now_ms: int) -> Key:
+    """Its own points, then order of submission. Age is since submission, whatever it did since, so that one that starts
+    again keeps its place."""
+    starves_after_ms = STARVES_AFTER_MS or 0
+    return (-own_points(gang.job.spec.priority, now_ms - gang.submitted_ms, starves_after_ms), gang.number)
+
+
+def key(gang: Gang, state: State, now_ms: int) -> Key:
+    """Smaller is earlier: the most points, then order of submission."""
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+
+
+def turn_ms(gang: Gang, now_ms: int) -> int | None:
+    """It is asked of orders of running gangs only."""
+    return None

@@ -1,0 +1,230 @@
+"""Shares: usage decays exactly however it is cut up and whoever looks at it; who has had less goes first.
+
+The oracle has no sums to update: it integrates each interval under the doubling curve, on fractions.
+"""
+
+from fractions import Fraction
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.core.policy import Policy
+from ganger.core.queues import QueueTree
+from ganger.core.share import HALF_LIFE_MS, REMEMBERED, Spent, Standings, base_of, own_points
+from ganger.core.state import State
+from ganger.core.undo import Undo
+from ganger.engine.codec import encode_image
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import NodeShare, Plan, Start
+from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.queue import DEFAULT, ROOT, Queue
+from ganger.model.units import MINUTE_MS
+from tests.laws import draws
+from tests.laws.policies import every_policy
+
+CAPACITY = (16, 64_000, 1 << 30)
+TODAY = 2_900 * HALF_LIFE_MS
+MOMENTS = st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY + HALF_LIFE_MS)
+QUEUES = (Queue(name="a"), Queue(name="b", parent="a", weight=3), Queue(name="c", parent="a"))
+OWNERS = st.tuples(st.sampled_from(("a", "b", "c", DEFAULT)), st.sampled_from(draws.USERS))
+HOLDINGS = st.tuples(OWNERS, st.tuples(MOMENTS, MOMENTS).map(sorted), st.tuples(*(st.integers(0, n) for n in CAPACITY)))
+Owner = tuple[str, str]
+Held = tuple[Owner, list[int], tuple[int, int, int]]
+
+
+def doubling(at_ms: int) -> Fraction:
+    """2 ** (time in half-lives) at every whole half-life, straight between."""
+    whole, rest = divmod(at_ms - TODAY, HALF_LIFE_MS)
+    return Fraction(2) ** whole * (1 + Fraction(rest, HALF_LIFE_MS))
+
+
+def average(intervals: list[tuple[int, int, int]], at_ms: int) -> Fraction:
+    """What was held on average, as it counts at a time: (from, until, amount) each."""
+    area = sum((amount * (doubling(until) - doubling(began)) for began, until, amount in intervals), Fraction(0))
+    return area / doubling(at_ms)
+
+
+def standings(*queues: Queue, spent: tuple[Spent, ...] = (), at_ms: int = TODAY) -> Standings:
+    tree = QueueTree((Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues), CAPACITY, Undo())
+    return Standings(tree, CAPACITY, spent, at_ms, Undo())
+
+
+def value(of: Standings, queue: str, user: str, at_ms: int) -> Fraction:
+    """A user's share of the cluster in a queue, as the standings say it."""
+    use = of.user_use(queue, user, at_ms)
+    return Fraction(use.used, use.whole)
+
+
+@given(holdings=st.lists(HOLDINGS, max_size=6), data=st.data())
+def test_usage_is_what_the_intervals_say_however_they_are_cut(holdings: list[Held], data: st.DataObject) -> None:
+    whole, cut = standings(*QUEUES), standings(*QUEUES)
+    for (queue, user), (began, until), amounts in holdings:
+        whole.begin(queue, user, amounts, began)
+        whole.end(queue, user, amounts, (began, until))
+        cuts = data.draw(st.lists(st.integers(began, until), max_size=3))
+        for one, other in pairwise(sorted((began, until, *cuts))):
+            cut.begin(queue, user, amounts, one)
+            cut.end(queue, user, amounts, (one, other))
+    assert (whole.queues, whole.users, whole.spent()) == (cut.queues, cut.users, cut.spent())
+    for queue, user in {owner: None for owner, _, _ in holdings}:
+        mine = [(interval, amounts) for owner, interval, amounts in holdings if owner == (queue, user)]
+        shares = [
+            average([(began, until, amounts[r]) for (began, until), amounts in mine], TODAY + HALF_LIFE_MS)
+            / CAPACITY[r]
+            for r in range(3)
+        ]
+        assert value(whole, queue, user, TODAY + HALF_LIFE_MS) == max(shares)
+
+
+@given(holdings=st.lists(HOLDINGS, min_size=1, max_size=4), later_ms=st.integers(0, 3 * HALF_LIFE_MS))
+def test_half_a_life_later_it_counts_exactly_half(holdings: list[Held], later_ms: int) -> None:
+    found = standings(*QUEUES)
+    for (queue, user), (began, until), amounts in holdings:
+        found.begin(queue, user, amounts, began)
+        found.end(queue, user, amounts, (began, until))
+    at_ms = TODAY + HALF_LIFE_MS + later_ms
+    for queue, user in {owner: None for owner, _, _ in holdings}:
+        assert 2 * value(found, queue, user, at_ms + HALF_LIFE_MS) == value(found, queue, user, at_ms)
+
+
+@given(
+    holdings=st.lists(st.tuples(OWNERS, MOMENTS, st.tuples(*(st.integers(0, n) for n in CAPACITY))), max_size=5),
+    at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 4 * HALF_LIFE_MS),
+)
+def test_what_is_held_counts_from_its_start(holdings: list[tuple[Owner, int, tuple[int, ...]]], at_ms: int) -> None:
+    found = standings(*QUEUES)
+    for (queue, user), began, amounts in holdings:
+        found.hold(queue, user, amounts, +1)
+        found.begin(queue, user, amounts, began)
+    for queue, user in {owner: None for owner, _, _ in holdings}:
+        mine = [(began, amounts) for owner, began, amounts in holdings if owner == (queue, user)]
+        shares = [
+            (sum(amounts[r] for _, amounts in mine) + average([(began, at_ms, a[r]) for began, a in mine], at_ms))
+            / CAPACITY[r]
+            for r in range(3)
+        ]
+        assert value(found, queue, user, at_ms) == max(shares)
+    for (queue, user), began, amounts in holdings:
+        found.hold(queue, user, amounts, -1)
+        found.end(queue, user, amounts, (began, began))
+    assert found.users == {}, "what begins and ends at once was nothing"
+
+
+@given(holdings=st.lists(HOLDINGS, max_size=6), at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 9 * HALF_LIFE_MS))
+def test_a_snapshot_has_all_that_is_remembered(holdings: list[Held], at_ms: int) -> None:
+    found = standings(*QUEUES)
+    for (queue, user), (began, until), amounts in holdings:
+        found.begin(queue, user, amounts, began)
+        found.end(queue, user, amounts, (began, until))
+    again = standings(*QUEUES, spent=tuple(found.spent()))
+    assert (again.queues, again.users, again.spent()) == (found.queues, found.users, found.spent())
+    total = found.queues[0].past
+    assert total == tuple(
+        sum(found.users[account].past[r] for account in found.users if account[1]) for r in range(3)
+    ), "the root has what all users have"
+
+
+@given(lives=st.lists(st.integers(1, 40), min_size=3, max_size=8), samples=st.lists(st.integers(1, 200), max_size=8))
+@settings(max_examples=40)
+def test_to_look_at_it_in_between_changes_nothing_and_it_does_not_grow(lives: list[int], samples: list[int]) -> None:
+    """A gang runs, ends and runs again over hundreds of half-lives; another log has the same, with events between."""
+    seldom, often = State(), State()
+    moment, moments = TODAY, []
+    for life in lives:
+        moment += life * HALF_LIFE_MS + 12_345
+        moments.append(moment)
+    between = [TODAY + sample * HALF_LIFE_MS for sample in samples if TODAY + sample * HALF_LIFE_MS < moment]
+    for state, looks in ((seldom, []), (often, between)):
+        _apply(state, TODAY, e.NodesListed(nodes=(Node(name="n1", gpus=8, cpu_milli=64_000, memory_bytes=64),)))
+        _apply(state, TODAY, e.Submitted(job=draws.job(1, "ann", _spec(4))))
+        for at_ms in sorted((*moments, *looks)):
+            if at_ms in moments:
+                _turn(state, at_ms)
+            else:
+                _apply(state, at_ms, e.NodeCordoned(node="n1") if state.nodes.ready[0] else e.NodeUncordoned(node="n1"))
+            state.validate()
+    assert (seldom.standings.queues, seldom.standings.users) == (often.standings.queues, often.standings.users)
+    assert seldom.standings.spent() == often.standings.spent()
+    assert seldom.standings.base == base_of(moment)
+    bits = max(abs(past).bit_length() for past in seldom.standings.queues[0].past)
+    assert bits <= 2 * REMEMBERED + HALF_LIFE_MS.bit_length() + (64_000).bit_length() + 8
+    assert all(len(each.periods) <= 2 * REMEMBERED for each in seldom.standings.spent())
+    assert len(encode_image(seldom.image())) < 20_000
+
+
+def _spec(gpus: int) -> JobSpec:
+    return JobSpec(run="x", resources=Resources(gpu=GpuRequest(count=gpus), cpu_milli=1_000 * gpus))
+
+
+def _apply(state: State, at_ms: int, event: e.Event) -> None:
+    state.apply(e.Stamped(state.seq + 1, at_ms, event))
+
+
+def _turn(state: State, at_ms: int) -> None:
+    """The one gang starts, or, where it runs, has to start again."""
+    gang = state.gangs["j1"]
+    if gang.start:
+        _apply(state, at_ms, e.Cleared(gang="j1", generation=gang.generation, nodes=("n1",)))
+        return
+    share = NodeShare("n1", (0,), (0, 1, 2, 3))
+    gang.spent = gang.fruitless = 0
+    start = Start(gang="j1", generation=gang.generation + 1, shares=(share,), host="127.0.0.1", port=20_000)
+    _apply(state, at_ms, e.Decided(plan=Plan(as_of=state.seq, decisions=(start,)), policy="fifo", version="0"))
+
+
+@given(queues=draws.queues(), data=st.data())
+def test_all_users_of_one_queue_go_before_all_of_another(queues: tuple[Queue, ...], data: st.DataObject) -> None:
+    found = standings(*(queue for queue in queues if queue.name != ROOT))
+    names = [name for name in found._tree.index if not found._tree.children[found._tree.index[name]]]
+    for _ in range(data.draw(st.integers(0, 5))):
+        amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
+        found.hold(data.draw(st.sampled_from(names)), data.draw(st.sampled_from(draws.USERS)), amounts, +1)
+    order = sorted((found.rank(name, user, TODAY), name) for name in names for user in draws.USERS)
+    runs = [name for at, (_, name) in enumerate(order) if at == 0 or order[at - 1][1] != name]
+    assert len(runs) == len({*runs}), "Fair Tree"
+
+
+@every_policy
+@given(queues=draws.queues(), data=st.data())
+def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
+    state = State()
+    for queue in queues:
+        _apply(state, TODAY, e.QueueSet(queue=queue))
+    _apply(state, TODAY, e.NodesListed(nodes=data.draw(draws.nodes())))
+    accounts = [(queue, user) for queue in state.queues for user in draws.USERS]
+
+    def keys() -> list[tuple[object, ...]]:
+        return [policy.account_key(state, queue, user, TODAY) for queue, user in accounts]
+
+    before = keys()
+    for _ in range(data.draw(st.integers(1, 5))):
+        queue, user = data.draw(st.sampled_from(accounts))
+        amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
+        state.standings.hold(queue, user, amounts, +1)
+        now = keys()
+        assert all(was <= later for was, later in zip(before, now, strict=True))
+        before = now
+
+
+@every_policy
+@given(ages_ms=st.lists(st.integers(0, 3 * 24 * 60 * MINUTE_MS), min_size=2, max_size=4), priority=st.integers(-9, 9))
+def test_of_one_account_and_class_the_older_is_first(policy: Policy, ages_ms: list[int], priority: int) -> None:
+    gangs = []
+    for number, age_ms in enumerate(sorted(ages_ms, reverse=True), start=1):
+        state = State()
+        spec = JobSpec(run="x", priority=priority)
+        _apply(state, TODAY - age_ms, e.Submitted(job=draws.job(number, "ann", spec)))
+        gangs.append(state.gangs[f"j{number}"])
+        gangs[-1].number += number
+    keys = [policy.gang_key(gang, TODAY) for gang in gangs]
+    assert keys == sorted(keys)
+
+
+@given(ages_ms=st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 40)), priority=st.integers(-1000, 1000))
+def test_points_rise_with_age_without_end(ages_ms: tuple[int, int], priority: int) -> None:
+    younger, older = sorted(ages_ms)
+    assert own_points(priority, younger, 30 * MINUTE_MS) <= own_points(priority, older, 30 * MINUTE_MS)
+    late_ms = older + 100_000 * MINUTE_MS
+    assert own_points(-1000, late_ms, 30 * MINUTE_MS) > own_points(1000, older, 30 * MINUTE_MS) or older > 1 << 33
