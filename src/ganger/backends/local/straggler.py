@@ -18,7 +18,7 @@ TOGETHER: Final = 1.25
 BUSY_PERMILLE: Final = 850
 HELD_UP_PERMILLE: Final = 750
 RESTS: Final = 3
-MORE_PERMILLE: Final = 100
+MORE_PERMILLE: Final = 50
 FRESH_S: Final = 15.0
 """What a node says of its ranks comes each 10 s, or with each step that takes longer."""
 FRESH_STEPS: Final = 2
