@@ -227,6 +227,28 @@ def test_asking_again_only_brings_deadlines_nearer(
     assert (stop.term_at, stop.kill_at) == (term_at, kill_at)
 
 
+@pytest.mark.parametrize("line", [DEAF, f'exec {sys.executable} -c "{DEAF}" & wait'], ids=["rank", "behind a shell"])
+@pytest.mark.parametrize(("notice_ms", "kill_after_ms"), [(0, 300), (200, 100)])
+def test_who_had_to_be_killed_is_told(
+    task: Task, server: Server, line: str, notice_ms: int, kill_after_ms: int
+) -> None:
+    task.run([sys.executable, "-uc", line] if line == DEAF else [*SH, line])
+    server.wait("started")
+    _says(task, "deaf")
+    server.stop(1, notice_ms=notice_ms, kill_after_ms=kill_after_ms)
+    cleared = server.wait("cleared")
+    assert (cleared["killed"], cleared["grace_ms"]) == ([0], notice_ms)
+
+
+@pytest.mark.parametrize("kill_after_ms", [60_000, 0])
+def test_who_ends_in_time_or_had_none_was_not_overdue(task: Task, server: Server, kill_after_ms: int) -> None:
+    task.run(["sleep", "600"])
+    server.wait("started")
+    server.stop(1, kill_after_ms=kill_after_ms)
+    cleared = server.wait("cleared")
+    assert (cleared["killed"], cleared["grace_ms"]) == ([], 0)
+
+
 def test_each_signal_is_sent_once() -> None:
     stop = Stop(0, 1, 2)
     steps = [stop.step(now) for now in (0.5, 1, 2, 3, 4)]

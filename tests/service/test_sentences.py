@@ -127,6 +127,16 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     ),
     (e.Done(**GENERATION), "a-1", "a-1 (attempt 2) is done: the processes it ends with have finished"),
     (e.Cleared(nodes=("n1",), **GENERATION), "a-1", "nothing of a-1 (attempt 2) is left on n1"),
+    (
+        e.Cleared(nodes=("n1",), killed=(0, 3), grace_ms=30_000, **GENERATION),
+        "a-1",
+        "nothing of a-1 (attempt 2) is left on n1; ranks 0, 3 did not end within their grace of 30.0s: killed",
+    ),
+    (
+        e.Cleared(nodes=("n1",), killed=(1,), **GENERATION),
+        "a-1",
+        "nothing of a-1 (attempt 2) is left on n1; rank 1 did not end on SIGTERM: killed",
+    ),
 ]
 
 

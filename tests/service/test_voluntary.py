@@ -129,3 +129,18 @@ def test_a_job_that_gives_way_to_a_more_urgent_one_goes_on_where_it_was(tmp_path
         assert [row.kind for row in world.service.events(after=0, gang=job, limit=500) if row.kind == "failed"] == []
     finally:
         world.close()
+
+
+def test_a_job_that_does_not_end_within_its_grace_is_told_so(world: Embedded) -> None:
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('deaf', 'w'); time.sleep(600)"
+    name = world.submit(python(deaf), checkpoint={"dir": "c", "grace": "200ms"}, nproc_per_node=1)
+    wait_until((world.work / "deaf").exists, "it is deaf")
+    world.service.stop(name)
+    job = world.ended(name)
+    said = "; rank 0 did not end within its grace of 200ms: killed"
+    assert job.row.sentence == "stopped by its owner" + said
+    (attempt,) = job.attempts
+    assert (attempt.outcome, attempt.killed, attempt.sentence) == ("stopped", (0,), "it was asked to end" + said)
+    (row,) = [row for row in world.service.events(after=0, gang=name, limit=500) if row.kind == "cleared"]
+    assert row.data["killed"] == [0]
+    assert row.sentence.endswith(said)

@@ -203,7 +203,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang.left, gang.started, gang.finished = list(gang.nodes), [], []
     gang.stepped_before = gang.stepped_before or gang.stepped
     gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
-    gang.leave_by_ms = None
+    gang.leave_by_ms, gang.killed, gang.grace_ms = None, (), 0
     gang.resume(gang.checkpoint_step, ())
     state.take(gang, start.shares)
     state.meter(gang)

@@ -76,7 +76,9 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
             fail(gang, fact, at_ms)
         case e.Finished(nodes=nodes):
             gang.finished += [node for node in nodes if node in gang.left and node not in gang.finished]
-        case e.Cleared(nodes=nodes):
+        case e.Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
+            gang.killed = tuple(sorted((*gang.killed, *killed)))
+            gang.grace_ms = max(gang.grace_ms, grace_ms)
             return (gang, *clear(state, gang, nodes, at_ms))
     return (gang,)
 

@@ -52,8 +52,9 @@ class Gang:
     progress; failed_on: the node on which the newest of them failed, and how many in a row did there; same_error: the
     program's error that ended the generation before, and at which step; not_before_ms: end of the pause before the next
     start; end_cause: why it is to end; failure: the first of this generation; stop_sent: the cause of its newest stop;
-    notice_until_ms: until when that lets it save its work; suspends: it is to be suspended once it can be; drains: a
-    node of this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
+    notice_until_ms: until when that lets it save its work; killed: ranks of this generation that did not end in time
+    when it was stopped; grace_ms: how long they had; suspends: it is to be suspended once it can be; drains: a node of
+    this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
     excluded: nodes it must not have any more, each with the index of the rule that said so; account: where its time
     went.
     """
@@ -88,6 +89,8 @@ class Gang:
     failure: Failed | None = None
     stop_sent: Cause | None = None
     notice_until_ms: int = 0
+    killed: tuple[int, ...] = ()
+    grace_ms: int = 0
     suspends: bool = False
     drains: bool = False
     leave_by_ms: int | None = None

@@ -7,7 +7,7 @@ from typing import Final
 
 from ganger.core.verdict import Blame, attribute
 from ganger.engine.log import EventLog
-from ganger.engine.sentences import CAUSES, ending, passed_over
+from ganger.engine.sentences import CAUSES, ending, overdue, passed_over
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
 from ganger.model.view import AttemptView
@@ -38,6 +38,8 @@ class _Attempt:
     outcome: str = "running"
     sentence: str = ""
     blame: str = ""
+    killed: tuple[int, ...] = ()
+    grace_ms: int = 0
 
     def take(self, event: Event, at_ms: int) -> None:
         """One event of this generation."""
@@ -57,7 +59,8 @@ class _Attempt:
             case Failed():
                 self.settle("failed", ending(event))
                 self.blame = self.blame or attribute(event).blame.value
-            case Cleared(nodes=nodes):
+            case Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
+                self.killed, self.grace_ms = tuple(sorted((*self.killed, *killed))), max(self.grace_ms, grace_ms)
                 self.left = [node for node in self.left if node not in nodes]
                 if not self.left and self.ended_ms is None:
                     self.ended_ms = at_ms
@@ -76,11 +79,16 @@ class _Attempt:
             ended_ms=over_ms if self.ended_ms is None else self.ended_ms,
             outcome="failed" if gone else self.outcome,
             nodes=self.start.nodes,
-            sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence,
+            sentence=CAUSES[Cause.NODE_LOST] if gone else self.sentence + self._overdue(),
             resumed_step=self.resumed_step,
             blame=Blame.INFRASTRUCTURE.value if gone else self.blame if self.outcome == "failed" else "",
             passed=self.passed,
+            killed=self.killed,
         )
+
+    def _overdue(self) -> str:
+        """Of one that was to save its work; that those left of a failure had to be killed is no news."""
+        return overdue(self.killed, self.grace_ms) if self.outcome == "stopped" else ""
 
 
 class History:

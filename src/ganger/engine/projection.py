@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ganger.core.arrays import ArrayJob
 from ganger.core.gang import Gang
-from ganger.engine.sentences import ending
+from ganger.engine.sentences import ending, overdue
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, typed
 from ganger.model.view import JobRow, Ledger
@@ -89,7 +89,7 @@ def _sentence(gang: Gang) -> str:
         case GangState.STOPPED | GangState.STOPPING:
             if gang.end_cause is Cause.DEPENDENCY:
                 return f"never started: it was to come after {gang.awaits[0].job} has {gang.awaits[0].when}"
-            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped")
+            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped") + overdue(gang.killed, gang.grace_ms)
         case GangState.REQUEUEING:
             return f"{which}{failed or 'gives way'}; the rest of it is being stopped"
         case GangState.FAILING:

@@ -89,6 +89,17 @@ def passed_over(resumed: e.Resumed) -> tuple[str, ...]:
     return tuple(f"the checkpoint of step {each.step} is passed over: {each.flaw}" for each in resumed.passed)
 
 
+def overdue(killed: tuple[int, ...], grace_ms: int) -> str:
+    """The end of a sentence about a stop: who did not end in time."""
+    if not killed:
+        return ""
+    more = len(killed) - SHOWN_NAMES
+    names = ", ".join(map(str, killed[:SHOWN_NAMES])) + (f" and {more} more" if more > 0 else "")
+    who, whose = (f"ranks {names}", "their") if len(killed) > 1 else (f"rank {names}", "its")
+    until = f"within {whose} grace of {format_duration(grace_ms)}" if grace_ms else "on SIGTERM"
+    return f"; {who} did not end {until}: killed"
+
+
 def _request(event: e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged) -> str:
     who = event.by or "somebody"
     match event:
@@ -115,8 +126,8 @@ def _fact(event: e.Started | e.Progressed | e.Checkpointed | e.Finished | e.Done
             return f"{attempt} finished on {_names(nodes)}"
         case e.Done():
             return f"{attempt} is done: the processes it ends with have finished"
-        case e.Cleared(nodes=nodes):
-            return f"nothing of {attempt} is left on {_names(nodes)}"
+        case e.Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
+            return f"nothing of {attempt} is left on {_names(nodes)}" + overdue(killed, grace_ms)
 
 
 def _remarkable(event: e.Resumed | e.Slow) -> str:

@@ -68,6 +68,7 @@ class Generation:
         self._lookout: Lookout | None = None
         self._stop: Stop | None = None
         self._done_told = False
+        self._overdue: list[int] = []
         self._outcome_told = False  # by `exited`, `start_failed` or `finished`, whichever came first
         self._look_at = NEVER
         self._pause_s = strays.FIRST_PAUSE_S
@@ -170,6 +171,7 @@ class Generation:
             self._lookout.tick(now)
         number = self._stop.step(now) if self._stop is not None else None
         if number is not None:
+            self._note_overdue(number)
             for process in self._processes():
                 process.send(number)
             if self._plan.agent:  # what was started from other nodes
@@ -337,7 +339,14 @@ class Generation:
         except OSError as error:
             note(f"generation {self.number} is cleared, which cannot be written down: {error.strerror}")
         self.is_over = True
-        self._tell.fact("cleared")
+        grace_ms = round(self._stop.grace_s * 1000) if self._stop is not None and self._overdue else 0
+        self._tell.fact("cleared", killed=self._overdue, grace_ms=grace_ms)
+
+    def _note_overdue(self, number: int) -> None:
+        """Ranks, or what they started in their groups, that had time to end and are killed now."""
+        if number == signal.SIGKILL and self._stop is not None and self._stop.gave_time:
+            late = [rank for rank, process in self._ranks.items() if process.code is None or process.lingers()]
+            self._overdue = sorted(late)
 
     def _running(self) -> bool:
         return any(process.code is None for process in self._processes())

@@ -20,7 +20,7 @@ FROM_LAUNCHER = {
     "start_failed": ("detail", "exit_code", "tail"),
     "done": (),
     "finished": (),
-    "cleared": (),
+    "cleared": ("killed", "grace_ms"),
 }
 """Type -> fields, beside `v`, `type`, and for all but hello `gang`, `node`, `generation` and, where numbered, `n`."""
 

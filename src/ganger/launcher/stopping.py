@@ -9,6 +9,7 @@ class Stop:
     """Deadlines in monotonic seconds. Asking again can only bring them nearer."""
 
     def __init__(self, now: float, notice_s: float, kill_after_s: float) -> None:
+        self.began_at = now
         self.term_at = now + notice_s
         self.kill_at = self.term_at + kill_after_s
         self.sent: signal.Signals | None = None
@@ -19,6 +20,16 @@ class Stop:
         if self.sent is None:
             return self.term_at
         return self.kill_at if self.sent == signal.SIGTERM else float("inf")
+
+    @property
+    def grace_s(self) -> float:
+        """How long the notice was."""
+        return self.term_at - self.began_at
+
+    @property
+    def gave_time(self) -> bool:
+        """Whether there was any time between the first word of it and SIGKILL."""
+        return self.kill_at > self.began_at
 
     def hasten(self, now: float, notice_s: float, kill_after_s: float) -> bool:
         """True when the notice ends earlier than was said."""

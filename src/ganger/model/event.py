@@ -313,11 +313,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """Nothing of this generation is left on these nodes."""
+    """Nothing of this generation is left on these nodes. `killed`: ranks there that did not end in the time that a stop
+    gave them, so that SIGKILL ended them; `grace_ms`: how long they had to save their work, 0 without notice."""
 
     gang: str
     generation: int
     nodes: tuple[str, ...]
+    killed: tuple[int, ...] = ()
+    grace_ms: int = 0
     kind: Literal["cleared"] = field(default="cleared")
 
 

@@ -97,6 +97,8 @@ class AttemptView:
     passed: tuple[str, ...] = ()
     """A sentence for each newer one, which was not whole."""
     blame: str = ""
+    killed: tuple[int, ...] = ()
+    """Ranks that did not end in the time that a stop gave them, so that they were killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

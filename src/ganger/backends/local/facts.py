@@ -38,7 +38,7 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
         case "finished":
             return Finished(gang=gang, generation=generation, nodes=(node,))
         case "cleared":
-            return Cleared(gang=gang, generation=generation, nodes=(node,))
+            return _cleared(message, gang, generation, node)
         case other:
             raise BadMessage(f"a launcher does not send {other!r}")
 
@@ -115,6 +115,14 @@ def _resumed(message: dict[str, Any], gang: str, generation: int) -> Resumed:
     return Resumed(
         gang=gang, generation=generation, step=None if step is None else whole(message, "step"), passed=passed
     )
+
+
+def _cleared(message: dict[str, Any], gang: str, generation: int, node: str) -> Cleared:
+    """An older launcher does not tell whom it killed, nor one that never ran it."""
+    killed, grace_ms = message.get("killed", []), whole({"grace_ms": 0, **message}, "grace_ms")
+    if not isinstance(killed, list) or not all(isinstance(rank, int) for rank in killed):
+        raise BadMessage(f"cleared: killed must be a list of ranks, not {killed!r}")
+    return Cleared(gang=gang, generation=generation, nodes=(node,), killed=tuple(killed), grace_ms=grace_ms)
 
 
 def whole(message: dict[str, Any], name: str) -> int:
