@@ -141,11 +141,12 @@ class BadSettings(Exception):
 class Keep:
     """What a server keeps by itself, the table [keep] of the settings file. None: without a limit ("always").
 
-    logs_ms, logs_bytes: of jobs that have ended; code_ms: copies of code that no job in the listing has, and
-    repositories, since they were used last; code_bytes: copies of code; events_ms, events_bytes: rows of the event log,
-    and the file they are in.
+    rank_log_bytes: the log of one rank, also while it runs; logs_ms, logs_bytes: of jobs that have ended; code_ms:
+    copies of code that no job in the listing has, and repositories, since they were used last; code_bytes: copies of
+    code; events_ms, events_bytes: rows of the event log, and the file they are in.
     """
 
+    rank_log_bytes: int | None = GIB_BYTES
     logs_ms: int | None = 90 * DAY_MS
     logs_bytes: int | None = 20 * GIB_BYTES
     code_ms: int | None = 30 * DAY_MS
@@ -155,6 +156,7 @@ class Keep:
 
 
 KEEP_KEYS: Final = {
+    "rank_log_size": ("rank_log_bytes", "how large the log of one rank may grow: the middle of a longer one goes"),
     "logs": ("logs_ms", "how long the logs of a job are kept after its end"),
     "logs_size": ("logs_bytes", "how large all logs may grow together: those of the job that ended first go first"),
     "code": (

@@ -99,6 +99,19 @@ def test_one_line_without_an_end_floods_nothing(task: Task, server: Server) -> N
     os.kill(launcher.pid, 0)
 
 
+def test_of_a_log_with_a_limit_the_beginning_and_the_newest_stay(task: Task, server: Server) -> None:
+    """Whatever a rank writes: this one, bytes that are no text."""
+    flood = f"[os.write(1, bytes(range(256)) * 400) for _ in range({LINE_BYTES // 102_400})]"
+    words = f"import os; print('first', flush=True); {flood}; print(); print('last')"
+    task.run([*PYTHON, words], log_bytes=1 << 20)
+    server.wait("cleared")
+    files = {int(path.suffix[1:]): path for path in task.file("rank-0.log").parent.glob("rank-0.log.*")}
+    assert sum(path.stat().st_size for path in files.values()) < 1 << 20
+    assert task.texts("o")[0] == "first"
+    assert files[max(files)].read_text().splitlines()[-1].endswith(" o last")
+    assert max(files) > LINE_BYTES
+
+
 def test_a_launcher_whose_directory_was_deleted_serves_on_while_it_has_a_server(task: Task, server: Server) -> None:
     task.run([*SH, f"until [ -s {task.work}/go ]; do sleep 0.01; done"])
     server.wait("started")

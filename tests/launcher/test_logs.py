@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.logs import LogFile, Stream
+from ganger.launcher.log_file import LogFile
+from ganger.launcher.logs import Stream
 from ganger.launcher.redaction import Redaction
 from tests.launcher.harness import Server, Task, eventually
 

@@ -82,7 +82,8 @@ def test_value_at_the_end_of_a_piece(before: int) -> None:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from ganger.launcher.logs import LogFile, Stream
+    from ganger.launcher.log_file import LogFile
+    from ganger.launcher.logs import Stream
 
     read, write = os.pipe()
     with TemporaryDirectory() as folder, selectors.DefaultSelector() as selector:

@@ -66,6 +66,15 @@ def test_a_log_that_grew_after_a_look_at_it(world: Embedded) -> None:
     assert (gone.logs, gone.log_bytes > small) == (1, True)
 
 
+def test_a_long_log_goes_with_all_its_parts(world: Embedded) -> None:
+    name = ended(world, TALKS)
+    (log,) = (world.home.jobs / name).glob("nodes/*/*/rank-0.log")
+    log.with_name(f"{log.name}.{log.stat().st_size}").write_text("1 o more\n" * 500)
+    assert (len(texts(world, name)), world.backend.log_bytes(name) > 4500) == (1000, True)
+    assert forget(world, logs_bytes=0).logs == 1
+    assert (len(texts(world, name)), len(list(log.parent.glob("*.log*")))) == (1, 1)
+
+
 def test_logs_beyond_the_size_go_the_oldest_first(world: Embedded) -> None:
     first, second = ended(world, TALKS), ended(world, TALKS)
     live = lives(world)
@@ -129,8 +138,8 @@ def test_repositories_are_fetched_again_when_somebody_names_them(world: Embedded
 def test_settings_are_read_from_a_file(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert keep(home) == Keep()
-    home.settings_file.write_text('[keep]\nlogs = "7d"\nlogs_size = "1Gi"\nevents = "always"\n')
-    assert keep(home) == Keep(logs_ms=7 * DAY_MS, logs_bytes=GIB_BYTES, events_ms=None)
+    home.settings_file.write_text('[keep]\nlogs = "7d"\nlogs_size = "1Gi"\nrank_log_size = "2Gi"\nevents = "always"\n')
+    assert keep(home) == Keep(logs_ms=7 * DAY_MS, logs_bytes=GIB_BYTES, rank_log_bytes=2 * GIB_BYTES, events_ms=None)
 
 
 @pytest.mark.parametrize(
@@ -154,4 +163,6 @@ def test_settings_that_cannot_be_are_told(tmp_path: Path, text: str, why: str) -
 def test_every_setting_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "retention.md").read_text()
     assert [key for key in KEEP_KEYS if f"| `{key}` |" not in page] == []
-    assert [value for value in ("90d", "20Gi", "30d", "10Gi", "180d", "2Gi") if f"| `{value}` |" not in page] == []
+    assert [
+        value for value in ("90d", "20Gi", "30d", "1Gi", "10Gi", "180d", "2Gi") if f"| `{value}` |" not in page
+    ] == []

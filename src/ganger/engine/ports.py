@@ -41,7 +41,7 @@ class LaunchPlan:
 
     files: text by name, written to the generation's directory; stages: how many there are; agent: whether the node has
     a remote-start agent. Where it listens, what is to be shown to it, and `secrets`, the path of a JSON file with more
-    variables, the backend fills in.
+    variables, the backend fills in; and log_bytes, how large the log of one process may grow (0: without a limit).
     """
 
     gang: str
@@ -60,6 +60,7 @@ class LaunchPlan:
     agent_address: str = ""
     agent_token: str = ""
     secrets: str | None = None
+    log_bytes: int = 0
     v: int = 1
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 
+from ganger.launcher.log_file import newest_bytes
 from ganger.launcher.process import OF_ITS_OWN
 from ganger.launcher.tracebacks import Block, tracebacks
 
@@ -64,18 +65,15 @@ def read_error(path: str, directory: str) -> dict[str, Any] | None:
     to the job's directory where they are in it. None when no exception is there, or the log cannot be read."""
     for size in (WINDOW_BYTES, MORE_BYTES):
         try:
-            with open(path, "rb") as file:
-                length = os.fstat(file.fileno()).st_size
-                file.seek(max(length - size, 0))
-                data = file.read(size)
+            data, is_cut = newest_bytes(path, size)
         except OSError:
             return None
-        streams = _streams(data, is_cut=length > size)
+        streams = _streams(data, is_cut=is_cut)
         for letter in "eo":
             found = find(streams[letter], os.path.realpath(directory))
             if found is not None:
                 return found
-        if length <= size:
+        if not is_cut:
             return None
     return None
 

@@ -12,6 +12,7 @@ import time
 from ganger.launcher import strays
 from ganger.launcher.agent import Agent
 from ganger.launcher.environment import environment_of, placed
+from ganger.launcher.log_file import LogFile
 from ganger.launcher.logs import note
 from ganger.launcher.memory import Memory
 from ganger.launcher.process import NOT_EXECUTABLE, OF_ITS_OWN, Process, StartError, ending
@@ -196,7 +197,8 @@ class Generation:
         return Process(words, self._plan.directory, environment, has_input=has_input)
 
     def _log(self, process: Process, name: str) -> None:
-        process.log_to(self._records.path(f"{name}.log"), self._selector, self._redaction)
+        log = LogFile(self._records.path(f"{name}.log"), self._plan.log_bytes)
+        process.log_to(log, self._selector, self._redaction)
 
     def _next_stage(self) -> None:
         """Begin the next stage. In the last one every rank runs."""

@@ -1,9 +1,9 @@
 """What processes print, a record a line: `<unix ms> <stream> <text>`.
 
 The stream is `o` (stdout) or `e` (stderr); `O` or `E` for a piece of a line that goes on in the next record of the
-same stream. A process never waits for the disk: what cannot be written is dropped, counted, and said when there is
-room again. Secrets are masked in whole lines; of a piece, an end that may be the beginning of a secret waits for what
-follows. Used by `process`; the launcher's own words go to launcher.log through `note`.
+same stream. A process never waits for the disk (`log_file`). Secrets are masked in whole lines; of a piece, an end that
+may be the beginning of a secret waits for what follows. Used by `process`; the launcher's own words go to launcher.log
+through `note`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ganger.launcher.task import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ganger.launcher.log_file import LogFile
     from ganger.launcher.redaction import Redaction
 
 PIECE_CHARACTERS = 16 * 1024
@@ -29,52 +30,6 @@ TAIL_LINES = 20
 TAIL_LINE_CHARACTERS = 1000
 FULL_PIPE_READS = 32
 """Reads that empty the largest pipe (1 MiB, or 2 MiB on a busy writer): an ended process is not waited for longer."""
-
-
-class LogFile:
-    """The records of one process. Appends whole records; survives a disk that takes none for a while."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd: int | None = None
-        self._torn = False
-        self._lost_bytes = 0
-        self._why = ""
-        self._append(b"")  # so that the file is there from the start
-
-    def write(self, records: str) -> None:
-        """`records` end with a line feed."""
-        data = records.encode()
-        if self._lost_bytes:
-            lost = f"{now_ms()} e ganger: {self._lost_bytes} bytes of output were lost here: {self._why}\n"
-            if self._append(lost.encode()):
-                self._lost_bytes += len(data)
-                return
-            self._lost_bytes = 0
-        self._lost_bytes += self._append(data)
-
-    def close(self) -> None:
-        if self._lost_bytes:
-            self.write("")
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-    def _append(self, data: bytes) -> int:
-        """Bytes that were not taken. After a part of a record, the next one starts on a line of its own."""
-        rest = data
-        try:
-            if self._fd is None:
-                self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            if self._torn and data:
-                os.write(self._fd, b"\n")
-                self._torn = False
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-                self._torn = bool(rest)
-        except OSError as error:
-            self._why = error.strerror or str(error)
-        return len(rest)
 
 
 class Stream:

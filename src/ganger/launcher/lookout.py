@@ -264,7 +264,7 @@ def _gist(standing: dict[str, Any]) -> dict[str, Any]:
 def _log_bytes(directory: str) -> int:
     try:
         with os.scandir(directory) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+            return sum(entry.stat().st_size for entry in entries if ".log" in entry.name)
     except OSError:
         return 0
 

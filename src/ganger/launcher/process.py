@@ -14,7 +14,8 @@ import os
 import signal
 import subprocess
 
-from ganger.launcher.logs import LogFile, Stream, note
+from ganger.launcher.log_file import LogFile
+from ganger.launcher.logs import Stream, note
 from ganger.launcher.proc import start_ticks
 from ganger.launcher.task import now_ms, write_json
 
@@ -78,8 +79,8 @@ class Process:
         """When `tick` has something to do, in monotonic seconds."""
         return min(stream.due for stream in self._streams)
 
-    def log_to(self, path: str, selector: selectors.BaseSelector, redaction: Redaction) -> None:
-        self._log = log = LogFile(path)
+    def log_to(self, log: LogFile, selector: selectors.BaseSelector, redaction: Redaction) -> None:
+        self._log = log
         outputs = zip(self._ours[1:], "oe")
         self._streams = [Stream(fd, letter, log, selector, redaction) for fd, letter in outputs if fd is not None]
 

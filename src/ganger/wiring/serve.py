@@ -126,7 +126,8 @@ class _Server:
         """Loop and backend, at work."""
         event_loop = asyncio.get_running_loop()
         launchers = clear_way(self._home.socket("launcher"))
-        layout = Layout(home=self._home.path, socket=launchers, launcher=build(self._home.path))
+        most = keep(self._home).rank_log_bytes or 0
+        layout = Layout(home=self._home.path, socket=launchers, launcher=build(self._home.path), log_bytes=most)
         backend = LocalBackend(layout, _cluster(self._home), _composer(self._home), event_loop)
         last = log.rows(after=log.last_seq() - 1)
         loop = Loop(log, backend, policies()[POLICY], WallClock(last[0].at_ms if last else 0), __version__)

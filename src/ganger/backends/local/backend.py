@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.local import logs, stack_files
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.link import listen
+from ganger.backends.local.log_files import LOG
 from ganger.backends.local.supervisor import Supervisor
 from ganger.backends.local.use import Gauge
 from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report, Use
@@ -60,10 +62,13 @@ class LocalBackend:
         self._hop(self._loop.run_in_executor, None, self._remove, gang)
 
     def log_bytes(self, gang: str) -> int:
-        return sum(path.stat().st_size for path in self._layout.logs(gang))
+        return sum(map(_bytes, self._layout.logs(gang)))
 
     def drop_logs(self, gang: str, instead: str) -> None:
         for path in self._layout.logs(gang):
+            if path.suffix != LOG:
+                path.unlink(missing_ok=True)
+                continue
             draft = path.with_name(f".{path.name}.draft")
             draft.touch(0o600)
             draft.write_text(f"{path.stat().st_mtime_ns // 1_000_000} e {instead}\n")
@@ -118,3 +123,11 @@ class LocalBackend:
         """Run something on the event loop; a loop that has ended has nothing to do any more."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+def _bytes(log: Path) -> int:
+    """The oldest part of a long log may go at any moment."""
+    try:
+        return log.stat().st_size
+    except FileNotFoundError:
+        return 0

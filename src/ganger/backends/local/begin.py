@@ -44,11 +44,14 @@ def complete(
     layout: Layout, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
 ) -> tuple[LaunchPlan, ...]:
     """The plans of a whole generation with what only this backend knows: where the job's output goes, where the secrets
-    are, where the agents listen, and what is to be shown to them. Unstartable when the disk will not have the directory
-    of the output, or the token it all begins with."""
+    are, how large a log may grow, where the agents listen, and what is to be shown to them. Unstartable when the disk
+    will not have the directory of the output, or the token it all begins with."""
     output = {"GANGER_OUTPUT_DIR": _output(layout, job, plans[0])}
     secrets = str(layout.secrets(job.id)) if job.spec.secrets else None
-    plans = tuple(replace(plan, environment=plan.environment | output, secrets=secrets) for plan in plans)
+    plans = tuple(
+        replace(plan, environment=plan.environment | output, secrets=secrets, log_bytes=layout.log_bytes)
+        for plan in plans
+    )
     if not any(plan.agent for plan in plans):
         return plans
     token = _agent_token(layout, plans[0])

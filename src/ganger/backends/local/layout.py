@@ -100,11 +100,12 @@ class TaskDirectory:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The places a local backend works with: the state directory (absolute), the socket its launchers connect to, the
-    launcher's zipapp."""
+    launcher's zipapp; and how large the log of one process may grow there (0: without a limit)."""
 
     home: Path
     socket: Path
     launcher: Path
+    log_bytes: int = 0
 
     @property
     def jobs(self) -> Path:
@@ -146,9 +147,10 @@ class Layout:
             yield from map(TaskDirectory, sorted(nodes.iterdir()))
 
     def logs(self, gang: str) -> Iterator[Path]:
-        """Every log of a job's ranks and set-up lines, of all its generations; those of its elements too."""
+        """Every log of a job's ranks and set-up lines, of all its generations, in all parts of those that have several;
+        those of its elements too."""
         job = self.job(gang)
-        for pattern in ("nodes/*/*/*.log", "elements/*/nodes/*/*/*.log"):
+        for pattern in ("nodes/*/*/*.log*", "elements/*/nodes/*/*/*.log*"):
             yield from job.glob(pattern)
 
     def task_of(self, path: Path) -> tuple[str, str] | None:

@@ -10,15 +10,18 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
 from ganger.backends.local.layout import Layout
-from ganger.backends.local.log_files import Source, Sources, newest_generation
+from ganger.backends.local.log_files import Part, Source, Sources, newest_generation, parts_of
 from ganger.engine.pattern import pattern
 from ganger.engine.ports import LogLine, LogQuery
+from ganger.model.units import format_bytes
 
 BLOCK_BYTES: Final = 64 * 1024
 LONGEST_LINE: Final = 256 * 1024
@@ -27,6 +30,7 @@ SPAN_BYTES: Final = 1 << 20
 """How far back the start of a line is looked for that begins before other lines."""
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 0.2
+LIMIT: Final = "keep.rank_log_size of settings.toml"
 HELD_S: Final = 1.0
 """How long a follower keeps the start of a line back, waiting for its end."""
 
@@ -35,34 +39,58 @@ _RECORD = re.compile(rb"^(\d+) ([oeOE]) (.*)$", re.MULTILINE)
 
 
 class _Reader:
-    """Reads a file onward from where it stopped, whole lines only, and gives those that fit."""
+    """Reads a log onward from where it stopped, `position` bytes after its beginning, whole lines only, and gives those
+    that fit."""
 
-    def __init__(self, source: Source, fits: Callable[[int, str], bool] | None, offset: int = 0) -> None:
+    def __init__(self, source: Source, fits: Callable[[int, str], bool] | None, position: int = 0) -> None:
         self._source = source
         self._fits = fits
-        self._offset = offset
+        self._part = 0
+        self._position = position
         self._pieces: dict[str, tuple[int, str]] = {}
         self._grew_s = 0.0
 
     def read(self) -> Iterator[LogLine]:
-        """The lines that have come since the last time; what comes meanwhile is for the next time."""
+        """The lines that have come since the last time; what comes meanwhile is for the next time. A line in the place
+        of those that have gone before they were read."""
+        parts = tuple(self._source.parts)
+        yield from self._read(parts[self._part])
+        while self._part + 1 < len(parts):
+            self._part += 1
+            yield from self._read(parts[self._part])
+
+    def _read(self, part: Part) -> Iterator[LogLine]:
+        offset = max(0, self._position - part.start)
         try:
-            if self._source.path.stat().st_size == self._offset:
+            if part.path.stat().st_size <= offset:
                 return
-            file = self._source.path.open("rb")
+            file = part.path.open("rb")
         except OSError:
             return
         with file:
-            size = file.seek(0, 2)
-            file.seek(self._offset)
+            left = file.seek(0, 2) - offset
+            file.seek(offset)
             rest = b""
-            while block := file.read(min(BLOCK_BYTES, size - self._offset - len(rest))):
+            while block := file.read(min(BLOCK_BYTES, left)):
+                left -= len(block)
                 block = rest + block
                 end = block.rfind(b"\n") + 1
                 rest = block[end:]
-                self._offset += end
+                if end and self._position < part.start:
+                    yield from self._left_out(part.start - self._position, block)
+                    self._position = part.start
+                self._position += end
                 self._grew_s = time.monotonic()
                 yield from self._lines(block[:end])
+
+    def _left_out(self, missing: int, block: bytes) -> Iterator[LogLine]:
+        """A line that says how much is missing before this block."""
+        yield from self.held(float("inf"))
+        first = _RECORD.search(block)
+        at_ms = int(first[1]) - 1 if first else 0  # before that line, and after what a follower had before
+        text = f"ganger: {format_bytes(missing)} of this log were left out here: it is longer than {LIMIT} allows"
+        if self._fits is None or self._fits(at_ms, text):
+            yield self._line(at_ms, "e", text)
 
     def held(self, now_s: float) -> Iterator[LogLine]:
         """The starts of lines that have not gone on for a while before `now_s`."""
@@ -132,11 +160,12 @@ def follow(layout: Layout, query: LogQuery, ended: Callable[[], bool]) -> Iterat
 
 def newest_lines(source: Source, most_bytes: int) -> Iterator[LogLine]:
     """The lines in the last bytes of one file; of a file that is not there, none."""
+    parts = parts_of(source.path)
     try:
-        size = source.path.stat().st_size
+        size = parts[-1].start + parts[-1].path.stat().st_size
     except OSError:
         return
-    yield from _Reader(source, None, max(0, size - most_bytes)).read_all()
+    yield from _Reader(replace(source, parts=parts), None, max(0, size - most_bytes)).read_all()
 
 
 def metrics(layout: Layout, job: str) -> Iterator[dict[str, Any]]:
@@ -200,19 +229,27 @@ def _reader(source: Source, query: LogQuery, fits: Callable[[int, str], bool] | 
 
 
 def _last_lines(source: Source, count: int) -> int:
-    """Where in a file to begin to read, so that its last `count` wanted lines come, and not many more. The first pieces
+    """Where in a log to begin to read, so that its last `count` wanted lines come, and not many more. The first pieces
     of a line may stand before other lines, so the end of the line before is looked for in each stream."""
-    with source.path.open("rb") as file:
-        end = start = file.seek(0, 2)
-        unseen = list(source.streams)
-        for start, record in _backwards(file, end):
-            if stream := _ends_line(record, source.streams):
-                if count <= 0 and stream in unseen:
-                    unseen.remove(stream)
-                count -= 1
-            if count < 0 and (not unseen or end - start > SPAN_BYTES):
-                return start + len(record) + 1
+    end: int | None = None
+    unseen = list(source.streams)
+    for start, record in _all_backwards(source.parts):
+        end = start + len(record) if end is None else end
+        if stream := _ends_line(record, source.streams):
+            if count <= 0 and stream in unseen:
+                unseen.remove(stream)
+            count -= 1
+        if count < 0 and (not unseen or end - start > SPAN_BYTES):
+            return start + len(record) + 1
     return 0
+
+
+def _all_backwards(parts: Sequence[Part]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a log from the last whole one to the first, each with where in the log it starts."""
+    for part in reversed(parts):
+        with suppress(FileNotFoundError), part.path.open("rb") as file:
+            for at, record in _backwards(file, file.seek(0, 2)):
+                yield part.start + at, record
 
 
 def _backwards(file: IO[bytes], position: int) -> Iterator[tuple[int, bytes]]:
