@@ -21,32 +21,43 @@ def put(world: World) -> Any:
 def test_queues(shell: Shell, world: World) -> None:
     world.queues["nlp"] = queue("nlp", nominal=asdict(Amount(gpus=8)), user_limits=asdict(UserLimits(gpus=4)))
     *_, last = shell("queue").out.splitlines()
-    assert last.split()[:3] == ["nlp", "root", "3/8"]
+    assert last.split()[:4] == ["nlp", "root", "1", "3/8"]
     assert last.endswith("4 GPUs")
     assert [row["name"] for row in json.loads(shell("queue", "-o", "json").out)] == ["default", "nlp"]
 
 
 def test_setting_a_queue_says_everything_in_the_server_s_units(shell: Shell, world: World) -> None:
     flags = (
-        "--parent root --gpus 8 --cpu 0.5 --memory 1Gi --borrow-gpus 2 --lend-gpus 3 --max-gpus-per-user 4 "
-        "--max-time 8h --max-node-hours 128"
+        "--parent root --weight 3 --gpus 8 --gpus H100:4 --gpus a100:2 --cpu 0.5 --memory 1Gi --borrow-gpus 2 "
+        "--borrow-gpus h100:0 --borrow-cpu 2 --borrow-memory 0 --lend-gpus 3 --lend-cpu 1 --lend-memory 1Ki "
+        "--max-gpus-per-user 4 --max-jobs-per-user 2 --max-pending-per-user 9 --max-time 8h --max-queue-time 1d "
+        "--max-node-hours 128"
     )
     assert shell("queue", "set", "nlp", *flags.split()).code == 0
     assert put(world) == {
         "parent": "root",
-        "nominal": {"gpus": 8, "cpu_milli": 500, "memory_bytes": 1 << 30},
-        "borrowing": {"gpus": 2},
-        "lending": {"gpus": 3},
-        "user_limits": {"gpus": 4, "time_ms": 28_800_000, "node_ms": 460_800_000},
+        "weight": 3,
+        "nominal": {"gpus": 8, "gpu_types": {"h100": 4, "a100": 2}, "cpu_milli": 500, "memory_bytes": 1 << 30},
+        "borrowing": {"gpus": 2, "gpu_types": {"h100": 0}, "cpu_milli": 2_000, "memory_bytes": 0},
+        "lending": {"gpus": 3, "cpu_milli": 1_000, "memory_bytes": 1 << 10},
+        "user_limits": {
+            "gpus": 4,
+            "jobs": 2,
+            "pending": 9,
+            "time_ms": 28_800_000,
+            "queue_time_ms": 86_400_000,
+            "node_ms": 460_800_000,
+        },
     }
 
 
 def test_setting_one_figure_keeps_the_others_and_none_takes_one_away(shell: Shell, world: World) -> None:
-    world.queues["nlp"] = queue("nlp", parent="ai", nominal=asdict(Amount(gpus=8, cpu_milli=1000)))
-    shell("queue", "set", "nlp", "--cpu", "none", "--lend-gpus", "0")
+    nominal = Amount(gpus=8, cpu_milli=1000, gpu_types={"h100": 4, "a100": 2})
+    world.queues["nlp"] = queue("nlp", parent="ai", weight=5, nominal=asdict(nominal))
+    shell("queue", "set", "nlp", "--cpu", "none", "--lend-gpus", "0", "--gpus", "h100:none")
     body = put(world)
-    assert body["parent"] == "ai"
-    assert body["nominal"] == {"gpus": 8, "cpu_milli": None, "memory_bytes": None}
+    assert (body["parent"], body["weight"]) == ("ai", 5)
+    assert body["nominal"] == {"gpus": 8, "cpu_milli": None, "memory_bytes": None, "gpu_types": {"a100": 2}}
     assert body["lending"]["gpus"] == 0
 
 
@@ -55,6 +66,9 @@ def test_a_bad_figure_names_its_flag(shell: Shell, world: World) -> None:
     assert said.code == 2
     assert "'--gpus': 'many' is not a whole number" in said.err
     assert "next: ganger queue set --help" in said.err
+    for flag, text, word in (("--weight", "0", "from 1 to 1000"), ("--gpus", ":4", "names no type")):
+        said = shell("queue", "set", "nlp", flag, text)
+        assert (said.code, word in said.err) == (2, True)
 
 
 def test_delete_queue(shell: Shell, world: World) -> None:
@@ -99,6 +113,8 @@ def test_explain(shell: Shell, world: World) -> None:
     assert second == f"  {REASON.sentence}"
     assert third == "    r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)"
     assert "  position 2 of 5 in its queue" in rest
+    assert "  order dynamic: 103 points" in rest
+    assert "    priority        +100  its priority is 100" in rest
     assert "  try: --nodes 1   1 of the 2 nodes would start now" in rest
     assert rest[-1] == "  next: ask for fewer nodes"
     assert json.loads(shell("explain", "bert", "-o", "json").out)["position"] == 2

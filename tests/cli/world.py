@@ -25,6 +25,7 @@ from ganger.model.view import (
     Entrance,
     EventRow,
     Explanation,
+    Factor,
     JobRow,
     JobView,
     Ledger,
@@ -172,11 +173,12 @@ def queue(name: str, **fields: Any) -> QueueRow:
     none = asdict(Amount())
     given = {
         "parent": "root",
+        "weight": 1,
         "nominal": none,
         "borrowing": none,
         "lending": none,
         "used": {"gpus": 3, "cpu_milli": 1500, "memory_bytes": 0},
-        "available": none,
+        "available": {"gpus": None, "cpu_milli": None, "memory_bytes": None},
         "user_limits": asdict(UserLimits()),
         "pending": 1,
         "running": 2,
@@ -212,6 +214,11 @@ def explanation(view: JobView) -> Explanation:
         where=("r1: 1 of 2 nodes have 2 GPUs; cv-11 (ends in at most 12m 00s)",),
         quota="queue default: 3 GPUs used, no limit of its own; not what it waits for",
         changes=(Change(say="1 of the 2 nodes would start now", flags="--nodes 1"),),
+        policy="dynamic",
+        factors=(
+            Factor(name="priority", value=100, unit="points", weight=1, points=100, sentence="its priority is 100"),
+            Factor(name="age", value=3, unit="minutes", weight=1, points=3, sentence="it was submitted 3m 00s ago"),
+        ),
     )
 
 
@@ -350,7 +357,9 @@ def _stream(world: World, match: re.Match[str], query: dict[str, str], body: Any
 
 
 def _put_queue(world: World, match: re.Match[str], query: dict[str, str], body: Any) -> Any:
-    world.queues[match["id"]] = queue(match["id"], **body)
+    amounts = {part: asdict(Amount()) | body[part] for part in ("nominal", "borrowing", "lending") if part in body}
+    limits = {"user_limits": asdict(UserLimits()) | body.get("user_limits", {})}
+    world.queues[match["id"]] = queue(match["id"], **body | amounts | limits)
     return asdict(world.queues[match["id"]])
 
 

@@ -35,9 +35,13 @@ class Definitions:
     def subtree(self, name: str) -> Fraction:
         own = self.queues[name].nominal.gpus
         if name == ROOT and own is None:
-            figures = [queue.nominal.gpus for queue in self.queues.values()]
-            own = UNLIMITED if figures.count(None) == len(figures) else max(0, 16 - sum(f or 0 for f in figures))
-        return Fraction(own or 0) + sum((self.subtree(c) - self.local(c) for c in self.children(name)), Fraction(0))
+            own = UNLIMITED if all(queue.nominal.gpus is None for queue in self.queues.values()) else 16
+        rest = max(0, (own or 0) - sum(self.promised(child) for child in self.children(name)))
+        return Fraction(rest) + sum((self.subtree(c) - self.local(c) for c in self.children(name)), Fraction(0))
+
+    def promised(self, name: str) -> int:
+        below = sum(self.promised(child) for child in self.children(name))
+        return max(self.queues[name].nominal.gpus or 0, below)
 
     def local(self, name: str) -> Fraction:
         lending = self.queues[name].lending.gpus
@@ -122,9 +126,10 @@ def queue(name: str, parent: str = ROOT, **figures: int) -> Queue:
         ((queue("a", nominal=4),), {DEFAULT: 14}, "a", 2),
         ((queue("a", nominal=20),), {}, DEFAULT, 20),
         ((queue("a", nominal=4), queue("b", "a", borrowing=1)), {}, "b", 1),
-        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 6),
-        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {"a": 5}, "b", 1),
-        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)), queue("a", nominal=4)), {}, "a", 12),
+        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 4),
+        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {"a": 3}, "b", 1),
+        ((queue("a", nominal=1, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 2),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)), queue("a", nominal=4)), {}, "a", 8),
         ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 8}, DEFAULT, 0),
         ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 9}, DEFAULT, -1),
     ],

@@ -22,6 +22,7 @@ from ganger.engine.loop import Loop
 from ganger.engine.replay import Replay, replay
 from ganger.model import event as e
 from ganger.model.units import HOUR_MS
+from ganger.model.view import Factor
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import POLICIES, nodes, played, serve, submit
@@ -142,6 +143,9 @@ class Fickle:
 
     def gang_key(self, gang: Gang, now_ms: int) -> tuple[Any, ...]:
         return (0, gang.number)
+
+    def factors(self, gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+        return ()
 
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:
         return None

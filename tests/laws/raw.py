@@ -317,14 +317,31 @@ class Raw:
     def subtree(self, name: str, r: str) -> Fraction | float:
         """The queue's own quota and what its children lend."""
         lent = sum((self.subtree(c, r) - self.kept(c, r) for c in self._children(name)), Fraction(0))
-        own = getattr(self.queues[name].nominal, r)
+        own = self.guaranteed(name, r)
         if own is None and self.queues[name].parent is None:
-            promised = [getattr(queue.nominal, r) for queue in self.queues.values()]
-            if all(figure is None for figure in promised):
+            if all(self.guaranteed(queue, r) is None for queue in self.queues):
                 return float("inf")
-            whole = sum(getattr(node, r) for node in self.nodes.values())
-            own = max(0, whole - sum(figure or 0 for figure in promised))
-        return Fraction(own or 0) + lent
+            own = self._there(r)
+        promised = sum(self.promised(child, r) for child in self._children(name))
+        return Fraction(max(0, (own or 0) - promised)) + lent
+
+    def guaranteed(self, name: str, r: str) -> int | None:
+        """The figure that a queue has itself; of GPUs also as the sum of its types."""
+        amount = self.queues[name].nominal
+        if r not in RESOURCES:
+            return amount.gpu_types.get(r)
+        own: int | None = getattr(amount, r)
+        return sum(amount.gpu_types.values()) if own is None and r == "gpus" and amount.gpu_types else own
+
+    def promised(self, name: str, r: str) -> int:
+        """What the queue and those below it are guaranteed."""
+        below = sum(self.promised(child, r) for child in self._children(name))
+        return max(self.guaranteed(name, r) or 0, below)
+
+    def _there(self, r: str) -> int:
+        if r in RESOURCES:
+            return sum(getattr(node, r) for node in self.nodes.values())
+        return sum(node.gpus for node in self.nodes.values() if node.gpu_type.lower() == r)
 
     def kept(self, name: str, r: str) -> Fraction | float:
         """What the queue keeps from those above it."""

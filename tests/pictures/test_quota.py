@@ -78,12 +78,12 @@ test_trees = scenarios(
         ),
         "a parent's borrowing limit binds its children": (
             EIGHT,
-            "p=4,borrow=0 q=2,in=p r=,in=p",
+            "p=6,borrow=0 q=2,in=p r=,in=p",
             "C:1x4,q=q D:1x2,q=r E:1x1,q=r -> CCCCDD.. | E over_quota",
         ),
         "lending, two levels up": (
             EIGHT,
-            "p=2,lend=1 q=2,in=p,lend=1",
+            "p=4,lend=1 q=2,in=p,lend=1",
             "C:1x5 D:1x1 E:1x3,q=q -> CCCCCEEE | D over_quota",
         ),
         "siblings share what their parent has": (

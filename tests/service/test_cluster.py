@@ -15,6 +15,27 @@ REFUSED_QUEUES = {
     "an empty name": (Queue(name=""), "name"),
     "less than nothing": (Queue(name="a", nominal=Amount(gpus=-1)), "nominal.gpus"),
     "a limit below nothing": (Queue(name="a", user_limits=UserLimits(time_ms=-5)), "user_limits.time_ms"),
+    "borrows less than nothing": (Queue(name="a", borrowing=Amount(gpus=-1)), "borrowing.gpus is -1"),
+    "lends less than nothing": (Queue(name="a", lending=Amount(cpu_milli=-1)), "lending.cpu_milli is -1"),
+    "more than can be counted": (Queue(name="a", nominal=Amount(memory_bytes=1 << 70)), "nominal.memory_bytes is"),
+    "less than no job": (Queue(name="a", user_limits=UserLimits(jobs=-1)), "user_limits.jobs is -1"),
+    "no weight": (Queue(name="a", weight=0), "weight is 0: it is from 1 to 1000"),
+    "a negative weight": (Queue(name="a", weight=-3), "weight is -3"),
+    "a huge weight": (Queue(name="a", weight=10**9), "weight is 1000000000"),
+    "less than nothing of a type": (Queue(name="a", nominal=Amount(gpu_types={"h100": -1})), "nominal.gpu_types.h100"),
+    "a type that no node has": (Queue(name="a", lending=Amount(gpu_types={"H200": 1})), "no node has h200 GPUs"),
+    "types that add up to more": (
+        Queue(name="a", nominal=Amount(gpus=1, gpu_types={"h100": 2})),
+        "nominal.gpus is 1, and its types add up to 2: h100 2",
+    ),
+    "a child with more than its parent": (
+        Queue(name="a", parent="top", nominal=Amount(gpus=5)),
+        "nominal.gpus of queue top is 8, and the queues below it are guaranteed 9: a 5, low 4",
+    ),
+    "a parent with less than its children": (
+        Queue(name="top", nominal=Amount(gpus=3)),
+        "nominal.gpus of queue top is 3, and the queues below it are guaranteed 4: low 4",
+    ),
 }
 
 
@@ -28,8 +49,8 @@ def test_the_queues_that_are_always_there(world: Embedded) -> None:
 
 @pytest.mark.parametrize(("queue", "word"), REFUSED_QUEUES.values(), ids=REFUSED_QUEUES)
 def test_a_wrong_queue_is_refused(world: Embedded, queue: Queue, word: str) -> None:
-    world.service.set_queue(Queue(name="top"))
-    world.service.set_queue(Queue(name="low", parent="top"))
+    world.service.set_queue(Queue(name="top", nominal=Amount(gpus=8)))
+    world.service.set_queue(Queue(name="low", parent="top", nominal=Amount(gpus=4)))
     before = world.service.queues()
     with pytest.raises(Refused) as refused:
         world.service.set_queue(queue)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ganger.core import facts
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import NODE, NodeStep, node_next
+from ganger.core.queues import wrong_with
 from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.decision import Cause
@@ -135,7 +136,9 @@ def no_queue(state: State, name: str) -> str | None:
 
 
 def misplaced(state: State, queue: Queue) -> str | None:
-    """Why the queue cannot stand where it says, or None."""
+    """Why the queue cannot stand where it says, or as it is, or None."""
+    if (wrong := wrong_with(queue)) is not None:
+        return f"queue {queue.name}: {wrong}"
     if queue.name == ROOT:
         return "root is above all queues and has no parent" if queue.parent is not None else None
     if queue.parent is None or queue.parent not in state.queues:

@@ -51,6 +51,8 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         where=() if gang.awaits else tuple(_domains(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),
         changes=() if reason.why in NOT_CHANGEABLE else _changes(state, gang, now_ms, policy),
+        policy=policy.NAME,
+        factors=policy.factors(gang, state, now_ms),
     )
 
 

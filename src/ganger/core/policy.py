@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ganger.core.gang import Gang
 from ganger.core.state import State
+from ganger.model.view import Factor
 
 Key = tuple[Any, ...]
 
@@ -44,6 +45,10 @@ class Policy(Protocol):
 
     def key(self, gang: Gang, state: State, now_ms: int) -> Key:
         """The gang's place in the order: `joined` of the two, smaller is earlier."""
+        ...
+
+    def factors(self, gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+        """What the key is made of, for people: raw values, and points that add up where the order adds them."""
         ...
 
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:

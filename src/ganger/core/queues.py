@@ -4,6 +4,7 @@ Owned by `core.state`; asked by `core.plan` before a gang is placed. Source of t
 (pkg/cache/scheduler/resource_node.go; reference: scheduling, section 2), here on integers:
 
     local quota    what a queue keeps for itself: subtree quota - lending limit, at least 0 (0 without a lending limit)
+    nominal        what the queue is guaranteed, beyond what its children are
     subtree quota  nominal + what the children lend
     usage          bubbles to the parent only past the local quota
     available      free local quota + min(available of the parent, room under the borrowing limit)
@@ -13,12 +14,13 @@ figure for. A job that takes any type is counted, until it is placed, against ea
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Final, NamedTuple
 
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
-from ganger.model.queue import ROOT, Amount, Queue
+from ganger.model.queue import MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
 
 UNLIMITED: Final = 1 << 62
 RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
@@ -50,7 +52,8 @@ class QueueTree:
     """Queues by index, the root first and every parent before its children; usage of queues and of users in them.
 
     usage: by resource, then queue; children: indices of the queues below each; below_root: each with those above it,
-    the topmost first, without the root; promised: what each and all below it are guaranteed of each of RESOURCES.
+    the topmost first, without the root; promised: what each, with all below it, is guaranteed of each resource;
+    nominal: the part of it that none of those below is.
     """
 
     def __init__(
@@ -74,12 +77,12 @@ class QueueTree:
         self.usage = [[0] * len(self.queues) for _ in every]
         self.users: dict[tuple[int, str], Held] = {}
         """(queue, user) -> what is held in the queue and below it, for every queue up to the root; none of nothing."""
+        self.promised = self._promised()
         self.nominal = [self._nominals(r, there) for r in every]
         self._borrowing = [[_figure(queue.borrowing, self.resources[r]) for queue in self.queues] for r in every]
         self._lending = [[_figure(queue.lending, self.resources[r]) for queue in self.queues] for r in every]
         self.subtree = [self._subtrees(r) for r in every]
         self._local = [[self._kept(at, r) for at in range(len(self.queues))] for r in every]
-        self.promised = self._promised()
 
     def path(self, at: int) -> Iterator[int]:
         """A queue and those above it, the root last."""
@@ -170,14 +173,17 @@ class QueueTree:
             self._add(self.parent[at], r, bubbles)
 
     def _nominals(self, r: int, capacity: Vector) -> list[int]:
+        """What each queue has beside what the queues below it are guaranteed."""
         resource = self.resources[r]
-        own = [nominal(queue, resource) or 0 for queue in self.queues]
-        if nominal(self.queues[0], resource) is None:
+        own = [nominal(queue, resource) for queue in self.queues]
+        if own[0] is None:
             # With no figure anywhere only the nodes bind. With one, a guarantee must mean something: the root then has
-            # what the cluster has and nobody was promised.
-            figured = any(nominal(queue, resource) is not None for queue in self.queues)
-            own[0] = max(0, capacity[r] - sum(own)) if figured else UNLIMITED
-        return own
+            # what the cluster has.
+            own[0] = UNLIMITED if all(figure is None for figure in own) else capacity[r]
+        return [
+            max(0, (figure or 0) - sum(self.promised[child][r] for child in self.children[at]))
+            for at, figure in enumerate(own)
+        ]
 
     def _subtrees(self, r: int) -> list[int]:
         total = list(self.nominal[r])
@@ -191,14 +197,56 @@ class QueueTree:
         return max(0, self.subtree[r][at] - lending) if lending is not None and self.parent[at] >= 0 else 0
 
     def _promised(self) -> list[Vector]:
-        own = [tuple(nominal(queue, resource) or 0 for resource in RESOURCES) for queue in self.queues]
+        found = [tuple(nominal(queue, resource) or 0 for resource in self.resources) for queue in self.queues]
         for at in range(len(self.queues) - 1, 0, -1):
-            above = self.parent[at]
-            own[above] = tuple(a + b for a, b in zip(own[above], own[at], strict=True))
-        return own
+            below = [found[child] for child in self.children[at]]
+            sums = [sum(each) for each in zip(*below, strict=True)] if below else [0] * len(self.resources)
+            found[at] = tuple(max(own, total) for own, total in zip(found[at], sums, strict=True))
+        return found
 
 
 NOTHING_HELD: Final = Held()
+
+
+def lowered(queue: Queue) -> Queue:
+    """The queue with its types of GPUs in lower-case, as nodes have them."""
+    own, borrowing, lending = (
+        replace(amount, gpu_types={kind.lower(): figure for kind, figure in amount.gpu_types.items()})
+        for amount in _amounts(queue)
+    )
+    return replace(queue, nominal=own, borrowing=borrowing, lending=lending)
+
+
+def wrong_with(queue: Queue) -> str | None:
+    """What is wrong with a queue's figures by themselves, or None: the place, what stands there, and what may."""
+    if not 1 <= queue.weight <= MAX_WEIGHT:
+        return f"weight is {queue.weight}: it is from 1 to {MAX_WEIGHT}"
+    for part in ("nominal", "borrowing", "lending", "user_limits"):
+        for name, figure in _figures(getattr(queue, part)):
+            if figure is not None and not 0 <= figure < UNLIMITED:
+                return f"{part}.{name} is {figure}: an amount is 0 or more; leave it out for no limit"
+    types = queue.nominal.gpu_types
+    together = sum(types.values())
+    if queue.nominal.gpus is not None and together > queue.nominal.gpus:
+        return f"nominal.gpus is {queue.nominal.gpus}, and its types add up to {together}: {_listed(types)}"
+    odd = [kind for amount in _amounts(queue) for kind in amount.gpu_types if not kind or kind != kind.lower()]
+    return f"gpu_types names {odd[0]!r}: a type is written in lower-case" if odd else None
+
+
+def contradiction(queues: Iterable[Queue], name: str) -> str | None:
+    """Where a queue, or one above it, has less than those below it are guaranteed together; None where none does."""
+    tree = QueueTree(queues, (0,) * len(RESOURCES), Undo())
+    for at in tree.path(tree.index[name]):
+        for r, resource in enumerate(tree.resources):
+            figure = nominal(tree.queues[at], resource)
+            below = {tree.queues[child].name: tree.promised[child][r] for child in tree.children[at]}
+            if figure is not None and sum(below.values()) > figure:
+                guaranteed = {queue: amount for queue, amount in below.items() if amount}
+                return (
+                    f"nominal.{resource} of queue {tree.queues[at].name} is {figure}, and the queues below it are "
+                    f"guaranteed {sum(below.values())}: {_listed(guaranteed)}"
+                )
+    return None
 
 
 def nominal(queue: Queue, resource: str) -> int | None:
@@ -217,6 +265,19 @@ def _figure(amount: Amount, resource: str) -> int | None:
 
 def _amounts(queue: Queue) -> tuple[Amount, ...]:
     return queue.nominal, queue.borrowing, queue.lending
+
+
+def _figures(amount: Amount | UserLimits) -> Iterator[tuple[str, int | None]]:
+    for each in fields(amount):
+        value = getattr(amount, each.name)
+        if isinstance(value, dict):
+            yield from ((f"{each.name}.{kind}", figure) for kind, figure in value.items())
+        else:
+            yield each.name, value
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
 def _nothing(_at: int) -> int:

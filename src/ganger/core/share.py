@@ -210,16 +210,20 @@ class Standings:
         r0, r1, r2 = self._parts
         return max(((h0 + m0) * g + p0) * r0, ((h1 + m1) * g + p1) * r1, ((h2 + m2) * g + p2) * r2)
 
+    def is_below_guarantee(self, queue: str) -> bool:
+        """Whether a queue, with all below it, holds less than it is guaranteed, of each resource with a guarantee."""
+        return self._is_below_guarantee(self._tree.index[queue])
+
     def _is_below_guarantee(self, at: int) -> bool:
-        promised = self._tree.promised[at]
-        return any(promised) and all(h < p for h, p in zip(self.queues[at].held, promised, strict=True) if p)
+        promised = self._tree.promised[at][: len(NOTHING)]
+        return at > 0 and any(promised) and all(h < p for h, p in zip(self.queues[at].held, promised, strict=True) if p)
 
     def queue_use(self, queue: str, now_ms: int) -> "Use":
         """What a queue uses, at the level of its path that is worst off: it, or a queue above it; below its guarantee
         nothing counts."""
         g, tree = growth(now_ms, self.base), self._tree
         at = tree.index[queue]
-        if self._is_below_guarantee(at) and at:
+        if self._is_below_guarantee(at):
             return Use(0, *self._fair[at], whole=self._whole * g)
         uses = [
             Use(self._value(self.queues[each], g), *self._fair[each], self._whole * g) for each in tree.below_root[at]

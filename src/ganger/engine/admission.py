@@ -6,18 +6,19 @@ cluster itself or a quota changes could help. What others use is `core.fit`'s ma
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
 from ganger.core.fit import Ask
 from ganger.core.nodes import NodeTable
 from ganger.core.place import place
-from ganger.core.queues import RESOURCES, UNLIMITED, QueueTree, need
+from ganger.core.queues import OF_TYPE, QueueTree, contradiction, need
+from ganger.core.queues import wrong_with as figures_wrong_with
 from ganger.core.state import State
 from ganger.core.undo import Undo
 from ganger.engine.refusal import Refused
-from ganger.model.job import JobSpec, Shape
+from ganger.model.job import GangState, JobSpec, Shape
 from ganger.model.queue import Queue
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
@@ -45,16 +46,45 @@ _AT_LEAST: Final[dict[str, Callable[[int], str]]] = {
 
 
 def limited(state: State, spec: JobSpec) -> JobSpec:
-    """The spec with the time limit that its queue gives a job that names none. Refused when there is no such queue."""
+    """The spec with the limits that its queue gives a job that names none. Refused when there is no such queue, or when
+    it asks to wait for longer than it may."""
     tree = state.tree
     if spec.queue not in tree.index:
         why = f"there is no queue {spec.queue}; there are {', '.join(sorted(tree.index))}"
         raise Refused("no_such_queue", why, nearest(spec.queue, tree.index) or "ganger queue")
-    limits = [tree.queues[at].user_limits.time_ms for at in tree.path(tree.index[spec.queue])]
-    longest = min((limit for limit in limits if limit is not None), default=None)
-    if spec.limits.time_ms is not None or longest is None:
-        return spec
-    return replace(spec, limits=replace(spec.limits, time_ms=longest))
+    above = [tree.queues[at].user_limits for at in tree.path(tree.index[spec.queue])]
+    longest = min((limits.time_ms for limits in above if limits.time_ms is not None), default=None)
+    waits = min((limits.queue_time_ms for limits in above if limits.queue_time_ms is not None), default=None)
+    asked = spec.limits
+    if waits is not None and (asked.queue_time_ms or 0) > waits:
+        most, wanted = format_duration(waits), format_duration(asked.queue_time_ms or 0)
+        raise _over(
+            f"one job may wait for {most} in queue {spec.queue}, and it asks for {wanted}",
+            "submit with a shorter limits.queue_time",
+        )
+    time_ms = longest if asked.time_ms is None else asked.time_ms
+    queue_time_ms = waits if asked.queue_time_ms is None else asked.queue_time_ms
+    return replace(spec, limits=replace(asked, time_ms=time_ms, queue_time_ms=queue_time_ms))
+
+
+def check_waiting(state: State, spec: JobSpec, user: str) -> None:
+    """Refused when with it more jobs of its owner would wait than may: elements of an array count each."""
+    tree, more = state.tree, len(spec.array.indices) if spec.array else 1
+    for at in tree.path(tree.index[spec.queue]):
+        most, name = tree.queues[at].user_limits.pending, tree.queues[at].name
+        if most is None:
+            continue
+        inside = {tree.queues[each].name: None for each in range(len(tree.queues)) if at in tree.path(each)}
+        waiting = sum(
+            len(state.arrays[gang.id].rest) if gang.is_head else 1
+            for gang in state.gangs.values()
+            if gang.state is GangState.PENDING and gang.job.user == user and gang.queue in inside
+        )
+        if waiting + more > most:
+            raise _over(
+                f"one user may have {most} jobs waiting in queue {name}: {waiting} wait, and this is {more} more",
+                "wait until some of yours have started, or stop some: ganger ls",
+            )
 
 
 def check(state: State, wanted: Ask) -> None:
@@ -66,13 +96,26 @@ def check(state: State, wanted: Ask) -> None:
 
 
 def wrong_with(queue: Queue) -> str | None:
-    """What is wrong with a queue by itself: its name or a figure. Its place in the tree is `core.state`'s matter."""
+    """What is wrong with a queue by itself: its name or a figure. Its place in the tree is `core.state`'s matter, its
+    place among the others that of `contradicts`."""
     if not _QUEUE_NAME.fullmatch(queue.name):
         return f"{queue.name!r} is no name of a queue: up to 63 of a-z, 0-9 and '-', a letter or digit first"
-    for kind in ("nominal", "borrowing", "lending", "user_limits"):
-        for name, figure in asdict(getattr(queue, kind)).items():
-            if figure is not None and not 0 <= figure < UNLIMITED:
-                return f"{kind}.{name} is {figure}: an amount is 0 or more; leave it out for no limit"
+    return figures_wrong_with(queue)
+
+
+def contradicts(state: State, queue: Queue) -> str | None:
+    """What speaks against a queue among the others: more is guaranteed than there is to give; a type of GPU that no
+    node has, unless it had a figure for that before."""
+    queues = {**state.queues, queue.name: queue}
+    if (why := contradiction(queues.values(), queue.name)) is not None:
+        return why
+    there = sorted({kind: None for kind in state.nodes.gpu_types if kind})
+    before = state.queues.get(queue.name, queue if not state.nodes.nodes else Queue(name=queue.name))
+    for part in ("nominal", "borrowing", "lending"):
+        for kind in getattr(queue, part).gpu_types:
+            if kind not in there and kind not in getattr(before, part).gpu_types:
+                types = ", ".join(there) or "none"
+                return f"{part}.gpu_types names {kind}, and no node has {kind} GPUs; types here: {types}"
     return None
 
 
@@ -125,16 +168,28 @@ def _check_part(nodes: NodeTable, shape: Shape) -> None:
 
 def _check_quota(tree: QueueTree, wanted: Ask) -> None:
     at = tree.index[wanted.queue]
-    for r, total in enumerate(need(wanted.shape)):
-        most = max(0, tree.potential(at, r))
+    for r, total in enumerate(tree.wanted(wanted.shape)):
+        most, resource = max(0, tree.potential(at, r)), tree.resources[r]
         if total > most:
             raise Refused(
                 "quota_too_small",
-                f"queue {wanted.queue} may use at most {_SAY[RESOURCES[r]](most)} when nobody else uses any, "
-                f"and the job needs {_SAY[RESOURCES[r]](total)}",
+                f"queue {wanted.queue} may use at most {_said(resource, most)} when nobody else uses any, "
+                f"and the job needs {_said(resource, total)}",
                 "submit smaller or to another queue (`ganger queue`), or raise it: "
-                f"ganger queue set {wanted.queue} {_AT_LEAST[RESOURCES[r]](total)}",
+                f"ganger queue set {wanted.queue} {_flag(resource, total)}",
             )
+
+
+def _said(resource: str, amount: int) -> str:
+    if resource.startswith(OF_TYPE):
+        return _SAY["gpus"](amount).replace("GPU", f"{resource.removeprefix(OF_TYPE)} GPU")
+    return _SAY[resource](amount)
+
+
+def _flag(resource: str, amount: int) -> str:
+    if resource.startswith(OF_TYPE):
+        return f"--gpus {resource.removeprefix(OF_TYPE)}:{amount}"
+    return _AT_LEAST[resource](amount)
 
 
 def _check_user(tree: QueueTree, wanted: Ask) -> None:

@@ -3,7 +3,8 @@
 import time
 from typing import Final
 
-from ganger.engine.admission import nearest, wrong_with
+from ganger.core.queues import lowered
+from ganger.engine.admission import contradicts, nearest, wrong_with
 from ganger.engine.loop import Loop
 from ganger.engine.ports import Backend
 from ganger.engine.refusal import Refused
@@ -38,8 +39,11 @@ class ClusterService:
         return rows[name]
 
     def set_queue(self, queue: Queue) -> QueueRow:
-        """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle."""
-        why = wrong_with(queue) or self._loop.view().refusal(QueueSet(queue=queue))
+        """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle, more
+        guaranteed below it than it has, a type of GPU that is not there."""
+        queue = lowered(queue)
+        state = self._loop.view()
+        why = wrong_with(queue) or state.refusal(QueueSet(queue=queue)) or contradicts(state, queue)
         if why:
             raise Refused("bad_queue", why, "see the queues there are: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))

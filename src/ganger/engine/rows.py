@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from ganger.core.explain import own_reason, reason_view
 from ganger.core.gang import Gang, class_text
-from ganger.core.queues import RESOURCES, UNLIMITED
+from ganger.core.queues import UNLIMITED
 from ganger.core.state import State
 from ganger.core.topology import path
 from ganger.model.job import GangState
@@ -23,11 +23,12 @@ def queue_rows(state: State) -> list[QueueRow]:
         QueueRow(
             name=queue.name,
             parent=queue.parent,
+            weight=queue.weight,
             nominal=asdict(queue.nominal),
             borrowing=asdict(queue.borrowing),
             lending=asdict(queue.lending),
-            used={name: tree.usage[r][at] for r, name in enumerate(RESOURCES)},
-            available={name: _room(tree.available(at, r)) for r, name in enumerate(RESOURCES)},
+            used={name: tree.usage[r][at] for r, name in enumerate(tree.resources)},
+            available={name: _room(tree.available(at, r)) for r, name in enumerate(tree.resources)},
             user_limits=asdict(queue.user_limits),
             pending=pending[queue.name],
             running=live[queue.name] - pending[queue.name],

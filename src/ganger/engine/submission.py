@@ -120,6 +120,7 @@ def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
         time_ms=spec.limits.time_ms,
     )
     admission.check(state, wanted)
+    admission.check_waiting(state, spec, user)
     return spec
 
 

@@ -44,9 +44,10 @@ class UserLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """One queue. `nominal` is its own quota (absent: 0, or no limit at the root; of GPUs, the sum of its types, if it
-    names any); `borrowing` caps what it takes beyond that (absent: no cap), `lending` what it gives to others (absent:
-    all it does not use). `weight`: its part of what its parent has, beside its siblings' weights."""
+    """One queue. `nominal` is what it is guaranteed, with all below it (absent: what those are; all nodes at the root;
+    of GPUs, the sum of its types, if it names any); `borrowing` caps what it takes beyond that (absent: no cap),
+    `lending` what it gives to others (absent: all it does not use). `weight`: its part of what its parent has, beside
+    its siblings' weights."""
 
     name: str
     parent: str | None = ROOT

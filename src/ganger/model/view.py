@@ -159,6 +159,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """One of the things that decide a job's place in the order: its raw value in `unit` (points, minutes, ppm of the
+    cluster), and what it is worth: `weight` points for each, of a share all of them for nothing used. `points` is None
+    where jobs are compared by one factor after the other, in this order."""
+
+    name: str
+    value: int
+    unit: str
+    weight: int
+    points: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Everything about a job's wait, or one sentence about its state when it does not wait.
 
@@ -178,6 +192,10 @@ class Explanation:
     """One line for each domain of the lowest level: who holds what there."""
     quota: str = ""
     changes: tuple[Change, ...] = ()
+    policy: str = ""
+    """The order in force."""
+    factors: tuple[Factor, ...] = ()
+    """What decides its place in that order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,14 +237,16 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """A queue with what it may use and what it uses. None is no limit; amounts are
-    {"gpus", "cpu_milli", "memory_bytes"}."""
+    """A queue with what it may use and what it uses. None is no limit; amounts are {"gpus", "cpu_milli",
+    "memory_bytes"}: figures with "gpu_types", an amount by type, what is used and available with "gpus.TYPE" for each
+    type that some queue has a figure for."""
 
     name: str
     parent: str | None
-    nominal: dict[str, int | None]
-    borrowing: dict[str, int | None]
-    lending: dict[str, int | None]
+    weight: int
+    nominal: dict[str, int | dict[str, int] | None]
+    borrowing: dict[str, int | dict[str, int] | None]
+    lending: dict[str, int | dict[str, int] | None]
     used: dict[str, int]
     available: dict[str, int | None]
     user_limits: dict[str, int | None]

@@ -5,11 +5,13 @@ job comes first in the end. The factors are those that Slurm's multifactor prior
 as its sprio does.
 """
 
+from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Key, joined
-from ganger.core.share import account_points, own_points
+from ganger.core.share import WEIGHTS, account_points, own_points
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
+from ganger.model.view import Factor
 
 NAME = "dynamic"
 PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
@@ -32,6 +34,17 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the most points, then order of submission."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+
+
+def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+    """The points that add up to its place."""
+    return (
+        of.priority(gang, WEIGHTS.priority),
+        of.queue_share(state, gang, now_ms, WEIGHTS.queue),
+        of.user_share(state, gang, now_ms, WEIGHTS.user),
+        of.age(gang, now_ms, WEIGHTS.age_cap_ms, WEIGHTS.age),
+        of.starvation(gang, now_ms, STARVES_AFTER_MS or 0, WEIGHTS.starvation),
+    )
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

@@ -5,10 +5,14 @@ weight; so down the tree, and then the users of a queue. Shares are dominant and
 Fair Tree.
 """
 
+from dataclasses import replace
+
+from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
+from ganger.model.view import Factor
 
 NAME = "fair_share"
 PROMISES: tuple[str, ...] = ("work_conservation",)
@@ -29,6 +33,13 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: queue, user, priority, age."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+
+
+def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+    """One after the other, as they are compared."""
+    shares = of.queue_share(state, gang, now_ms), of.user_share(state, gang, now_ms)
+    told = (*shares, of.priority(gang), of.age(gang, now_ms))
+    return tuple(replace(factor, weight=0, points=None) for factor in told)
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

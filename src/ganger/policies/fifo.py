@@ -1,9 +1,11 @@
 """First in, first out. The baseline that every other order is measured against."""
 
+from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
+from ganger.model.view import Factor
 
 NAME = "fifo"
 PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
@@ -24,6 +26,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the order of submission."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+
+
+def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+    """Its age alone."""
+    return (of.age(gang, now_ms),)
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

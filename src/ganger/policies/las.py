@@ -5,10 +5,14 @@ each first in first out. Two bands, so that gangs of like service do not take tu
 Tiresias (Gu et al., NSDI 2019), discretised two-dimensional LAS.
 """
 
+from dataclasses import replace
+
+from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Key, joined
 from ganger.core.state import State
-from ganger.model.units import HOUR_MS
+from ganger.model.units import HOUR_MS, MINUTE_MS
+from ganger.model.view import Factor
 
 NAME = "las"
 PROMISES: tuple[str, ...] = ("work_conservation",)
@@ -30,6 +34,14 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the young, then the old."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+
+
+def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+    """What it has used, then its age: one after the other, as they are compared."""
+    used = _attained_gpu_ms(gang, now_ms) // MINUTE_MS
+    said = f"it has used {used} GPU-minutes; {YOUNG_GPU_MS // MINUTE_MS} make it old"
+    attained = Factor(name="attained", value=used, unit="minutes", weight=0, points=None, sentence=said)
+    return attained, replace(of.age(gang, now_ms), weight=0, points=None)
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

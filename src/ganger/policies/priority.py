@@ -4,10 +4,12 @@ So `high` (100) passes `normal` (0) for an hour and forty minutes, and nobody wa
 waiting gangs never change places, because both age alike; the factors are those that Slurm calls priority and age.
 """
 
+from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Key, joined
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
+from ganger.model.view import Factor
 
 NAME = "priority"
 PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
@@ -29,6 +31,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: submission and priority."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+
+
+def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
+    """A point of priority is a minute of age."""
+    return of.priority(gang), of.age(gang, now_ms)
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

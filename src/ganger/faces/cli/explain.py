@@ -85,6 +85,7 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
         yield f"    {line}"
     if explanation["position"] is not None:
         yield f"  position {explanation['position']} of {explanation['waiting']} in its queue"
+    yield from _factor_lines(explanation)
     if explanation["quota"]:
         yield f"  {explanation['quota']}"
     if explanation["earliest_ms"] is not None:
@@ -98,6 +99,21 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
         yield f"  next: {remedy}"
     elif remedy and not explanation["changes"]:
         yield "  no smaller form of it would start now: wait, or stop what holds the nodes"
+
+
+def _factor_lines(explanation: Record) -> Iterator[str]:
+    """What decides its place, as Slurm's sprio tells it: what each factor is worth, and why."""
+    factors = explanation["factors"]
+    if not factors:
+        return
+    if all(factor["points"] is None for factor in factors):
+        yield f"  order {explanation['policy']}, one after the other:"
+    else:
+        total = sum(factor["points"] for factor in factors)
+        yield f"  order {explanation['policy']}: {total:,} points"
+    for factor in factors:
+        points = "" if factor["points"] is None else f"{factor['points']:+,}"
+        yield f"    {factor['name']:<12} {points:>7}  {factor['sentence']}"
 
 
 def _events(client: Client, gang: str | None, after: int) -> Iterator[Record]:

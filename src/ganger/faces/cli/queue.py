@@ -11,6 +11,7 @@ from ganger.faces.cli.render import Column, quoted, show, show_json, show_json_a
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.several import each_name
 from ganger.faces.client import Client, ClientError
+from ganger.model.queue import MAX_WEIGHT
 from ganger.model.units import (
     HOUR_MS,
     format_bytes,
@@ -27,6 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 COLUMNS: Final = (
     Column("QUEUE"),
     Column("PARENT"),
+    Column("WEIGHT", right=True),
     Column("GPUS"),
     Column("CPUS"),
     Column("MEMORY"),
@@ -60,14 +62,35 @@ def _node_hours_ms(text: str) -> int:
     return int(hours * HOUR_MS)
 
 
+def _gpus(text: str) -> int | dict[str, int | None] | None:
+    """8, or {h100: 8}."""
+    kind, colon, count = text.rpartition(":")
+    if colon and not kind:
+        raise ValueError(f"{text!r} names no type: write 8, or H100:8 for GPUs of one type")
+    return {kind.lower(): _or_none(_count)(count)} if kind else _or_none(_count)(count)
+
+
+def _weight(text: str) -> int:
+    if not 1 <= _count(text) <= MAX_WEIGHT:
+        raise ValueError(f"{text!r} is no weight: write a number from 1 to {MAX_WEIGHT}")
+    return _count(text)
+
+
 _FIGURES: Final = {
-    "gpus": ("nominal", "gpus", _or_none(_count)),
+    "gpus": ("nominal", "gpus", _gpus),
     "cpu": ("nominal", "cpu_milli", _or_none(parse_cpu_milli)),
     "memory": ("nominal", "memory_bytes", _or_none(parse_bytes)),
-    "borrow_gpus": ("borrowing", "gpus", _or_none(_count)),
-    "lend_gpus": ("lending", "gpus", _or_none(_count)),
+    "borrow_gpus": ("borrowing", "gpus", _gpus),
+    "borrow_cpu": ("borrowing", "cpu_milli", _or_none(parse_cpu_milli)),
+    "borrow_memory": ("borrowing", "memory_bytes", _or_none(parse_bytes)),
+    "lend_gpus": ("lending", "gpus", _gpus),
+    "lend_cpu": ("lending", "cpu_milli", _or_none(parse_cpu_milli)),
+    "lend_memory": ("lending", "memory_bytes", _or_none(parse_bytes)),
     "max_gpus_per_user": ("user_limits", "gpus", _or_none(_count)),
+    "max_jobs_per_user": ("user_limits", "jobs", _or_none(_count)),
+    "max_pending_per_user": ("user_limits", "pending", _or_none(_count)),
     "max_time": ("user_limits", "time_ms", _or_none(parse_duration_ms)),
+    "max_queue_time": ("user_limits", "queue_time_ms", _or_none(parse_duration_ms)),
     "max_node_hours": ("user_limits", "node_ms", _or_none(_node_hours_ms)),
 }
 """Flag -> (part of the queue, figure in it, how its text is read)."""
@@ -75,7 +98,8 @@ _FIGURES: Final = {
 
 def _figure(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
     name = flag.removeprefix("--").replace("-", "_")
-    return click.option(flag, metavar=metavar, type=Checked(metavar, _FIGURES[name][2]), help=help)
+    parse = _FIGURES[name][2]
+    return click.option(flag, metavar=metavar, type=Checked(metavar, parse), multiple=parse is _gpus, help=help)
 
 
 @click.group("queue", invoke_without_command=True)
@@ -97,25 +121,39 @@ def queue_command(ctx: click.Context, output: str) -> None:
 @queue_command.command("set")
 @click.argument("name", shell_complete=candidates.queues)
 @click.option("--parent", metavar="QUEUE", shell_complete=candidates.queues, help="The queue above it; root without.")
-@_figure("--gpus", "N", "Its own quota of GPUs.")
-@_figure("--cpu", "N", "Its own quota of CPUs.")
-@_figure("--memory", "SIZE", "Its own quota of memory.")
-@_figure("--borrow-gpus", "N", "GPUs it may use beyond its quota while others leave them.")
-@_figure("--lend-gpus", "N", "GPUs of its quota that others may use while it leaves them.")
+@click.option("--weight", metavar="N", type=Checked("N", _weight), help="Its part beside its siblings; 1 without.")
+@_figure("--gpus", "[TYPE:]N", "GPUs it is guaranteed; of one type, as often as there are types.")
+@_figure("--cpu", "N", "CPUs it is guaranteed.")
+@_figure("--memory", "SIZE", "Memory it is guaranteed.")
+@_figure("--borrow-gpus", "[TYPE:]N", "GPUs it may use beyond its quota while others leave them.")
+@_figure("--borrow-cpu", "N", "CPUs, likewise.")
+@_figure("--borrow-memory", "SIZE", "Memory, likewise.")
+@_figure("--lend-gpus", "[TYPE:]N", "GPUs of its quota that others may use while it leaves them.")
+@_figure("--lend-cpu", "N", "CPUs, likewise.")
+@_figure("--lend-memory", "SIZE", "Memory, likewise.")
 @_figure("--max-gpus-per-user", "N", "GPUs one user may hold at a time.")
+@_figure("--max-jobs-per-user", "N", "Jobs one user may have on nodes at a time.")
+@_figure("--max-pending-per-user", "N", "Jobs one user may have waiting at a time.")
 @_figure("--max-time", "DURATION", "The longest time limit of one job.")
+@_figure("--max-queue-time", "DURATION", "The longest a job may wait; then it ends.")
 @_figure("--max-node-hours", "N", "Nodes times time limit, over a user's live jobs.")
 @output_option
-def set_command(name: str, parent: str | None, output: str, **figures: str | None) -> None:
+def set_command(
+    name: str, parent: str | None, weight: str | None, output: str, **figures: str | tuple[str, ...] | None
+) -> None:
     """Make a queue, or change one.
 
     What is not named stays as it is; `none` takes a figure away.
 
-    A quota (--gpus, --cpu, --memory) is a guarantee, not a ceiling. A queue may also borrow what others lend and leave
-    idle: GPUs up to --borrow-gpus or, without it, all of them. So `--gpus 0 --borrow-gpus 0` is no GPU at all.
+    A quota (--gpus, --cpu, --memory) is a guarantee to a queue and all below it, not a ceiling. A queue may also borrow
+    what others lend and leave idle: GPUs up to --borrow-gpus or, without it, all of them. So `--gpus 0 --borrow-gpus 0`
+    is no GPU at all. What nobody is guaranteed, and what is left idle, goes by --weight under a fair order.
     """
     client = connected()
-    row = client.set_queue(name, changed(_present(client, name), parent, figures))
+    queue = _present(client, name)
+    above = {} if parent is None else {"parent": parent}
+    heavier = {} if weight is None else {"weight": _weight(weight)}
+    row = client.set_queue(name, changed(queue | above | heavier, figures))
     if output == "json":
         show_json(row)
     else:
@@ -131,15 +169,20 @@ def delete_command(names: tuple[str, ...], output: str) -> int:
     return each_name(names, connected().delete_queue, "deleted {}", output)
 
 
-def changed(queue: Record, parent: str | None, figures: Mapping[str, str | None]) -> Record:
+def changed(queue: Record, figures: Mapping[str, str | tuple[str, ...] | None]) -> Record:
     """The queue with the figures that were given, as the server takes it."""
     parts = {part: dict(queue.get(part, {})) for part in ("nominal", "borrowing", "lending", "user_limits")}
-    for flag, text in figures.items():
-        if text is not None:
-            part, figure, parse = _FIGURES[flag]
-            parts[part][figure] = parse(text)
-    above = parent if parent is not None else queue.get("parent")
-    return {**parts, **({"parent": above} if above is not None else {})}
+    for flag, given in figures.items():
+        part, figure, parse = _FIGURES[flag]
+        for text in (given,) if isinstance(given, str) else given or ():
+            value = parse(text)
+            if isinstance(value, dict):
+                types = {**parts[part].get("gpu_types", {}), **value}
+                parts[part]["gpu_types"] = {kind: count for kind, count in types.items() if count is not None}
+            else:
+                parts[part][figure] = value
+    kept = {name: queue[name] for name in ("parent", "weight") if queue.get(name) is not None}
+    return {**parts, **kept}
 
 
 def _present(client: Client, name: str) -> Record:
@@ -158,12 +201,13 @@ def queue_cells(row: Record) -> tuple[str, ...]:
     return (
         row["name"],
         row["parent"] or "-",
-        f"{used['gpus']}/{_figure_text(nominal['gpus'], str)}",
+        str(row["weight"]),
+        f"{used['gpus']}/{_gpus_text(nominal)}",
         f"{format_cpu(used['cpu_milli'])}/{_figure_text(nominal['cpu_milli'], format_cpu)}",
         f"{format_bytes(used['memory_bytes'])}/{_figure_text(nominal['memory_bytes'], format_bytes)}",
         _figure_text(row["available"]["gpus"], str),
-        _figure_text(row["borrowing"]["gpus"], str),
-        _figure_text(row["lending"]["gpus"], str),
+        _gpus_text(row["borrowing"]),
+        _gpus_text(row["lending"]),
         str(row["running"]),
         str(row["pending"]),
         _limits(row["user_limits"]),
@@ -174,12 +218,24 @@ def _figure_text(value: int | None, text: Any) -> str:
     return "-" if value is None else str(text(value))
 
 
+def _gpus_text(amount: Record) -> str:
+    """`8`, `8 h100:4`, `h100:4`, `-`."""
+    types = [f"{kind}:{count}" for kind, count in sorted(amount["gpu_types"].items())]
+    return " ".join([*([] if amount["gpus"] is None and types else [_figure_text(amount["gpus"], str)]), *types])
+
+
 def _limits(limits: Record) -> str:
     parts = []
     if limits["gpus"] is not None:
         parts.append(f"{limits['gpus']} GPU" + ("" if limits["gpus"] == 1 else "s"))
+    if limits["jobs"] is not None:
+        parts.append(f"{limits['jobs']} job" + ("" if limits["jobs"] == 1 else "s"))
+    if limits["pending"] is not None:
+        parts.append(f"{limits['pending']} waiting")
     if limits["time_ms"] is not None:
         parts.append(f"{format_duration(limits['time_ms'])} a job")
+    if limits["queue_time_ms"] is not None:
+        parts.append(f"waits {format_duration(limits['queue_time_ms'])}")
     if limits["node_ms"] is not None:
         parts.append(f"{limits['node_ms'] / HOUR_MS:g} node-hours")
     return ", ".join(parts) or "-"

@@ -205,7 +205,8 @@ class Client:
         return self._record("GET", f"/queues/{quoted(name)}")
 
     def set_queue(self, name: str, queue: Mapping[str, Any]) -> Record:
-        """Make a queue, or replace one: {"parent", "nominal", "borrowing", "lending", "user_limits"}, all optional."""
+        """Make a queue, or replace one: {"parent", "weight", "nominal", "borrowing", "lending", "user_limits"}, all
+        optional."""
         return self._record("PUT", f"/queues/{quoted(name)}", dict(queue))
 
     def delete_queue(self, name: str) -> None:

@@ -10,8 +10,10 @@ from pydantic_core import PydanticCustomError
 
 
 def _figures(value: Any) -> Any:
-    """`value`, unless it is text or a truth value, or a mapping with one among its values."""
+    """`value`, unless it is text or a truth value, or a mapping with one among its values, at any depth."""
     for each in value.values() if isinstance(value, dict) else (value,):
+        if isinstance(each, dict):
+            _figures(each)
         if isinstance(each, bool | str):
             raise PydanticCustomError("number", "a number is needed, not text or a truth value")
     return value

@@ -26,6 +26,7 @@ class QueueBody:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     parent: str | None = ROOT
+    weight: Annotated[int, Figures] = 1
     nominal: Annotated[Amount, Figures] = field(default_factory=Amount)
     borrowing: Annotated[Amount, Figures] = field(default_factory=Amount)
     lending: Annotated[Amount, Figures] = field(default_factory=Amount)
@@ -78,6 +79,7 @@ async def put_queue(request: Request, service: Served, name: str, body: QueueBod
     queue = Queue(
         name=name,
         parent=None if name == ROOT else body.parent,
+        weight=body.weight,
         nominal=body.nominal,
         borrowing=body.borrowing,
         lending=body.lending,
