@@ -140,6 +140,8 @@ def changed(spec: JobSpec, flags: str) -> JobSpec:
     name, value = flags.split()
     asked = spec.resources
     match name:
+        case "--mode":
+            return replace(spec, placement=replace(spec.placement, mode=value))
         case "--nodes":
             return replace(spec, nodes=int(value))
         case "--gpu" if int(value) == asked.gpu.count:

@@ -55,6 +55,8 @@ def fingerprint(state: State) -> tuple[object, ...]:
         nodes.held,
         nodes.ready,
         nodes.topology.domain,
+        nodes.guests,
+        nodes.alone,
         nodes.gpus,
     )
     derived = (

@@ -132,3 +132,49 @@ def test_whole_machine_is_one_node() -> None:
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", node.name)
     (node,) = whole_machine(CPU_ONLY)
     assert (node.gpus, node.gpu_type, node.device_ids, node.cpu_milli) == (0, "", (), 2000)
+
+
+def test_levels_are_named_and_every_node_says_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "levels.yaml").write_text(
+        'levels: [spine, rack]\nnodes: [{name: "n{}", count: 2, spine: s1, rack: r1}, {name: m, rack: r2}, {name: k}]'
+    )
+    cluster = read_topology(tmp_path / "levels.yaml", CPU_ONLY)
+    assert cluster.levels == ("spine", "rack")
+    assert {node.name: node.domains for node in cluster.nodes} == {
+        "n1": ("s1", "r1"),
+        "n2": ("s1", "r1"),
+        "m": ("", "r2"),
+        "k": ("", ""),
+    }
+
+
+def test_what_else_a_node_is(tmp_path: Path) -> None:
+    text = (
+        "nodes: [{name: a, labels: {zone: a, disk: 2}, taints: [spot, team=nlp], network: IB, suspicion: 2, "
+        "performance: 0.95}, {name: b, network: [roce, tcp], taints: spot}]"
+    )
+    first, second = read(tmp_path, text)
+    assert (first.labels, first.taints) == ({"zone": "a", "disk": "2"}, ("spot", "team=nlp"))
+    assert (first.networks, first.suspicion, first.performance_milli) == (("ib",), 2, 950)
+    assert (second.networks, second.taints, second.performance_milli) == (("roce", "tcp"), ("spot",), 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("levels: spine\nnodes: [{name: a}]", r":1:9: levels must be a list of 1 to 8 names"),
+        ("levels: []\nnodes: [{name: a}]", r":1:9: levels must be a list"),
+        ("levels: [spine, Rack]\nnodes: [{name: a}]", r":1:17: 'Rack' is no name of a level"),
+        ("levels: [rack, rack]\nnodes: [{name: a}]", r":1:16: there are two levels named rack"),
+        ("levels: [gpu]\nnodes: [{name: a}]", r":1:10: a level cannot be called gpu"),
+        ("levels: [node]\nnodes: [{name: a}]", r":1:10: a level cannot be called node"),
+        ("levels: [spine]\nnodes: [{name: a, rack: r1}]", r":2:19: unknown key rack"),
+        ("nodes: [{name: a, labels: [a]}]", r":1:27: labels is a mapping of words"),
+        ("nodes: [{name: a, taints: [{}]}]", r":1:27: taints is a list of words"),
+        ("nodes: [{name: a, suspicion: -1}]", r":1:30: suspicion must be a whole number"),
+        ("nodes: [{name: a, performance: 0}]", r":1:32: performance must be"),
+    ],
+)
+def test_what_is_wrong_with_levels_and_traits_is_told(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(TopologyError, match=error):
+        read(tmp_path, text)

@@ -2,16 +2,20 @@
 
 A cluster is nodes, `rack/name:GPUS,words`, or `spine/rack/name`, or `spine/rack/nvlink/name`: `.` a free GPU, a capital
 the gang that holds it, a small letter a gang that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`,
-`mem=8`. `A,time=1h` says more of a gang in it.
+`mem=8`, label=zone:a, taint=spot, net=ib+tcp, doubt (suspicion), speed (performance). `A,time=1h` says more of a gang
+in it.
 A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
 (node-hours); of one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
 rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
-that come first; array: `3%1`, elements 0 to 2, one at a time. An element is drawn as its array, and named `C[1]`.
+that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:2`, of so many nodes; exclusive,
+whole; on: `zone:a`, labels; bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
+elements 0 to 2, one at a time. An element is drawn as its array, and named `C[1]`.
 """
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from ganger.core.state import State
 from ganger.model.cluster import RACK, Node, NodeState
@@ -27,9 +31,11 @@ from ganger.model.job import (
     JobSpec,
     Limits,
     Origin,
+    Placement,
     Resources,
     Retry,
     Rule,
+    Slice,
 )
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
@@ -52,10 +58,25 @@ def node(token: str) -> tuple[Node, str]:
     head, said = words(token)
     where, _, row = head.partition(":")
     *domains, name = where.split("/")
-    types = [word for word in said if word not in ("cpu", "mem")]
+    types = [word for word, value in said.items() if not value]
     made = Node(name=name, domains=tuple(domains), gpus=sum(not mark.islower() and mark != "-" for mark in row))
     cpu_milli, memory_bytes = 1000 * int(said.get("cpu", "64")), GIB_BYTES * int(said.get("mem", "64"))
-    return replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types)), row
+    made = replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types))
+    return replace(made, **_traits(said)), row
+
+
+def _traits(said: Words) -> dict[str, Any]:
+    return {
+        "labels": _pairs(said.get("label", "")),
+        "taints": tuple(filter(None, said.get("taint", "").replace(":", "=").split("+"))),
+        "networks": tuple(filter(None, said.get("net", "").split("+"))),
+        "suspicion": int(said.get("doubt", "0")),
+        "performance_milli": int(said.get("speed", "1000")),
+    }
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split(":") for pair in text.split("+") if pair)
 
 
 def listing(nodes: list[Node]) -> NodesListed:
@@ -100,10 +121,11 @@ def job(token: str) -> Job:
         priority=PRIORITIES[priority] if priority in PRIORITIES else int(priority),
         nodes=int(nodes),
         resources=Resources(
-            gpu=GpuRequest(count=int(gpus), type=kind or None),
+            gpu=GpuRequest(count=int(gpus), type=kind or None, other_types=_several(said, "else")),
             cpu_milli=_number(said, "cpu", 1000),
             memory_bytes=_number(said, "mem", GIB_BYTES) or 0,
         ),
+        placement=_placement(said),
         checkpoint=Checkpoint() if "save" in said else None,
         retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000, rules=_rules(said)),
         limits=Limits(time_ms=_ms(said, "time"), queue_time_ms=_ms(said, "wait")),
@@ -115,6 +137,24 @@ def job(token: str) -> Job:
 
 def _of_types(said: Words, which: str) -> dict[str, int]:
     return {kind: int(said[kind + which]) for kind in ("h100", "a100") if kind + which in said}
+
+
+def _placement(said: Words) -> Placement:
+    level, _, nodes = said.get("slice", "").partition(":")
+    return Placement(
+        topology=said.get("in"),
+        mode="required" if "must" in said else "preferred",
+        strategy=said.get("how", "pack"),
+        slice=Slice(level=level, nodes=int(nodes)) if level else None,
+        sharing=next((word for word in ("exclusive", "whole") if word in said), "shared"),
+        node_selector=_pairs(said.get("on", "")),
+        tolerations=tuple(text.replace(":", "=") for text in _several(said, "bears")),
+        network=_several(said, "net"),
+    )
+
+
+def _several(said: Words, key: str) -> tuple[str, ...]:
+    return tuple(filter(None, said.get(key, "").split("+")))
 
 
 def _array(text: str) -> Array:

@@ -340,7 +340,6 @@ LATER = {
     "kind: service": "write job, or leave it out",
     "image: x": "uses the programs of this machine",
     "data: [{name: a, path: /b}]": "volumes:",
-    "placement: {topology: rack}": "leave it out",
     "services: {ssh: {}}": "by hand",
     "sweep: {lr: [1]}": "shell loop",
     "notify: []": "ganger wait",

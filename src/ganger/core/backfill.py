@@ -6,7 +6,8 @@ many gangs, with run times predicted, come in issue 6.
 
 from dataclasses import dataclass
 
-from ganger.core.fit import Ask, by_end, where
+from ganger.core.fit import Ask, where
+from ganger.core.shortage import by_end
 from ganger.core.state import State
 from ganger.model.decision import NodeShare
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ganger.core.backfill import Opening, earliest
-from ganger.core.fit import Ask, ask, hardest, node_need, where
+from ganger.core.fit import Ask, ask, where
 from ganger.core.gang import Gang, class_text
 from ganger.core.plan import carried_out, pending_order, plan
 from ganger.core.policy import Policy
 from ganger.core.queues import UNLIMITED, need
+from ganger.core.shortage import fitting, hardest, large_enough, node_need
 from ganger.core.state import State
 from ganger.model.decision import Wait
 from ganger.model.job import GangState, Shape, typed
@@ -132,7 +133,7 @@ def _domains(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
     nodes, rules = state.nodes, dict(gang.excluded)
     with nodes.without(gang.avoids):
         part = hardest(nodes, gang.shape)
-        fitting, able = nodes.fitting(part), nodes.large_enough(part)
+        fits, able = fitting(nodes, part), large_enough(nodes, part)
     first = nodes.topology.first_node[-1].tolist()
     for at, (begin, end) in enumerate(pairwise(first)):
         here = [n for n in range(begin, end) if able[n]]
@@ -147,7 +148,7 @@ def _domains(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
         named = [(nodes.nodes[n].name, n) for n in here]
         away = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
         away += [f"{name} is {nodes.states[n]}" for name, n in named if not nodes.ready[n]]
-        parts = [f"{int(fitting[here].sum())} of {len(here)} nodes have {node_need(part)}", *held[:4], *away[:4]]
+        parts = [f"{int(fits[here].sum())} of {len(here)} nodes have {node_need(part)}", *held[:4], *away[:4]]
         yield f"{nodes.topology.name(-1, at)}: " + "; ".join(parts)
 
 
@@ -162,13 +163,16 @@ def _that_start(state: State, wanted: Ask) -> Iterator[Change]:
     shape = wanted.shape
     if shape.more or shape.stacked:
         return  # a size for each role is no flag to type
-    fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - 1, 0, -1)]
+    slices = shape.slices.nodes
+    fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - slices, 0, -slices)]
     fewer_gpus = [replace(shape, gpus=g) for g in range(shape.gpus - 1, 0, -1)]
     fewer_cpus = (
         [replace(shape, cpu_milli=c) for c in range(shape.cpu_milli - 1000, 0, -1000)] if not shape.gpus else []
     )
-    any_type = [replace(shape, gpu_type=None)] if shape.gpu_type else []
+    any_type = [replace(shape, gpu_type=None, other_types=())] if shape.gpu_type else []
+    beyond = [replace(shape, layout=replace(shape.layout, required=False))] if shape.layout.required else []
     tries = (
+        (beyond, "--mode preferred"),
         (fewer_nodes, "--nodes {0.nodes}"),
         (fewer_gpus, "--gpu {0.gpus}"),
         (fewer_cpus, "--cpu {1:g}"),
@@ -181,6 +185,8 @@ def _that_start(state: State, wanted: Ask) -> Iterator[Change]:
 
 
 def _say(shape: Shape, found: Shape) -> str:
+    if found.layout != shape.layout:
+        return f"beyond one {shape.layout.level} it would start now"
     if found.nodes != shape.nodes:
         return f"{found.nodes} of the {shape.nodes} nodes would start now"
     if found.gpus != shape.gpus:

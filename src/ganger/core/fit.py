@@ -5,26 +5,16 @@ user may have, what the queue may have, what the nodes have; cheap ones first, a
 change before one that time cures.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ganger.core.gang import Gang
-from ganger.core.nodes import NodeTable
 from ganger.core.place import place
 from ganger.core.queues import NOTHING_HELD, UNLIMITED, QueueTree, need
+from ganger.core.shortage import MAX_HOLDERS, no_room
 from ganger.core.state import Shares, State
 from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
-from ganger.model.units import format_bytes
-
-Mask = NDArray[np.bool_]
-Amounts = NDArray[np.integer[Any]]
-
-MAX_HOLDERS = 8
-"""Gangs named in a reason; more would not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,72 +134,3 @@ def over_quota(state: State, wanted: Ask) -> Reason | None:
         scope=wanted.queue,
         holders=tuple(near[:MAX_HOLDERS]),
     )
-
-
-def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
-    """Why the nodes have no place for it: too few could ever hold it, or others hold them."""
-    nodes, part = state.nodes, hardest(state.nodes, shape)
-    able, large_enough = nodes.able(part) & nodes.ready, nodes.large_enough(part) & nodes.ready
-    capacity = nodes.capacity(part, able)
-    excluded = tuple(nodes.nodes[at].name for at in np.flatnonzero(large_enough & nodes.barred))
-    if capacity < part.nodes <= nodes.capacity(part, large_enough):
-        why, what = Why.EXCLUDED, node_need(part)
-        return Reason(why=why, resource="nodes", need=part.nodes, have=capacity, scope=what, excluded=excluded)
-    if capacity < part.nodes:
-        all_of_it = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
-        what = _scarce(part, nodes.ready, nodes.of_type(part.gpu_type), all_of_it)
-        return Reason(why=Why.NO_NODE, resource="nodes", need=part.nodes, have=capacity, scope=what)
-    free = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    what = _scarce(part, nodes.ready & ~nodes.held & ~nodes.barred, nodes.of_type(part.gpu_type), free)
-    holders = [
-        gang.id for gang, shares in by_end(state.holding(), now_ms) if any(able[nodes.index[s.node]] for s in shares)
-    ]
-    return Reason(
-        why=Why.NO_CAPACITY,
-        resource="nodes",
-        need=part.nodes,
-        have=nodes.room(part),
-        limit=capacity,
-        scope=what,
-        holders=tuple(holders[:MAX_HOLDERS]),
-        excluded=excluded,
-    )
-
-
-def hardest(nodes: NodeTable, shape: Shape) -> Shape:
-    """The part that even alone has no room, the one that never has before others; else the last: the parts are in each
-    other's way."""
-    parts = shape.parts
-    never = [part for part in parts if nodes.capacity(part, nodes.able(part) & nodes.ready) < part.nodes]
-    return (never or [part for part in parts if nodes.room(part) < part.nodes] or parts[-1:])[0]
-
-
-def by_end(holding: list[tuple[Gang, Shares]], now_ms: int) -> list[tuple[Gang, Shares]]:
-    """Gangs that hold nodes, the first to end by its limit first, those that nothing tells of last."""
-
-    def end(of: tuple[Gang, Shares]) -> tuple[bool, int, int]:
-        ends_ms = of[0].ends_ms(now_ms)
-        return (ends_ms is None, ends_ms or 0, of[0].number)
-
-    return sorted(holding, key=end)
-
-
-def _scarce(shape: Shape, among: Mask, typed: Mask, has: tuple[Amounts, ...]) -> str:
-    """The part of a node's need that too few nodes `among` have, in words; GPUs alone if they are a part of it."""
-    each = (shape.gpus, shape.cpu_milli, shape.memory_bytes)
-    masks = (among & typed, among, among)
-    short = [r for r in range(len(each)) if each[r] and (masks[r] & (has[r] >= each[r])).sum() < shape.nodes]
-    if not short:
-        return node_need(shape)
-    parts = short[:1] if short[0] == 0 else short
-    kept = [amount if r in parts else 0 for r, amount in enumerate(each)]
-    return node_need(replace(shape, gpus=kept[0], cpu_milli=kept[1], memory_bytes=kept[2]))
-
-
-def node_need(shape: Shape) -> str:
-    """What each node must have free, in words: `8 free h100 GPUs, 8 free CPUs, 64Gi free memory`."""
-    kind = f" {shape.gpu_type}" if shape.gpu_type else ""
-    parts = [f"{shape.gpus} free{kind} GPU{'s' if shape.gpus > 1 else ''}"] if shape.gpus else []
-    parts += [f"{shape.cpu_milli / 1000:g} free CPU{'s' if shape.cpu_milli > 1000 else ''}"] if shape.cpu_milli else []
-    parts += [f"{format_bytes(shape.memory_bytes)} free memory"] if shape.memory_bytes else []
-    return ", ".join(parts)

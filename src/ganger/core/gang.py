@@ -247,6 +247,7 @@ def class_text(key: ClassKey) -> str:
     size = "+".join(
         f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
         + "s" * part.stacked
+        + (f"[{part.terms}]" if part.terms else "")
         for part in shape.parts
     )
     most = f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}"

@@ -1,80 +1,231 @@
 """How many of a part go to which node, when it is known how many each could take: a walk down the levels.
 
-Called by `core.place`. Rule: the lowest level that has a domain which holds it all, a single node being the lowest;
-among these domains the one that is left with the least; inside it as few domains of the next level as possible, the
-last of them as tight as can be; and so on down to the nodes, those first that are left with the least. Ties: the domain
-around it that is left with the least, then topology order. Source of the idea: buddy cells (HiveD, OSDI 2020) and the
-best fit of Kueue's topology-aware scheduling (reference: scheduling, section 2).
+Called by `core.place`; `core.fit` asks what the best domain holds. Rule: the lowest level that has a domain which holds
+it all, a single node being the lowest; among these domains the one that is left with the least; inside it as few
+domains of the next level as possible, the last of them as tight as can be; and so on down to the nodes, those first
+that are left with the least. Ties: the domain around it that is left with the least, then the nodes that least speaks
+against, then topology order. Source of the idea: buddy cells (HiveD, OSDI 2020) and the best fit of Kueue's
+topology-aware scheduling (reference: scheduling, section 2).
+
+`spread` begins at the level asked for, or with the cluster, and gives every domain inside as nearly the same as can be,
+nodes first that have the most left. `balanced` takes as few domains as packing does, and shares equally among them.
+
+Nodes that come in slices are counted in slices down to the slices' level, and one by one below it.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from ganger.core.nodes import NodeTable
-from ganger.core.topology import Ints
+from ganger.core.topology import Ints, Topology, up
+from ganger.model.terms import BALANCED, SPREAD, Layout, Slices
 
 Divide = Callable[[int, int, int], Ints]
 """How many of a quota each of the domains, or nodes, first : last gets: (first, last, quota) -> (last - first,)."""
 
 
-def lay_out(nodes: NodeTable, times: Ints, wanted: int) -> tuple[Ints, Ints] | None:
-    """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. times: (N,) how many each
-    could take."""
-    rooms = [*nodes.topology.sums(times), times]
-    if int(rooms[0][0]) < wanted:
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """highest, lowest: depths that a home may have; slice_depth, slice_nodes: the depth of the slices, and their size
+    (0 and 1 without); named: depths at which a node must be in a domain with a name."""
+
+    highest: int
+    lowest: int
+    slice_depth: int
+    slice_nodes: int
+    named: tuple[int, ...]
+
+
+def bounds(topology: Topology, layout: Layout, slices: Slices) -> Bounds | None:
+    """What is asked, on the levels there are; None where a level that it needs is not among them."""
+    levels = topology.levels
+    if (layout.required and layout.level not in levels) or (slices.level and slices.level not in levels):
         return None
-    depth = max(depth for depth, room in enumerate(rooms) if (room >= wanted).any())
-    at, quota = np.array([_home(nodes, rooms, depth, wanted)]), np.array([wanted])
-    for above in range(depth, len(rooms) - 1):
-        to_nodes = above == len(rooms) - 2
-        divide = _by_tightness(nodes, times) if to_nodes else _into_few(rooms[above + 1])
-        first = nodes.topology.first_child[above]
-        at, quota = _down(first, (rooms[above], rooms[above + 1]), (at, quota), divide)
-    order = np.argsort(at, kind="stable")
-    return at[order], quota[order]
+    depth = topology.depth(layout.level) if layout.level in levels else 0
+    slice_depth = topology.depth(slices.level) if slices.level else 0
+    named = (depth if layout.required else 0, slice_depth if slices.nodes > 1 else 0)
+    return Bounds(
+        highest=depth if layout.required else 0,
+        lowest=depth if layout.strategy == SPREAD else len(levels) + 1,
+        slice_depth=slice_depth,
+        slice_nodes=slices.nodes if slices.level else 1,
+        named=tuple(each for each in named if each),
+    )
 
 
-def tightest(nodes: NodeTable, among: Ints) -> Ints:
-    """Nodes with the least left first: GPUs, then CPUs, then memory; ties in topology order."""
-    keys = (nodes.free_memory_bytes[among], nodes.free_cpu_milli[among], nodes.free_gpus[among])
-    return among[np.lexsort(keys)]
+def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> tuple[int, int]:
+    """How many slices, or nodes where there are none, fit into the one domain of the level asked for that holds the
+    most, and into the whole cluster."""
+    within = bounds(nodes.topology, *asked)
+    if within is None:
+        return 0, 0
+    units = _units(nodes.topology, _rooms(nodes, times, within), within)
+    return int(units[within.highest].max()) if len(times) else 0, int(units[0][0])
 
 
-def _home(nodes: NodeTable, rooms: list[Ints], depth: int, wanted: int) -> int:
-    """Of the domains of a depth that hold it all the one that is left with the least; nodes are the deepest."""
-    topology = nodes.topology
-    found: Ints = np.flatnonzero(rooms[depth] >= wanted)
-    if depth == len(rooms) - 1:
-        for left in (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
-            found = _least(found, left[found])
-        depth, around = depth - 1, topology.domain_of(found)
-    else:
-        around = found
-    while depth and found.size > 1:
-        room = rooms[depth][around]
-        found, around = _least(found, room), topology.inside[depth][_least(around, room)]
-        depth -= 1
-    return int(found[0])
+def lay_out(nodes: NodeTable, times: Ints, wanted: int, asked: tuple[Layout, Slices]) -> tuple[Ints, Ints] | None:
+    """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. times: (N,) how many each
+    could take; a multiple of the slices' size is wanted."""
+    within = bounds(nodes.topology, *asked)
+    if within is None:
+        return None
+    rooms = _rooms(nodes, times, within)
+    units = _units(nodes.topology, rooms, within)
+    count = wanted // within.slice_nodes
+    depths = [depth for depth in range(within.highest, within.lowest + 1) if (units[depth] >= count).any()]
+    if not depths:
+        return None
+    return _Walk(nodes, rooms, units, within, asked[0].strategy).down(depths[-1], count)
+
+
+def only_named(topology: Topology, times: Ints, within: Bounds) -> Ints:
+    """The same of nodes that are in a domain where they must be in one, and none of the others."""
+    for depth in within.named:
+        named = topology.named(depth)
+        times = times if named is None else np.where(named, times, 0)
+    return times
+
+
+def by_what_is_left(nodes: NodeTable, among: Ints, *, most: bool) -> Ints:
+    """Nodes with the least left first, or the most: GPUs, then CPUs, then memory; then those that least speaks against;
+    ties in topology order."""
+    sign = -1 if most else 1
+    left = (nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus)
+    return among[np.lexsort((nodes.doubt[among], *(sign * amount[among] for amount in left)))]
+
+
+def _rooms(nodes: NodeTable, times: Ints, within: Bounds) -> list[Ints]:
+    """For each depth how many each domain could take, the nodes last."""
+    times = only_named(nodes.topology, times, within)
+    return [*nodes.topology.sums(times), times]
+
+
+def _units(topology: Topology, rooms: list[Ints], within: Bounds) -> list[Ints]:
+    """For each depth how many slices each domain could take."""
+    if within.slice_nodes == 1:
+        return rooms
+    found = [room // within.slice_nodes for room in rooms[within.slice_depth :]]
+    for depth in reversed(range(within.slice_depth)):
+        found.insert(0, up(found[0], topology.first_child[depth]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """From a home down to the nodes. rooms, units: for each depth what each domain could take, and how many slices."""
+
+    nodes: NodeTable
+    rooms: list[Ints]
+    units: list[Ints]
+    within: Bounds
+    strategy: str
+
+    def down(self, depth: int, count: int) -> tuple[Ints, Ints]:
+        """`count` slices go into the best domain of that depth."""
+        at, quota, has = np.array([self._home(depth, count)]), np.array([count]), self.units
+        for above in range(depth, len(self.rooms)):
+            if above >= self.within.slice_depth and has is self.units:
+                quota, has = quota * self.within.slice_nodes, self.rooms
+            if above < len(self.rooms) - 1:
+                at, quota = self._step(above, has, at, quota)
+        order = np.argsort(at, kind="stable")
+        return at[order], quota[order]
+
+    def _home(self, depth: int, count: int) -> int:
+        """Of the domains of a depth that hold it all the one that is left with the least; nodes are the deepest."""
+        nodes, topology = self.nodes, self.nodes.topology
+        found: Ints = np.flatnonzero(self.units[depth] >= count)
+        above, around = depth, found
+        if depth == len(self.rooms) - 1:
+            for left in (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
+                found = _least(found, left[found])
+            above, around = depth - 1, topology.domain_of(found)
+        while above and found.size > 1:
+            room = self.units[above][around]
+            found, around = _least(found, room), topology.inside[above][_least(around, room)]
+            above -= 1
+        return int(_least(found, self._doubts(depth)[found])[0])
+
+    def _doubts(self, depth: int) -> Ints:
+        """What speaks against each domain of a depth: the sum over the nodes that it could take."""
+        doubts = self.nodes.doubt * (self.rooms[-1] > 0)
+        return doubts if depth == len(self.rooms) - 1 else self.nodes.topology.sums(doubts)[depth]
+
+    def _step(self, above: int, has: list[Ints], at: Ints, quota: Ints) -> tuple[Ints, Ints]:
+        """From domains and the quota of each to what is one depth below. One that is to be filled hands all that it has
+        to those below it."""
+        first, filled = self.nodes.topology.first_child[above], quota == has[above][at]
+        below = [_ranges(first, at[filled])]
+        quotas = [has[above + 1][below[0]]]
+        divide = self._among_nodes if above == len(self.rooms) - 2 else self._among_domains(has[above + 1])
+        for domain, its in zip(at[~filled].tolist(), quota[~filled].tolist(), strict=True):
+            begin, end = int(first[domain]), int(first[domain + 1])
+            below.append(np.arange(begin, end))
+            quotas.append(divide(begin, end, its))
+        every, each = np.concatenate(below), np.concatenate(quotas)
+        return every[each > 0], each[each > 0]
+
+    def _among_domains(self, rooms: Ints) -> Divide:
+        share = {SPREAD: evenly, BALANCED: evenly_on_few}.get(self.strategy, into_few)
+        return lambda begin, end, quota: share(rooms[begin:end], quota)
+
+    def _among_nodes(self, begin: int, end: int, quota: int) -> Ints:
+        """Nodes with the least left first, each as much as it holds; spread: those with the most left, all alike."""
+        times = self.rooms[-1][begin:end]
+        order = by_what_is_left(self.nodes, np.arange(begin, end)[times > 0], most=self.strategy == SPREAD) - begin
+        given = np.zeros(end - begin, dtype=np.int64)
+        if self.strategy == SPREAD:
+            given[order] = evenly(times[order], quota, keep_order=True)
+        else:
+            given[order] = np.clip(quota - np.cumsum(times[order]) + times[order], 0, times[order])
+        return given
+
+
+def into_few(rooms: Ints, quota: int) -> Ints:
+    """As few as possible: the fullest are filled, the rest goes to the tightest that holds all of it."""
+    order = np.argsort(-rooms, kind="stable")
+    total = np.cumsum(rooms[order])
+    full = int(np.searchsorted(total, quota))
+    rest = quota - int(total[full - 1]) if full else quota
+    holds = order[full:][rooms[order[full:]] >= rest]
+    given = np.zeros_like(rooms)
+    given[order[:full]] = rooms[order[:full]]
+    given[_least(holds, rooms[holds]).min()] = rest
+    return given
+
+
+def evenly(rooms: Ints, quota: int, *, keep_order: bool = False) -> Ints:
+    """All alike as far as they hold that much; what is left over goes to those with the most room, or to the first."""
+    rising = np.sort(rooms)
+    total = np.cumsum(rising)
+    # With the level at the room of the i-th, that much is given out in all.
+    given_out = total + rising * np.arange(len(rooms) - 1, -1, -1)
+    full = int(np.searchsorted(given_out, quota, side="right"))
+    if full == len(rooms):
+        return rooms
+    level = (quota - (int(total[full - 1]) if full else 0)) // (len(rooms) - full)
+    given = np.minimum(rooms, level)
+    more = np.flatnonzero(rooms > level)
+    more = more if keep_order else more[np.argsort(-rooms[more], kind="stable")]
+    given[more[: quota - int(given.sum())]] += 1
+    return given
+
+
+def evenly_on_few(rooms: Ints, quota: int) -> Ints:
+    """As few as possible, and these alike: the tightest that can be, or else the fullest."""
+    order = np.argsort(-rooms, kind="stable")
+    count = int(np.searchsorted(np.cumsum(rooms[order]), quota)) + 1
+    able = np.flatnonzero(rooms >= -(-quota // count))
+    chosen = able[np.argsort(rooms[able], kind="stable")][:count] if able.size >= count else order[:count]
+    given = np.zeros_like(rooms)
+    given[chosen] = evenly(rooms[chosen], quota)
+    return given
 
 
 def _least(found: Ints, values: Ints) -> Ints:
     return found[values == values.min()] if found.size > 1 else found
-
-
-def _down(first: Ints, rooms: tuple[Ints, Ints], shared: tuple[Ints, Ints], divide: Divide) -> tuple[Ints, Ints]:
-    """From domains and the quota of each to what is one depth below. rooms: of both depths; one that is to be filled
-    hands all that it has to those below it."""
-    at, quota = shared
-    filled = quota == rooms[0][at]
-    below = [_ranges(first, at[filled])]
-    quotas = [rooms[1][below[0]]]
-    for domain, its in zip(at[~filled].tolist(), quota[~filled].tolist(), strict=True):
-        begin, end = int(first[domain]), int(first[domain + 1])
-        below.append(np.arange(begin, end))
-        quotas.append(divide(begin, end, its))
-    every, each = np.concatenate(below), np.concatenate(quotas)
-    return every[each > 0], each[each > 0]
 
 
 def _ranges(first: Ints, at: Ints) -> Ints:
@@ -83,34 +234,3 @@ def _ranges(first: Ints, at: Ints) -> Ints:
     ends = np.cumsum(sizes)
     found: Ints = np.arange(ends[-1] if ends.size else 0) + np.repeat(first[at] - ends + sizes, sizes)
     return found
-
-
-def _into_few(rooms: Ints) -> Divide:
-    """As few domains as possible: the fullest are filled, the rest goes to the tightest that holds all of it."""
-
-    def divide(begin: int, end: int, quota: int) -> Ints:
-        room = rooms[begin:end]
-        order = np.argsort(-room, kind="stable")
-        total = np.cumsum(room[order])
-        full = int(np.searchsorted(total, quota))
-        rest = quota - int(total[full - 1]) if full else quota
-        holds = order[full:][room[order[full:]] >= rest]
-        given = np.zeros_like(room)
-        given[order[:full]] = room[order[:full]]
-        given[_least(holds, room[holds]).min()] = rest
-        return given
-
-    return divide
-
-
-def _by_tightness(nodes: NodeTable, times: Ints) -> Divide:
-    """Nodes with the least left first, each as much as it holds."""
-
-    def divide(begin: int, end: int, quota: int) -> Ints:
-        order = tightest(nodes, np.arange(begin, end)[times[begin:end] > 0])
-        before = np.cumsum(times[order]) - times[order]
-        given = np.zeros(end - begin, dtype=np.int64)
-        given[order - begin] = np.clip(quota - before, 0, times[order])
-        return given
-
-    return divide

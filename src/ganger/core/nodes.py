@@ -6,6 +6,7 @@ this one: a node's index in every array is its place in the network, so a domain
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
+from ganger.model.terms import SHARED, WHOLE, Selector
 
 FREE = -1
 """Owner of a device that nobody holds."""
@@ -26,6 +28,8 @@ class NodeTable:
 
     gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
     first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
+    doubt: (N,) int64, what speaks against a node where all else is equal; guests, alone: (N,) int32, how many shares of
+    gangs are on a node, and how many of these are of gangs that share it with nobody;
     owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
     that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
     outside `without`). `nodes` and `states` are lists in the same order; `topology` has the domains.
@@ -41,6 +45,7 @@ class NodeTable:
         self.index = {node.name: at for at, node in enumerate(self.nodes)}
         self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
         self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
+        self.doubt = np.array([_doubt(node) for node in self.nodes], dtype=np.int64)
         self.gpus = np.array([node.gpus for node in self.nodes], dtype=np.int32)
         self.cpu_milli = np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
         self.memory_bytes = np.array([node.memory_bytes for node in self.nodes], dtype=np.int64)
@@ -52,7 +57,10 @@ class NodeTable:
         self.ready = np.array([state is NodeState.READY for state in self.states], dtype=bool)
         self.held = np.zeros(len(self.nodes), dtype=bool)
         self.barred = np.zeros(len(self.nodes), dtype=bool)
+        self.guests = np.zeros(len(self.nodes), dtype=np.int32)
+        self.alone = np.zeros(len(self.nodes), dtype=np.int32)
         self._of_type: dict[str, NDArray[np.bool_]] = {}
+        self._meant: dict[Selector, NDArray[np.bool_]] = {Selector(): self._free_of_taints()}
 
     def set_state(self, name: str, state: NodeState) -> None:
         """A node's new state; decides whether it takes gangs."""
@@ -71,39 +79,62 @@ class NodeTable:
             self._of_type[key] = np.array([not gpu_type or has == gpu_type for has in self.gpu_types], dtype=bool)
         return self._of_type[key]
 
+    def meant(self, selector: Selector) -> NDArray[np.bool_]:
+        """(N,) nodes that a gang may have by its labels, taints and networks."""
+        static = replace(selector, sharing=SHARED)
+        if static not in self._meant:
+            self._meant[static] = np.array([_means(static, node) for node in self.nodes], dtype=bool)
+        return self._meant[static]
+
+    def _free_of_taints(self) -> NDArray[np.bool_]:
+        return np.array([not node.taints for node in self.nodes], dtype=bool)
+
     def able(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
         return ~self.barred & self.large_enough(part)
 
     def large_enough(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) the same, with those that the gang must not have."""
+        enough = self.gpus == part.gpus if part.selector.sharing == WHOLE else self.gpus >= part.gpus
         return (
             self.of_type(part.gpu_type)
-            & (self.gpus >= part.gpus)
+            & self.meant(part.selector)
+            & enough
             & (self.cpu_milli >= part.cpu_milli)
             & (self.memory_bytes >= part.memory_bytes)
         )
 
     def fitting(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that can take one of the part's nodes now."""
-        return (
+        fits: NDArray[np.bool_] = (
             self.ready
             & ~self.held
             & ~self.barred
             & self.of_type(part.gpu_type)
+            & self.meant(part.selector)
             & (self.free_gpus >= part.gpus)
             & (self.free_cpu_milli >= part.cpu_milli)
             & (self.free_memory_bytes >= part.memory_bytes)
+            & (self.alone == 0)
         )
+        if part.selector.sharing == SHARED:
+            return fits
+        left_over = (self.gpus != part.gpus) & (part.selector.sharing == WHOLE)
+        fits &= (self.guests == 0) & ~left_over
+        return fits
 
     def times(self, part: Shape) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node."""
         free = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
         return self._times(part, self.fitting(part), free)
 
+    def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(N,) how many of the part's nodes each of those `among` would hold if nothing else ran."""
+        return self._times(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
+
     def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
         """How many of the part's nodes those `among` hold if nothing else ran."""
-        return int(self._times(part, among, (self.gpus, self.cpu_milli, self.memory_bytes)).sum())
+        return int(self.capacities(part, among).sum())
 
     def room(self, part: Shape) -> int:
         """How many of the part's nodes there is room for now."""
@@ -174,3 +205,20 @@ class NodeTable:
         self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * part.gpus)
         self._undo.put(self.free_cpu_milli, at, self.free_cpu_milli[at] + sign * part.cpu_milli)
         self._undo.put(self.free_memory_bytes, at, self.free_memory_bytes[at] + sign * part.memory_bytes)
+        self._undo.put(self.guests, at, self.guests[at] - sign)
+        if part.selector.sharing != SHARED:
+            self._undo.put(self.alone, at, self.alone[at] - sign)
+
+
+def _means(selector: Selector, node: Node) -> bool:
+    """Whether a node has the labels, no taint that is not tolerated, and one of the networks."""
+    return (
+        all(node.labels.get(key) == value for key, value in selector.labels)
+        and all(selector.tolerates(taint) for taint in node.taints)
+        and (not selector.networks or any(network in node.networks for network in selector.networks))
+    )
+
+
+def _doubt(node: Node) -> int:
+    """More for a node that is under suspicion; of equally suspicious ones more for the slower."""
+    return node.suspicion * 1_000_000 + max(0, 1_000_000 - node.performance_milli)

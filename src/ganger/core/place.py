@@ -3,23 +3,25 @@
 Called by `core.plan`, `core.backfill` and `core.explain`, on the arrays as they stand. How many go where is decided by
 `core.layout`; here they become shares of nodes and devices, with ranks in topology order.
 
-A gang of several parts is placed part by part, those with the largest need first, each on what the others leave; where
-that leads nowhere, in the other orders. All of it goes into one domain if it can: of the lowest level on which that
-succeeds. Processes of a stacked part go where the gang is already, before they go elsewhere.
+A part that may be of several types, or on several networks, is of the first that has room for it. A gang of several
+parts is placed part by part, those with the largest need first, each on what the others leave; where that leads
+nowhere, in the other orders. All of it goes into one domain if it can: of the lowest level on which that succeeds.
+Processes of a stacked part go where the gang is already, before they go elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Final
 
 import numpy as np
 
-from ganger.core.layout import lay_out
+from ganger.core.layout import bounds, lay_out, only_named
 from ganger.core.nodes import NodeTable
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
+from ganger.model.terms import SHARED, Layout, Slices
 
 Shares = tuple[NodeShare, ...]
 
@@ -52,50 +54,12 @@ class _Part:
 def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     """Shares in rank order for every node of the gang, or None when it cannot be placed whole. O(nodes) for a part."""
     parts = list(_parts(shape))
-    if len(parts) == 1:
-        return _place_part(nodes, parts[0], nodes.times(parts[0].shape), {})
-    every = [nodes.times(part.shape) for part in parts]
-    if any(int(times.sum()) < part.shape.nodes for part, times in zip(parts, every, strict=True)):
-        return None
-    return next(
-        filter(None, (_place_parts(nodes, shape, parts, within) for within in _homes(nodes, parts, every))), None
+    if len(parts) > 1:
+        return _Together(nodes, shape, parts).place()
+    found = (
+        _place_part(nodes, parts[0], nodes.times(choice), {}, (shape.layout, shape.slices)) for choice in shape.choices
     )
-
-
-def _place_parts(nodes: NodeTable, shape: Shape, parts: list[_Part], within: slice) -> Shares | None:
-    """Shares on nodes `within`, in the first order of the parts that leads to any."""
-    for order, _ in zip(permutations(sorted(parts, key=_demand)), range(ORDERS_OF_PARTS), strict=False):
-        placed: dict[int, Shares] = {}
-        with nodes.trial():
-            for part in order:
-                there = {nodes.index[share.node]: None for shares in placed.values() for share in shares}
-                times = np.zeros(len(nodes.nodes), dtype=np.int64)
-                times[within] = nodes.times(part.shape)[within]
-                found = _place_part(nodes, part, times, there)
-                if found is None:
-                    break
-                nodes.take(_TRIED, shape, found)
-                placed[part.index] = found
-        if len(placed) == len(parts):
-            return tuple(share for part in parts for share in placed[part.index])
-    return None
-
-
-def _homes(nodes: NodeTable, parts: list[_Part], every: Sequence[Ints]) -> Iterator[slice]:
-    """Nodes, then domains from the lowest level up, each of which has room for every part, if not for all at once:
-    those with the least room first, so many of each level; the whole cluster last."""
-    topology = nodes.topology
-    rooms = [[*topology.sums(times), times] for times in every]
-    for depth in range(len(rooms[0]) - 1, 0, -1):
-        holds = np.logical_and.reduce(
-            [room[depth] >= part.shape.nodes for part, room in zip(parts, rooms, strict=True)]
-        )
-        found = np.flatnonzero(holds)
-        order = np.argsort(np.add.reduce([room[depth][found] for room in rooms]), kind="stable")
-        first = topology.first_node[depth] if depth < len(rooms[0]) - 1 else np.arange(len(nodes.nodes) + 1)
-        for at in found[order][:DOMAINS_TRIED].tolist():
-            yield slice(int(first[at]), int(first[at + 1]))
-    yield slice(0, len(nodes.nodes))
+    return next(filter(None, found), None)
 
 
 def _parts(shape: Shape) -> Iterator[_Part]:
@@ -105,14 +69,10 @@ def _parts(shape: Shape) -> Iterator[_Part]:
         first_rank += part.nodes * part.ranks
 
 
-def _demand(part: _Part) -> tuple[bool, int, int, int]:
-    """Different nodes before processes that share them, the largest need first."""
-    shape = part.shape
-    return shape.stacked, -shape.gpus, -shape.memory_bytes, -shape.cpu_milli
-
-
-def _place_part(nodes: NodeTable, part: _Part, times: Ints, there: dict[int, None]) -> Shares | None:
-    """Shares for one part; `there` are nodes that the gang is on already."""
+def _place_part(
+    nodes: NodeTable, part: _Part, times: Ints, there: dict[int, None], asked: tuple[Layout, Slices]
+) -> Shares | None:
+    """Shares for one part, of which each node could take `times`; `there` are nodes that the gang is on already."""
     counts: dict[int, int] = {}
     if part.shape.stacked:
         for at in there:
@@ -120,8 +80,81 @@ def _place_part(nodes: NodeTable, part: _Part, times: Ints, there: dict[int, Non
             times[at] = 0
     rest = part.shape.nodes - sum(counts.values())
     if rest:
-        found = lay_out(nodes, times, rest)
+        found = lay_out(nodes, times, rest, asked)
         if found is None:
             return None
         counts |= zip(found[0].tolist(), found[1].tolist(), strict=True)
     return tuple(part.shares(nodes, counts))
+
+
+class _Together:
+    """A gang of several parts. While it is tried, its own parts are in nobody's way but by what they take."""
+
+    def __init__(self, nodes: NodeTable, shape: Shape, parts: list[_Part]) -> None:
+        self._nodes, self._layout = nodes, shape.layout
+        alone = shape.selector.sharing != SHARED
+        self._usable = (nodes.guests == 0) if alone else np.ones(len(nodes.nodes), dtype=bool)
+        self._parts = [replace(part, shape=_sharing(part.shape)) for part in parts]
+        self._shape = _sharing(replace(shape, more=tuple(_sharing(part) for part in shape.more)))
+
+    def place(self) -> Shares | None:
+        """Shares in rank order, on the lowest level on which a domain is found that takes every part."""
+        return next(filter(None, map(self._place_in, self._homes())), None)
+
+    def _homes(self) -> Iterator[slice]:
+        """Nodes, then domains from the lowest level up, each of which has room for every part, if not for all at once:
+        those with the least room first, so many of each level; the whole cluster last."""
+        topology = self._nodes.topology
+        within = bounds(topology, self._layout, Slices())
+        if within is None:
+            return
+        choices = [[self._times(choice) for choice in part.shape.choices] for part in self._parts]
+        every = [only_named(topology, np.maximum.reduce(times), within) for times in choices]
+        rooms = [[*topology.sums(times), times] for times in every]
+        first = [*topology.first_node, np.arange(len(self._nodes.nodes) + 1)]
+        for depth in range(within.lowest, within.highest - 1, -1):
+            enough = [room[depth] >= part.shape.nodes for part, room in zip(self._parts, rooms, strict=True)]
+            found = np.flatnonzero(np.logical_and.reduce(enough))
+            order = np.argsort(np.add.reduce([room[depth][found] for room in rooms]), kind="stable")
+            for at in found[order][:DOMAINS_TRIED].tolist():
+                yield slice(int(first[depth][at]), int(first[depth][at + 1]))
+
+    def _place_in(self, home: slice) -> Shares | None:
+        """Shares on nodes of `home`, in the first order of the parts that leads to any."""
+        for order, _ in zip(permutations(sorted(self._parts, key=_demand)), range(ORDERS_OF_PARTS), strict=False):
+            placed: dict[int, Shares] = {}
+            with self._nodes.trial():
+                for part in order:
+                    found = self._place_one(part, home, placed)
+                    if found is None:
+                        break
+                    self._nodes.take(_TRIED, self._shape, found)
+                    placed[part.index] = found
+            if len(placed) == len(self._parts):
+                return tuple(share for part in self._parts for share in placed[part.index])
+        return None
+
+    def _place_one(self, part: _Part, home: slice, placed: dict[int, Shares]) -> Shares | None:
+        there = {self._nodes.index[share.node]: None for shares in placed.values() for share in shares}
+        asked = Layout(strategy=self._layout.strategy), part.shape.slices
+        for choice in part.shape.choices:
+            times = np.zeros(len(self._nodes.nodes), dtype=np.int64)
+            times[home] = self._times(choice)[home]
+            found = _place_part(self._nodes, part, times, there, asked)
+            if found is not None:
+                return found
+        return None
+
+    def _times(self, part: Shape) -> Ints:
+        times: Ints = np.where(self._usable, self._nodes.times(part), 0)
+        return times
+
+
+def _sharing(part: Shape) -> Shape:
+    return replace(part, selector=replace(part.selector, sharing=SHARED))
+
+
+def _demand(part: _Part) -> tuple[bool, int, int, int]:
+    """Different nodes before processes that share them, the largest need first."""
+    shape = part.shape
+    return shape.stacked, -shape.gpus, -shape.memory_bytes, -shape.cpu_milli

@@ -292,7 +292,7 @@ class State:
     def validate(self) -> None:
         """Recompute everything from the gangs alone and compare. AssertionError names what differs."""
         anew = State(self.image())
-        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held"):
+        for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held", "guests", "alone"):
             assert (getattr(self.nodes, name) == getattr(anew.nodes, name)).all(), (
                 f"nodes.{name} differs from its gangs"
             )

@@ -11,31 +11,16 @@ from difflib import get_close_matches
 from typing import Final
 
 from ganger.core.fit import Ask
-from ganger.core.nodes import NodeTable
-from ganger.core.place import place
 from ganger.core.queues import OF_TYPE, QueueTree, contradiction, need
 from ganger.core.queues import wrong_with as figures_wrong_with
 from ganger.core.state import State
-from ganger.core.undo import Undo
+from ganger.engine.possible import SAY, check_nodes
 from ganger.engine.refusal import Refused
-from ganger.model.job import GangState, JobSpec, Shape
+from ganger.model.job import GangState, JobSpec
 from ganger.model.queue import Queue
-from ganger.model.units import format_bytes, format_cpu, format_duration
+from ganger.model.units import format_cpu, format_duration
 
-_SEE_NODES: Final = "`ganger node` shows what there is"
-_NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
 _QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_SAY: Final[dict[str, Callable[[int], str]]] = {
-    "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",
-    "cpu_milli": lambda amount: f"{format_cpu(amount)} CPU" if amount == 1000 else f"{format_cpu(amount)} CPUs",
-    "memory_bytes": lambda amount: f"{format_bytes(amount)} memory",
-}
-_AT_MOST: Final[dict[str, Callable[[int], str]]] = {
-    "gpus": lambda amount: f"--gpu {amount}",
-    "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
-    # Rounded down: what is suggested must fit.
-    "memory_bytes": lambda amount: f"--memory {amount >> 20}Mi" if amount < 8 << 30 else f"--memory {amount >> 30}Gi",
-}
 _AT_LEAST: Final[dict[str, Callable[[int], str]]] = {
     "gpus": lambda amount: f"--gpus {amount}",
     "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
@@ -90,7 +75,7 @@ def check_waiting(state: State, spec: JobSpec, user: str) -> None:
 def check(state: State, wanted: Ask) -> None:
     """Refused when nothing that ends could make room: too large for the nodes, for the queue or for one user."""
     if state.nodes.nodes:
-        _check_nodes(state.nodes, wanted.shape)
+        check_nodes(state.nodes, wanted.shape)
     _check_quota(state.tree, wanted)
     _check_user(state.tree, wanted)
 
@@ -125,47 +110,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _check_nodes(nodes: NodeTable, shape: Shape) -> None:
-    for part in shape.parts:
-        _check_part(nodes, part)
-    empty = NodeTable(nodes.nodes, {}, Undo(), nodes.topology.levels)
-    if shape.more and place(empty, shape) is None:
-        raise Refused(
-            "too_few_nodes",
-            f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",
-            f"submit smaller; {_SEE_NODES}",
-        )
-
-
-def _check_part(nodes: NodeTable, shape: Shape) -> None:
-    able = nodes.capacity(shape, nodes.able(shape))
-    if able >= shape.nodes:
-        return
-    if able:
-        each = _each(shape)
-        what, remedy = ("processes", "a smaller count") if shape.stacked else ("nodes", f"--nodes {able} or fewer")
-        raise Refused(
-            "too_few_nodes",
-            f"it needs {shape.nodes} {what} with {each} each, and there {'is' if able == 1 else 'are'} {able}"
-            + " at most" * shape.stacked,
-            f"submit with {remedy}; {_SEE_NODES}",
-        )
-    if shape.gpus and not nodes.gpus.any():
-        raise Refused("no_gpus", f"it asks for {_SAY['gpus'](shape.gpus)} per node, and no node has any", _NO_GPUS)
-    typed = nodes.of_type(shape.gpu_type)
-    if not typed.any():
-        types = ", ".join(sorted({kind: None for kind in nodes.gpu_types if kind})) or "none"
-        raise Refused("no_such_gpu_type", f"no node has {shape.gpu_type} GPUs; types here: {types}", _SEE_NODES)
-    for resource, say in _SAY.items():
-        asked, has = getattr(shape, resource), getattr(nodes, resource)[typed]
-        most = int(has.max())
-        if asked > most:
-            detail = f"it asks for {say(asked)} per node, and the most that a node has is {say(most)}"
-            remedy = f"submit with {_AT_MOST[resource](most)} or less; {_SEE_NODES}"
-            raise Refused("node_too_small", detail, remedy)
-    raise Refused("node_too_small", f"no node has {_each(shape)} together", _SEE_NODES)
-
-
 def _check_quota(tree: QueueTree, wanted: Ask) -> None:
     at = tree.index[wanted.queue]
     for r, total in enumerate(tree.wanted(wanted.shape)):
@@ -182,8 +126,8 @@ def _check_quota(tree: QueueTree, wanted: Ask) -> None:
 
 def _said(resource: str, amount: int) -> str:
     if resource.startswith(OF_TYPE):
-        return _SAY["gpus"](amount).replace("GPU", f"{resource.removeprefix(OF_TYPE)} GPU")
-    return _SAY[resource](amount)
+        return SAY["gpus"](amount).replace("GPU", f"{resource.removeprefix(OF_TYPE)} GPU")
+    return SAY[resource](amount)
 
 
 def _flag(resource: str, amount: int) -> str:
@@ -198,7 +142,7 @@ def _check_user(tree: QueueTree, wanted: Ask) -> None:
         gpus = need(wanted.shape)[0]
         if limits.gpus is not None and gpus > limits.gpus:
             raise _over(
-                f"one user may hold {_SAY['gpus'](limits.gpus)} {where}, and the job needs {gpus}", "submit smaller"
+                f"one user may hold {SAY['gpus'](limits.gpus)} {where}, and the job needs {gpus}", "submit smaller"
             )
         if limits.time_ms is not None and (wanted.time_ms or 0) > limits.time_ms:
             longest, asked = format_duration(limits.time_ms), format_duration(wanted.time_ms or 0)
@@ -218,9 +162,3 @@ def _check_user(tree: QueueTree, wanted: Ask) -> None:
 
 def _over(detail: str, next: str) -> Refused:
     return Refused("over_user_limit", detail, next)
-
-
-def _each(shape: Shape) -> str:
-    """What each node must have, in words."""
-    parts = [say(amount) for resource, say in _SAY.items() if (amount := getattr(shape, resource))]
-    return ", ".join(parts).replace("GPU", f"{shape.gpu_type} GPU" if shape.gpu_type else "GPU") or "nothing"

@@ -3,7 +3,7 @@
 Called by backends (which list nodes) and by `core.state` (which keeps them as arrays).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -27,7 +27,9 @@ class Node:
     `domains` are the names of the domains that it is in, parallel to the levels of its cluster, outermost first; one
     that is empty or missing says that it is in none of that level. `gpus` counts whole devices, indexed from 0;
     `gpu_type` is lower-case, empty without GPUs; `address` is where the other nodes reach it. `device_ids` are the
-    driver's numbers of the devices, in their order; empty where GPUs are only slots.
+    driver's numbers of the devices, in their order; empty where GPUs are only slots. `taints`, each `key` or
+    `key=value`, keep gangs away that do not tolerate them; `networks` are those that it is connected to, lower-case:
+    ib, roce, tcp. `suspicion` (0: none) and `performance_milli` (1000: as it should be) decide where all else is equal.
     """
 
     name: str
@@ -38,6 +40,11 @@ class Node:
     memory_bytes: int = 0
     address: str = "127.0.0.1"
     device_ids: tuple[int, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    suspicion: int = 0
+    performance_milli: int = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from ganger.model.terms import PACK, PREFERRED, REQUIRED, SHARED, Layout, Selector, Slices
+
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
 """Names for common priorities; any integer from -1000 to 1000 is legal."""
 
@@ -60,14 +62,24 @@ class GpuRequest:
     """GPUs wanted on each node. `type` is compared without regard to case; None takes any."""
 
     count: int = _spec("how many: 8", form="gpu_count", default=0)
-    type: str | None = _spec("which: H100; unset: any", form="gpu_type", default=None)
+    type: str | None = _spec(
+        "which: H100; [H100, A100] for all nodes of the first, or else of the second; unset: any",
+        form="gpu_types",
+        key="type",
+        default=None,
+    )
+    other_types: tuple[str, ...] = _spec("the types after the first", form="gpu_types", key="type", default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What one node of the gang needs. Unset CPU means one CPU for each process."""
 
-    gpu: GpuRequest = _spec("GPUs per node: 8, or H100:8 to name the type", form="gpu", factory=GpuRequest)
+    gpu: GpuRequest = _spec(
+        "GPUs per node: 8, H100:8 to name the type, or H100,A100:8 for the first of several types",
+        form="gpu",
+        factory=GpuRequest,
+    )
     cpu_milli: int | None = _spec("CPUs per node: 4, 0.5 or 500m", form="cpu", key="cpu", default=None)
     memory_bytes: int = _spec("memory per node: 64Gi", form="bytes", key="memory", default=0)
 
@@ -169,6 +181,47 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Nodes that stay together within the job, for instance those of one tensor-parallel group."""
+
+    level: str = _spec("the level of the domain that each slice is in: nvlink", form="level")
+    nodes: int | None = _spec("nodes in each slice", form="nodes", default=None)
+    ranks: int | None = _spec("or its processes: a multiple of those on a node", form="processes", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """On which nodes the job may run, and how they lie to each other."""
+
+    topology: str | None = _spec(
+        "the level of the network that the job stays in: rack; unset: the lowest that holds it",
+        form="level",
+        default=None,
+    )
+    mode: str = _spec("preferred: beyond that level where it must be; required: never", form="mode", default=PREFERRED)
+    strategy: str = _spec(
+        "pack: on few domains; spread: over as many as can be; balanced: on few, in equal parts",
+        form="strategy",
+        default=PACK,
+    )
+    slice: Slice | None = _spec("nodes that stay in one domain of another level", default=None)
+    sharing: str = _spec(
+        "shared: other jobs may be on its nodes; exclusive: none may; whole: nor may a GPU be left over",
+        form="sharing",
+        default=SHARED,
+    )
+    node_selector: dict[str, str] = _spec("labels that each of its nodes has", form="labels", factory=dict)
+    tolerations: tuple[str, ...] = _spec(
+        "taints that keep others away, but not it: spot, team=nlp, or * for all", form="taints", default=()
+    )
+    network: tuple[str, ...] = _spec(
+        "what all its nodes are connected by: ib; [ib, roce] for the first that has room; unset: anything",
+        form="networks",
+        default=(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class After:
     """Another job that must have come to something before this one may start."""
 
@@ -220,6 +273,7 @@ class JobSpec:
         "processes on each node; auto: one for each GPU, or 1", form="nproc", default=None
     )
     resources: Resources = _spec("what each node of the gang needs", factory=Resources)
+    placement: Placement = _spec("on which nodes, and how they lie to each other", factory=Placement)
     parallel: Parallel | None = _spec("how a large model is spread over the processes", default=None)
     roles: dict[str, Role] = _spec(
         "processes beside the workers, by role: chief, ps, evaluator ...; roles.worker replaces nodes", factory=dict
@@ -294,7 +348,23 @@ class JobSpec:
     def shape(self) -> "Shape":
         """What the scheduler needs to know of the job's size: a part for each role, in the order of the ranks."""
         first, *more = (self._part(name) for name in self.order or (WORKER,))
-        return replace(first, more=tuple(more))
+        said = self.placement
+        layout = Layout(said.topology or "", said.mode == REQUIRED, said.strategy)
+        return replace(first, layout=layout, more=tuple(more))
+
+    @property
+    def selector(self) -> Selector:
+        """Which nodes it may have."""
+        said = self.placement
+        return Selector(tuple(sorted(said.node_selector.items())), said.tolerations, said.network, said.sharing)
+
+    @property
+    def slices(self) -> Slices:
+        """The groups that the nodes of its workers are in: a slice of fewer processes than a node has is no group."""
+        said = self.placement.slice
+        if said is None:
+            return Slices()
+        return Slices(said.level, said.nodes or max(1, (said.ranks or 1) // self.processes_per_node))
 
     def _part(self, name: str) -> "Shape":
         alike = name not in self.roles
@@ -308,6 +378,9 @@ class JobSpec:
             memory_bytes=asked.memory_bytes,
             ranks=ranks,
             stacked=not alike,
+            other_types=tuple(kind.lower() for kind in asked.gpu.other_types),
+            selector=self.selector,
+            slices=self.slices if alike else Slices(),
         )
 
 
@@ -316,7 +389,7 @@ class Shape:
     """The size of a gang: `nodes` times the same need, with `ranks` processes each, and `more` parts that differ.
 
     GPUs are whole devices; a lower-case type, None for any. The nodes of a part are different ones, unless it is
-    `stacked`: then they are shares of nodes, several of which one node may hold.
+    `stacked`: then they are shares of nodes, several of which one node may hold. `layout` is that of the whole gang.
     """
 
     nodes: int
@@ -327,11 +400,33 @@ class Shape:
     ranks: int = 1
     stacked: bool = False
     more: tuple["Shape", ...] = ()
+    other_types: tuple[str, ...] = ()
+    selector: Selector = Selector()
+    slices: Slices = Slices()
+    layout: Layout = Layout()
 
     @property
     def parts(self) -> tuple["Shape", ...]:
         """Every part, this one first, without the others."""
         return (replace(self, more=()), *self.more) if self.more else (self,)
+
+    @property
+    def choices(self) -> tuple["Shape", ...]:
+        """What this part may be, the first that has room: all its nodes of one type and on one network."""
+        networks = self.selector.networks
+        if not self.other_types and len(networks) < 2:
+            return (self,)
+        return tuple(
+            replace(self, gpu_type=kind, other_types=(), selector=replace(self.selector, networks=of))
+            for kind in (self.gpu_type, *self.other_types)
+            for of in (*((each,) for each in networks), *[()] * (not networks))
+        )
+
+    @property
+    def terms(self) -> str:
+        """What this part says of where it may be, in one word; nothing where it says nothing."""
+        said = ("|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout))
+        return ";".join(said) if any(said) else ""
 
     @property
     def all_nodes(self) -> int:
@@ -340,7 +435,8 @@ class Shape:
 
     def __str__(self) -> str:
         """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU; parts joined by `+`."""
-        size = f"{self.gpus} {self.gpu_type or 'gpu'}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
+        kind = "|".join((self.gpu_type or "gpu", *self.other_types))
+        size = f"{self.gpus} {kind}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
         return " + ".join([f"{self.nodes}x{size}", *map(str, self.more)])
 
 

@@ -57,7 +57,9 @@ class Reason:
 
     have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
     in; holders: gangs that hold what is missing, the first to end first; until_ms: when it is expected to be there,
-    None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`.
+    None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`; level: that of the one domain
+    that must hold all of it, have and limit being those of the best; slice_level, slice_nodes: what is counted are
+    slices of so many nodes, each in one domain of that level.
     """
 
     why: Why
@@ -69,6 +71,9 @@ class Reason:
     holders: tuple[str, ...] = ()
     until_ms: int | None = None
     excluded: tuple[str, ...] = ()
+    level: str = ""
+    slice_level: str = ""
+    slice_nodes: int = 1
 
 
 def sentence(reason: Reason) -> str:
@@ -76,14 +81,13 @@ def sentence(reason: Reason) -> str:
     need, have = _amount(reason.resource, reason.need), _amount(reason.resource, reason.have)
     limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
     held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
-    could = f"only {have}" if reason.have else "no node"
     match reason.why:
         case Why.NO_CAPACITY:
-            return f"waiting for {need}{_of(reason.scope)}: {have} free now{held}{_not_on(reason.excluded)}"
+            return f"waiting for {_wanted(reason)}: {_best(reason)}{held}{_not_on(reason.excluded)}"
         case Why.NO_NODE:
-            return f"needs {need}{_of(reason.scope)}: {could} in the cluster could hold it, whoever else stopped"
+            return f"needs {_wanted(reason)}: {_most(reason)} could hold it, whoever else stopped"
         case Why.EXCLUDED:
-            return f"needs {need}{_of(reason.scope)}: {could} in the cluster could hold it{_not_on(reason.excluded)}"
+            return f"needs {_wanted(reason)}: {_most(reason)} could hold it{_not_on(reason.excluded)}"
         case Why.OVER_QUOTA:
             return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
         case Why.USER_GPUS:
@@ -97,6 +101,33 @@ def sentence(reason: Reason) -> str:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
         case _:
             return _of_order(reason)
+
+
+def _wanted(reason: Reason) -> str:
+    """How much of what: `4 nodes with 8 free GPUs in one rack`, `3 slices of 2 nodes, each in one nvlink`."""
+    amount = _amount(reason.resource, reason.need)
+    if reason.slice_level:
+        slices = "1 slice" if reason.need == 1 else f"{reason.need} slices"
+        amount = f"{slices} of {_amount('nodes', reason.slice_nodes)}, each in one {reason.slice_level},"
+    amount += f" with {reason.scope}" if reason.scope else ""
+    return amount.rstrip(",") + (f" in one {reason.level}" if reason.level else "")
+
+
+def _best(reason: Reason) -> str:
+    """What is there of it now."""
+    if reason.level:
+        return f"the best has {reason.have or 'none'} free now"
+    return f"{reason.have} free now" if reason.slice_level else f"{_amount(reason.resource, reason.have)} free now"
+
+
+def _most(reason: Reason) -> str:
+    """What there could be of it."""
+    if reason.level:
+        return f"only {reason.have} in the best {reason.level}" if reason.have else f"no {reason.level}"
+    if not reason.have:
+        return "no node in the cluster"
+    what = "" if reason.slice_level else " node" if reason.have == 1 else " nodes"
+    return f"only {reason.have}{what} in the cluster"
 
 
 def _of_order(reason: Reason) -> str:
@@ -143,10 +174,6 @@ def _have(names: tuple[str, ...]) -> str:
 
 def _not_on(excluded: tuple[str, ...]) -> str:
     return f"; its retry.rules exclude {_listed(excluded)}" if excluded else ""
-
-
-def _of(scope: str) -> str:
-    return f" with {scope}" if scope else ""
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -28,8 +28,11 @@ GPU_SLOT: Final = "slot"
 MAX_NODES: Final = 10_000
 
 MAX_LEVELS: Final = 8
+MAX_PERFORMANCE: Final = 100
 
-_NODE_KEYS: Final = ("gpu", "gpus", "gpu_type", "cpu", "memory", "count")
+_AMOUNT_KEYS: Final = ("gpu", "gpus", "gpu_type", "cpu", "memory", "count")
+_TRAIT_KEYS: Final = ("labels", "taints", "network", "suspicion", "performance")
+_NODE_KEYS: Final = (*_AMOUNT_KEYS, *_TRAIT_KEYS)
 _NO_LEVELS: Final = ("name", *_NODE_KEYS, "node", "cluster")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _LEVEL = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -82,7 +85,8 @@ def read_topology(path: Path, machine: Machine) -> Cluster:
       - {name: "n{}", count: 4, spine: s1, rack: r1, gpu: h100:8, cpu: 16, memory: 64Gi}
     ```
     `levels` are those of the network, outermost first; unset, there is one, `rack`. A node says under the name of each
-    in which domain it is; where it says nothing, it is in none.
+    in which domain it is; where it says nothing, it is in none. It may also have `labels: {zone: a}`, `taints: [spot]`,
+    a `network: ib` or several, `suspicion: 2` and `performance: 0.9`.
     `gpus: 8` with `gpu_type: h100` says the same as `gpu: h100:8`. Unset, a node has no GPUs, every CPU of the machine
     and an equal part of its memory. `{}` in a name becomes 1, 2, 3 ... over all entries with that name.
     Nodes get real GPUs, in order, when the machine has as many as all of them ask for and no other type is named.
@@ -177,6 +181,11 @@ def _nodes(reading: _Reading, entry: CommentedMap) -> list[Node]:
         gpu_type=(gpu_type or GPU_SLOT) if gpus else "",
         cpu_milli=_amount(reading, entry, "cpu", parse_cpu_milli) or reading.machine.cpu_milli,
         memory_bytes=_amount(reading, entry, "memory", parse_bytes),
+        labels=_labels(reading, entry),
+        taints=_words(reading, entry, "taints", "spot"),
+        networks=tuple(word.lower() for word in _words(reading, entry, "network", "ib")),
+        suspicion=_whole(reading, entry, "suspicion") if "suspicion" in entry else 0,
+        performance_milli=_performance(reading, entry),
     )
     return [replace(node, name=name) for name in _names(reading, entry)]
 
@@ -218,6 +227,36 @@ def _text(reading: _Reading, entry: CommentedMap, key: str) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise reading.error(entry.lc.value(key), f"{key} must be a name, not {value!r}", f"write {key}: r1")
     return str(value)
+
+
+def _labels(reading: _Reading, entry: CommentedMap) -> dict[str, str]:
+    labels = entry.get("labels", {})
+    legal = isinstance(labels, dict) and all(_is_word(key) and _is_word(value) for key, value in labels.items())
+    if not legal:
+        raise reading.error(entry.lc.value("labels"), "labels is a mapping of words", "write labels: {zone: a}")
+    return {str(key): str(value) for key, value in labels.items()}
+
+
+def _words(reading: _Reading, entry: CommentedMap, key: str, example: str) -> tuple[str, ...]:
+    """One word, or a list of them."""
+    said = entry.get(key, [])
+    words = said if isinstance(said, list) else [said]
+    if not all(_is_word(word) for word in words):
+        raise reading.error(entry.lc.value(key), f"{key} is a list of words", f"write {key}: [{example}]")
+    return tuple(map(str, words))
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and bool(str(value))
+
+
+def _performance(reading: _Reading, entry: CommentedMap) -> int:
+    """Thousandths of what such a node should do."""
+    said = entry.get("performance", 1)
+    if not isinstance(said, int | float) or isinstance(said, bool) or not 0 < said <= MAX_PERFORMANCE:
+        what = f"performance must be a part of what is usual, over 0 and up to {MAX_PERFORMANCE}, not {said!r}"
+        raise reading.error(entry.lc.value("performance"), what, "write performance: 0.95")
+    return round(1000 * said)
 
 
 def _whole(reading: _Reading, entry: CommentedMap, key: str, least: int = 0) -> int:

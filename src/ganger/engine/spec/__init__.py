@@ -26,7 +26,7 @@ from ganger.model.placed import PREFIX
 
 __all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 
-_AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",))
+_AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",), ("placement", "node_selector"))
 _LISTS: Final = ("after", "volumes", "rules")
 _KEY: Final = "[key]"
 """What pydantic puts at the end of a location when the key itself is wrong."""

@@ -35,6 +35,7 @@ MAX_PRIORITY: Final = 1000
 MAX_KEPT: Final = 10_000
 MAX_STEPS: Final = 1_000_000_000
 GPU_TYPE_PATTERN: Final = r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}"
+_TYPES: Final = rf"{GPU_TYPE_PATTERN}(?:,{GPU_TYPE_PATTERN})*"
 
 
 def _is_whole(value: Any) -> bool:
@@ -97,8 +98,9 @@ def read_gpu(value: Any) -> Any:
         return value
     if _is_whole(value):
         return {"count": value}
-    if isinstance(value, str) and (match := re.fullmatch(rf"({GPU_TYPE_PATTERN}):([1-9]\d{{0,3}})", value)):
-        return {"type": match[1], "count": int(match[2])}
+    if isinstance(value, str) and (match := re.fullmatch(rf"({_TYPES}):([1-9]\d{{0,3}})", value)):
+        types = match[1].split(",")
+        return {"type": types if len(types) > 1 else types[0], "count": int(match[2])}
     if isinstance(value, str) and re.fullmatch(GPU_TYPE_PATTERN, value):
         meant = f"{value} without quotes" if value.isdigit() else f"{value}:1"
         raise ValueError(f"{shown(value)} is not a GPU request: write a number, or TYPE:NUMBER; did you mean {meant}?")
@@ -107,7 +109,7 @@ def read_gpu(value: Any) -> Any:
 
 def write_gpu(value: GpuRequest) -> str | int:
     """The short form."""
-    return f"{value.type}:{value.count}" if value.type else value.count
+    return f"{','.join((value.type, *value.other_types))}:{value.count}" if value.type else value.count
 
 
 def read_gpu_type(value: Any) -> str:

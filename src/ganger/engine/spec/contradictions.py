@@ -7,6 +7,7 @@ from ganger.engine.registry import frameworks, trait
 from ganger.engine.spec.document import Problem
 from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import WORKER, JobSpec
+from ganger.model.terms import REQUIRED, WHOLE
 
 CHIEF: Final = "chief"
 
@@ -19,6 +20,7 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
     yield from _endings(spec)
     yield from _parallel(spec)
     yield from _variables(spec)
+    yield from _placement(spec)
     if spec.checkpoint is not None and spec.checkpoint.keep_every and not spec.checkpoint.keep:
         what = "checkpoint.keep_every: without keep all checkpoints stay: add keep: 3, or leave it out"
         yield Problem(("checkpoint", "keep_every"), what, key=True)
@@ -103,6 +105,36 @@ def _parallel(spec: JobSpec) -> Iterator[Problem]:
     else:
         return
     yield Problem(("parallel",), f"parallel: {product}: change one of them")
+
+
+def _placement(spec: JobSpec) -> Iterator[Problem]:
+    """A level that is required has a name; slices divide what they are of."""
+    said = spec.placement
+    if said.mode == REQUIRED and said.topology is None:
+        what = "placement.mode: required says nothing without a level: write topology: rack"
+        yield Problem(("placement", "mode"), what)
+    if said.sharing == WHOLE and spec.roles:
+        what = "placement.sharing: whole is for nodes that are all alike, and there are roles: write exclusive"
+        yield Problem(("placement", "sharing"), what)
+    if said.slice is None:
+        return
+    at = ("placement", "slice")
+    if WORKER in spec.roles or WORKER not in spec.order:
+        yield Problem(at, "placement.slice: it is of the nodes that `nodes` counts, and there are none: leave it out")
+    elif (said.slice.nodes is None) == (said.slice.ranks is None):
+        yield Problem(at, "placement.slice: write nodes or ranks, one of them")
+    elif said.slice.nodes is not None and spec.nodes % said.slice.nodes:
+        what = f"placement.slice.nodes: {said.slice.nodes} does not divide the job's {spec.nodes} nodes: change one"
+        yield Problem((*at, "nodes"), what)
+    elif said.slice.ranks is not None:
+        yield from _slice_of_ranks(spec, said.slice.ranks)
+
+
+def _slice_of_ranks(spec: JobSpec, ranks: int) -> Iterator[Problem]:
+    each = spec.processes_per_node
+    if (ranks % each if ranks > each else each % ranks) or spec.nodes * each % ranks:
+        what = f"placement.slice.ranks: {ranks} does not fit the job's {_processes(spec)}: change one of them"
+        yield Problem(("placement", "slice", "ranks"), what)
 
 
 def _processes(spec: JobSpec) -> str:

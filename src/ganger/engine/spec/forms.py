@@ -26,7 +26,6 @@ from ganger.engine.spec.amounts import (
     read_cpu,
     read_degree,
     read_gpu,
-    read_gpu_type,
     read_nproc,
     read_priority,
     whole,
@@ -38,6 +37,21 @@ from ganger.engine.spec.amounts import (
     write_priority,
 )
 from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
+from ganger.engine.spec.where import (
+    GPU_TYPES_PATTERN,
+    LEVEL_PATTERN,
+    MODES,
+    NETWORKS,
+    SHARING,
+    STRATEGIES,
+    TAINT_PATTERN,
+    read_gpu_types,
+    read_level,
+    read_networks,
+    read_taint,
+    write_gpu_types,
+    write_networks,
+)
 from ganger.engine.spec.words import (
     ENV_NAME_PATTERN,
     JOB_PATTERN,
@@ -106,10 +120,20 @@ def forms() -> dict[str, Form]:
         "nodes": Form(whole("a number of nodes", 1, MAX_NODES), _integer(1, MAX_NODES)),
         "nproc": Form(read_nproc, _any_of({"const": "auto"}, _integer(1, MAX_PROCESSES))),
         "gpu": Form(
-            read_gpu, _any_of(_integer(0, MAX_GPUS), _pattern(rf"{GPU_TYPE_PATTERN}:[1-9]\d*")), write_gpu
+            read_gpu, _any_of(_integer(0, MAX_GPUS), _pattern(rf"{GPU_TYPES_PATTERN}:[1-9]\d*")), write_gpu
         ),
         "gpu_count": Form(whole("a number of GPUs", 0, MAX_GPUS), _integer(0, MAX_GPUS)),
-        "gpu_type": Form(read_gpu_type, _pattern(GPU_TYPE_PATTERN)),
+        "gpu_types": Form(
+            read_gpu_types, _any_of(_pattern(GPU_TYPE_PATTERN), _list_of(_pattern(GPU_TYPE_PATTERN))), write_gpu_types
+        ),
+        "level": Form(read_level, _pattern(LEVEL_PATTERN)),
+        "mode": Form(choice("a mode", MODES), {"enum": list(MODES)}),
+        "strategy": Form(choice("a strategy", STRATEGIES), {"enum": list(STRATEGIES)}),
+        "sharing": Form(choice("a way to share nodes", SHARING), {"enum": list(SHARING)}),
+        "taints": Form(names(read_taint, "taints"), _list_of(_pattern(TAINT_PATTERN)), list),
+        "networks": Form(
+            read_networks, _any_of({"enum": list(NETWORKS)}, _list_of({"enum": list(NETWORKS)})), write_networks
+        ),
         "cpu": Form(
             read_cpu, _any_of({"type": "number", "minimum": 0}, _pattern(r"\d+m|\d+(\.\d+)?")), write_cpu
         ),

@@ -35,7 +35,7 @@ class Checked(click.ParamType[str]):
 
 
 def _gpu(text: str) -> None:
-    if not re.fullmatch(r"([A-Za-z][\w.-]*:)?\d+", text):
+    if not re.fullmatch(r"([A-Za-z][\w.-]*(,[A-Za-z][\w.-]*)*:)?\d+", text):
         raise ValueError(f"{text!r} is not a number of GPUs: write 8, or H100:8 to name the type")
 
 
@@ -134,6 +134,10 @@ _OVERRIDES: Final = (
     click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes: all or none."),
     click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes on each node."),
     click.option("--gpu", type=GPUS, help="GPUs on each node: 8, or H100:8."),
+    click.option("--topology", metavar="LEVEL", help="The level of the network that the job stays in: rack."),
+    click.option(
+        "--mode", type=click.Choice(["preferred", "required"]), help="Whether it may go beyond that level; it may."
+    ),
     click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
     click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
     click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),

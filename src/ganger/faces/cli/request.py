@@ -58,6 +58,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
         "resources": _given({"gpu": _number(flags["gpu"]), "cpu": flags["cpu"], "memory": flags["memory"]}),
+        "placement": _given({"topology": flags["topology"], "mode": flags["mode"]}),
         "code": flags["code"],
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),

@@ -1,0 +1,153 @@
+"""Whether the nodes there are could ever hold a job, whoever else ran on them. Called by `engine.admission`.
+
+What is named and not there (a level, a type, a label, a network) is refused with the name that is nearest; then what is
+too large for a node, for the cluster or for one domain of a level.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+
+from ganger.core.layout import most
+from ganger.core.nodes import NodeTable
+from ganger.core.place import place
+from ganger.core.undo import Undo
+from ganger.engine.refusal import Refused
+from ganger.engine.spec.words import did_you_mean
+from ganger.model.job import Shape
+from ganger.model.terms import Layout
+from ganger.model.units import format_bytes, format_cpu
+
+SAY: Final[dict[str, Callable[[int], str]]] = {
+    "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",
+    "cpu_milli": lambda amount: f"{format_cpu(amount)} CPU" if amount == 1000 else f"{format_cpu(amount)} CPUs",
+    "memory_bytes": lambda amount: f"{format_bytes(amount)} memory",
+}
+_AT_MOST: Final[dict[str, Callable[[int], str]]] = {
+    "gpus": lambda amount: f"--gpu {amount}",
+    "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
+    # Rounded down: what is suggested must fit.
+    "memory_bytes": lambda amount: f"--memory {amount >> 20}Mi" if amount < 8 << 30 else f"--memory {amount >> 30}Gi",
+}
+_SEE_NODES: Final = "`ganger node` shows what there is"
+_NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
+
+
+def check_nodes(nodes: NodeTable, shape: Shape) -> None:
+    """Refused when the nodes could never hold it as it stands."""
+    for part in shape.parts:
+        _check_names(nodes, part, shape.layout)
+        _check_size(nodes, part)
+        _check_domains(nodes, part, shape.layout)
+    empty = NodeTable(nodes.nodes, {}, Undo(), nodes.topology.levels)
+    if shape.more and place(empty, shape) is None:
+        raise Refused(
+            "too_few_nodes",
+            f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",
+            f"submit smaller; {_SEE_NODES}",
+        )
+
+
+def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
+    levels = nodes.topology.levels
+    for level in filter(None, (layout.level, part.slices.level)):
+        if level not in levels:
+            raise _missing("no_such_level", f"the network has no level {level}", "levels", levels, level)
+    if part.gpus and not nodes.gpus.any():
+        raise Refused("no_gpus", f"it asks for {SAY['gpus'](part.gpus)} per node, and no node has any", _NO_GPUS)
+    types = sorted({kind: None for kind in nodes.gpu_types if kind})
+    for kind in filter(None, (part.gpu_type, *part.other_types)):
+        if kind not in types:
+            raise _missing("no_such_gpu_type", f"no node has {kind} GPUs", "types", types, kind)
+    for key, value in part.selector.labels:
+        values = sorted({node.labels[key]: None for node in nodes.nodes if key in node.labels})
+        if value not in values:
+            raise _no_label(nodes, key, value, values)
+    networks = sorted({network: None for node in nodes.nodes for network in node.networks})
+    for network in part.selector.networks:
+        if network not in networks:
+            raise _missing("no_such_network", f"no node is on a network {network}", "networks", networks, network)
+
+
+def _no_label(nodes: NodeTable, key: str, value: str, values: list[str]) -> Refused:
+    if values:
+        return _missing("no_such_label", f"no node has label {key}={value}", f"values of {key}", values, value)
+    keys = sorted({each: None for node in nodes.nodes for each in node.labels})
+    return _missing("no_such_label", f"no node has a label {key}", "labels", keys, key)
+
+
+def _missing(code: str, what: str, kind: str, there: Iterable[str], name: str) -> Refused:
+    here = ", ".join(list(there)[:12]) or "none"
+    return Refused(code, f"{what}; {kind} here: {here}{did_you_mean(name, there)}", _SEE_NODES)
+
+
+def _check_size(nodes: NodeTable, part: Shape) -> None:
+    able = max(nodes.capacity(choice, nodes.able(choice)) for choice in part.choices)
+    if able >= part.nodes:
+        return
+    if able:
+        what, remedy = ("processes", "a smaller count") if part.stacked else ("nodes", f"--nodes {able} or fewer")
+        raise Refused(
+            "too_few_nodes",
+            f"it needs {part.nodes} {what} with {_each(part)} each, and there {'is' if able == 1 else 'are'} {able}"
+            + " at most" * part.stacked,
+            f"submit with {remedy}; {_SEE_NODES}",
+        )
+    meant = np.logical_or.reduce(
+        [nodes.of_type(choice.gpu_type) & nodes.meant(choice.selector) for choice in part.choices]
+    )
+    if not meant.any():
+        raise _nobody_may(nodes, part)
+    for resource, say in SAY.items():
+        asked, has = getattr(part, resource), getattr(nodes, resource)[meant]
+        best = int(has.max())
+        if asked > best:
+            detail = f"it asks for {say(asked)} per node, and the most that a node has is {say(best)}"
+            remedy = f"submit with {_AT_MOST[resource](best)} or less; {_SEE_NODES}"
+            raise Refused("node_too_small", detail, remedy)
+    raise Refused("node_too_small", f"no node has {_each(part)} together", _SEE_NODES)
+
+
+def _nobody_may(nodes: NodeTable, part: Shape) -> Refused:
+    """No node has all the labels, a network and a type that it may have, and no taint that it does not tolerate."""
+    taints = {taint: None for node in nodes.nodes for taint in node.taints if not part.selector.tolerates(taint)}
+    said = [f"label {key}={value}" for key, value in part.selector.labels]
+    said += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
+    said += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (part.gpu_type is not None)
+    if taints and not said:
+        tainted = ", ".join(sorted(taints)[:4])
+        return Refused(
+            "tainted", f"every node has a taint: {tainted}", f"name one in placement.tolerations; {_SEE_NODES}"
+        )
+    without = f", and none of the taints {', '.join(sorted(taints)[:4])}" if taints else ""
+    return Refused("node_too_small", f"no node has {', '.join(said)} together{without}", _SEE_NODES)
+
+
+def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
+    """One domain of a level that is required must be able to hold it, and slices must be."""
+    slices = part.slices
+    if slices.nodes == 1 and not layout.required:
+        return
+    every = [nodes.capacities(choice, nodes.able(choice)) for choice in part.choices]
+    best, total = (max(found) for found in zip(*(most(nodes, times, (layout, slices)) for times in every), strict=True))
+    need, what = part.nodes // slices.nodes, "nodes" if slices.nodes == 1 else f"slices of {slices.nodes} nodes"
+    if total < need and slices.nodes > 1:
+        raise Refused(
+            "too_few_nodes",
+            f"it needs {need} {what}, each in one {slices.level}, and there is room for {total}",
+            f"submit with --nodes {total * slices.nodes} or fewer, or smaller slices; {_SEE_NODES}",
+        )
+    if best < need and layout.required:
+        raise Refused(
+            "too_few_nodes",
+            f"it needs {need} {what} in one {layout.level}, and the largest {layout.level} has room for {best}",
+            f"submit with --mode preferred, or with --nodes {best * slices.nodes} or fewer; {_SEE_NODES}",
+        )
+
+
+def _each(part: Shape) -> str:
+    """What each node must have, in words."""
+    parts = [say(amount) for resource, say in SAY.items() if (amount := getattr(part, resource))]
+    kinds = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
+    return ", ".join(parts).replace("GPU", f"{kinds} GPU" if kinds else "GPU") or "nothing"

@@ -1,0 +1,67 @@
+"""What a gang says of where it may be: which nodes at all, and how they lie to each other.
+
+Made by `model.job` out of a spec's `placement:`; read by `core.place` and what explains it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+PREFERRED: Final = "preferred"
+REQUIRED: Final = "required"
+PACK: Final = "pack"
+SPREAD: Final = "spread"
+BALANCED: Final = "balanced"
+SHARED: Final = "shared"
+EXCLUSIVE: Final = "exclusive"
+WHOLE: Final = "whole"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Selector:
+    """Nodes that may be used at all: those with each of these labels, whose taints it tolerates, on any one of these
+    networks, or on any where none is named. `sharing`: shared, exclusive (nobody else is on them) or whole (nobody
+    else, and no GPU of theirs is left over)."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    sharing: str = SHARED
+
+    def tolerates(self, taint: str) -> bool:
+        """Whether a taint, `key` or `key=value`, is no hindrance: it is named, its key is, or all are by `*`."""
+        return any(named in ("*", taint, taint.partition("=")[0]) for named in self.tolerations)
+
+    def __str__(self) -> str:
+        """Nothing for one that says nothing; else as short as can be."""
+        parts = [f"{key}={value}" for key, value in self.labels]
+        parts += [f"~{taint}" for taint in self.tolerations]
+        parts += ["|".join(self.networks)] if self.networks else []
+        return ",".join(parts + ([self.sharing] if self.sharing != SHARED else []))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Layout:
+    """How the nodes of a gang lie: in one domain of `level` (none: of any) if that is required, or else if it can be;
+    packed on few domains, spread over many, or in equal parts on few."""
+
+    level: str = ""
+    required: bool = False
+    strategy: str = PACK
+
+    def __str__(self) -> str:
+        """Nothing for one that says nothing; else as short as can be."""
+        if self == Layout():
+            return ""
+        return f"{self.strategy}@{self.level}" + "!" * self.required
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slices:
+    """A part's nodes in groups of `nodes`, each of them in one domain of `level`; none where that is empty."""
+
+    level: str = ""
+    nodes: int = 1
+
+    def __str__(self) -> str:
+        """Nothing for none."""
+        return f"{self.nodes}@{self.level}" if self.level else ""

@@ -1,0 +1,422 @@
+"""Where in the network a gang lies: levels, slices, strategies, and what it says of the nodes that it may have."""
+
+from tests.pictures.play import scenarios
+
+test_levels = scenarios(
+    {
+        "the lowest level that holds it": (
+            "s1/r1/n1:.. s1/r1/n2:AA s1/r2/n3:.. s2/r3/n4:.. s2/r3/n5:..",
+            "",
+            "C:2x2 -> .. AA .. CC CC",
+        ),
+        "a spine where no rack is enough": (
+            "s1/r1/n1:.. s1/r2/n2:AA s2/r3/n3:.. s2/r4/n4:..",
+            "",
+            "C:2x2 -> .. AA CC CC",
+        ),
+        "the tightest spine": (
+            "s1/r1/n1:.. s1/r2/n2:.. s1/r3/n3:.. s2/r4/n4:.. s2/r5/n5:..",
+            "",
+            "C:2x2 -> .. .. .. CC CC",
+        ),
+        "of equal racks the one in the spine that is left with less": (
+            "s1/r1/n1:.. s1/r1/n2:.. s1/r2/n3:.. s2/r3/n4:.. s2/r3/n5:..",
+            "",
+            "C:2x2 -> .. .. .. CC CC",
+        ),
+        "racks of one name under two spines are two": (
+            "s1/r1/n1:.. s2/r1/n2:..",
+            "",
+            "C:2x2,in=rack,must -> .. .. | C no_node",
+        ),
+        "in a spine as few racks as can be": (
+            "s1/r1/n1:.. s1/r2/n2:.. s1/r3/n3:.. s1/r3/n4:..",
+            "",
+            "C:3x2 -> CC .. CC CC",
+        ),
+        "the last of them as tight as can be": (
+            "s1/r1/n1:.. s1/r1/n2:.. s1/r2/n3:.. s1/r3/n4:.. s1/r3/n5:.. s1/r3/n6:..",
+            "",
+            "C:4x2 -> .. .. CC CC CC CC",
+        ),
+        "three levels": (
+            "s1/r1/v1/n1:.. s1/r1/v2/n2:.. s1/r2/v3/n3:.. s1/r2/v3/n4:..",
+            "",
+            "C:2x2 -> .. .. CC CC",
+        ),
+        "inside a rack the fewest nvlink domains": (
+            "s1/r1/v1/n1:.. s1/r1/v2/n2:.. s1/r1/v3/n3:.. s1/r1/v3/n4:..",
+            "",
+            "C:3x2 -> CC .. CC CC",
+        ),
+        "r2 comes before r10": ("r10/n1:.. r10/n2:.. r2/n3:.. r2/n4:..", "", "C:2x2 -> CC CC .. .."),
+        "a single node goes where a node is broken into": (
+            "s1/r1/n1:A... s1/r1/n2:.... s2/r2/n3:....",
+            "",
+            "C:1x2 -> ACC. .... ....",
+        ),
+        "of equal nodes to the rack that is left with less": (
+            "s1/r1/n1:.... s1/r1/n2:.... s2/r2/n3:....",
+            "",
+            "C:1x2 -> .... .... CC..",
+        ),
+        "ranks follow the network, not the order of need": (
+            "s1/r1/n1:.A s1/r1/n2:.. s1/r2/n3:.A",
+            "",
+            "C:3x1 -> CA C. CA",
+        ),
+    }
+)
+
+test_preferred_and_required = scenarios(
+    {
+        "preferred: one rack if one holds it": (
+            "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:AA",
+            "",
+            "C:2x2,in=rack -> CC CC .. AA",
+        ),
+        "preferred: beyond it if none does": ("r1/n1:.. r1/n2:AA r2/n3:..", "", "C:2x2,in=rack -> CC AA CC"),
+        "required: never beyond it": (
+            "r1/n1:.. r1/n2:AA r2/n3:..",
+            "",
+            """C:2x2,in=rack,must -> .. AA .. | C no_capacity
+               done A             -> CC CC .. | A succeeded""",
+        ),
+        "required: a lower level will do": (
+            "s1/r1/n1:.. s1/r1/n2:.. s2/r2/n3:.. s2/r3/n4:..",
+            "",
+            "C:2x2,in=spine,must -> CC CC .. ..",
+        ),
+        "required: of a spine, in two racks": (
+            "s1/r1/n1:.. s1/r2/n2:AA s2/r3/n3:.. s2/r4/n4:..",
+            "",
+            "C:2x2,in=spine,must -> .. AA CC CC",
+        ),
+        "required: no spine is large enough": (
+            "s1/r1/n1:.. s1/r2/n2:.. s2/r3/n3:..",
+            "",
+            "C:3x2,in=spine,must -> .. .. .. | C no_node",
+        ),
+        "required: one that waits lets a smaller one by": (
+            "r1/n1:.. r1/n2:AA r2/n3:..",
+            "",
+            "C:2x2,in=rack,must D:1x2 -> DD AA .. | C no_capacity",
+        ),
+        "required: a node in no rack is no rack": (
+            "/n1:.. /n2:.. r1/n3:AA r1/n4:..",
+            "",
+            "C:2x2,in=rack,must -> .. .. AA .. | C no_capacity",
+        ),
+        "preferred: nodes in no rack are together": ("/n1:.. /n2:.. r1/n3:AA r1/n4:..", "", "C:2x2 -> CC CC AA .."),
+        "required: one node is in one rack": ("r1/n1:AA r2/n2:..", "", "C:1x2,in=rack,must -> AA CC"),
+        "required: a cordoned node is missing from its rack": (
+            "r1/n1:.. r1/n2:.. r2/n3:..",
+            "",
+            """cordon n1; C:2x2,in=rack,must -> ..# .. .. | C no_node
+               uncordon n1                   -> CC CC ..""",
+        ),
+        "required: a lost node, too": (
+            "r1/n1:.. r1/n2:.. r2/n3:..",
+            "",
+            """lose n1; C:2x2,in=rack,must -> ..x .. .. | C no_node
+               return n1                   -> CC CC ..""",
+        ),
+        "a level that is not there, preferred": ("r1/n1:.. r2/n2:..", "", "C:2x2,in=spine -> CC CC"),
+        "a level that is not there, required": ("r1/n1:.. r2/n2:..", "", "C:1x2,in=spine,must -> .. .. | C no_node"),
+        "equal but for the level are two classes": (
+            "r1/n1:.. r2/n2:..",
+            "",
+            "C:2x2,in=rack,must D:2x2 -> DD DD | C no_node",
+        ),
+        "the levels change": (
+            "r1/n1:.. r2/n2:..",
+            "",
+            """C:2x2,in=spine,must -> .. .. | C no_node
+               list s1/r1/n1:.. s1/r2/n2:.. -> CC CC""",
+        ),
+    }
+)
+
+test_slices = scenarios(
+    {
+        "a slice is in one domain": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:..",
+            "",
+            "C:4x2,slice=rack:2 -> CC CC .. CC CC",
+        ),
+        "odd ones out are no slice": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:AA",
+            "",
+            "C:4x2,slice=rack:2 -> .. .. .. .. AA | C no_capacity",
+        ),
+        "nor are those of two racks": ("r1/n1:.. r2/n2:.. r3/n3:..", "", "C:2x2,slice=rack:2 -> .. .. .. | C no_node"),
+        "slices in nvlink domains, all in one rack": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r2/v3/n4:.. s1/r2/v3/n5:.. s1/r2/v4/n6:.. s1/r2/v4/n7:..",
+            "",
+            "C:4x2,in=rack,must,slice=nvlink:2 -> .. .. .. CC CC CC CC",
+        ),
+        "nodes enough in a rack, but slices not": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v3/n4:..",
+            "",
+            "C:4x2,in=rack,must,slice=nvlink:2 -> .. .. .. .. | C no_node",
+        ),
+        "preferred: slices in several racks": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r2/v2/n3:.. s1/r2/v2/n4:..",
+            "",
+            "C:4x2,in=rack,slice=nvlink:2 -> CC CC CC CC",
+        ),
+        "a rest is left in the tightest domain": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r1/n4:.. r2/n5:.. r2/n6:.. r2/n7:.. r3/n8:.. r3/n9:..",
+            "",
+            "C:2x2,slice=rack:2 -> .. .. .. .. .. .. .. CC CC",
+        ),
+        "all slices in one domain where it holds them": (
+            "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r2/n5:.. r2/n6:..",
+            "",
+            "C:4x2,slice=rack:2 -> .. .. CC CC CC CC",
+        ),
+        "below the slice the nodes are packed": (
+            "s1/r1/v1/n1:.. s1/r1/v2/n2:.. s1/r1/v2/n3:.. s1/r1/v3/n4:..",
+            "",
+            "C:2x2,slice=rack:2 -> .. CC CC ..",
+        ),
+        "the ranks of a slice are side by side": (
+            "r1/n1:.. r2/n2:.. r1/n3:.. r2/n4:..",
+            "",
+            "C:4x2,slice=rack:2 -> CC CC CC CC",
+        ),
+        "a slice of one node is any": ("r1/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
+        "slices of a level that is not there": ("r1/n1:.. r1/n2:..", "", "C:2x2,slice=nvlink:2 -> .. .. | C no_node"),
+        "a slice that is broken waits": (
+            "r1/n1:.. r1/n2:BB r2/n3:.. r2/n4:..",
+            "",
+            """C:4x2,slice=rack:2 -> .. BB .. .. | C no_capacity
+               done B             -> CC CC CC CC | B succeeded""",
+        ),
+    }
+)
+
+test_strategies = scenarios(
+    {
+        "spread: a node in each rack": (
+            "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r3/n5:.. r3/n6:..",
+            "",
+            "C:3x2,how=spread -> CC .. CC .. CC ..",
+        ),
+        "spread: as nearly the same as can be": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:.. r2/n6:..",
+            "",
+            "C:4x2,how=spread -> CC CC .. CC CC ..",
+        ),
+        "spread: a full rack gets what it holds": (
+            "r1/n1:.. r1/n2:AA r1/n3:AA r2/n4:.. r2/n5:.. r2/n6:..",
+            "",
+            "C:4x2,how=spread -> CC AA AA CC CC CC",
+        ),
+        "spread: the rack with the most room first": (
+            "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r2/n5:..",
+            "",
+            "C:1x2,how=spread -> .. .. CC .. ..",
+        ),
+        "spread: nodes with the most left": ("r1/n1:A... r1/n2:....", "", "C:1x1,how=spread -> A... C..."),
+        "spread: within one rack, over its domains": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v2/n4:.. s1/r2/v3/n5:.. s1/r2/v3/n6:..",
+            "",
+            "C:2x2,how=spread,in=rack,must -> .. .. .. .. CC CC",
+        ),
+        "spread: over racks of a spine, and no further": (
+            "s1/r1/n1:.. s1/r1/n2:.. s1/r2/n3:.. s1/r2/n4:.. s2/r3/n5:..",
+            "",
+            "C:2x2,how=spread,in=spine -> CC .. CC .. ..",
+        ),
+        "packed: the same gang": (
+            "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r3/n5:.. r3/n6:..",
+            "",
+            "C:3x2 -> CC CC CC .. .. ..",
+        ),
+        "balanced: two racks with two each": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:.. r3/n6:..",
+            "",
+            "C:4x2,how=balanced -> CC CC .. CC CC ..",
+        ),
+        "balanced: the same gang, packed": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:.. r3/n6:..",
+            "",
+            "C:4x2 -> CC CC CC .. .. CC",
+        ),
+        "balanced: one rack where one is enough": (
+            "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.. r2/n5:..",
+            "",
+            "C:3x2,how=balanced -> .. .. CC CC CC",
+        ),
+        "balanced: as far as a rack holds it": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:..",
+            "",
+            "C:4x2,how=balanced -> CC CC CC CC",
+        ),
+        "balanced: of those that can the tightest": (
+            "r1/n1:.. r1/n2:.. r1/n3:.. r2/n4:.. r2/n5:.. r3/n6:.. r3/n7:..",
+            "",
+            "C:4x2,how=balanced -> .. .. .. CC CC CC CC",
+        ),
+        "balanced: slices are shared equally": (
+            """s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v2/n4:..
+               s1/r2/v3/n5:.. s1/r2/v3/n6:.. s1/r2/v4/n7:AA s1/r2/v4/n8:..""",
+            "",
+            "C:4x2,how=balanced,slice=nvlink:2 -> CC CC CC CC .. .. AA ..",
+        ),
+    }
+)
+
+test_sharing = scenarios(
+    {
+        "exclusive: an empty node": ("n1:A... n2:....", "", "C:1x2,exclusive -> A... CC.."),
+        "exclusive: nobody else comes": ("n1:....", "", "C:1x2,exclusive D:1x1 -> CC.. | D no_capacity"),
+        "exclusive: until it is gone": (
+            "n1:....",
+            "",
+            """C:1x2,exclusive D:1x1 -> CC.. | D no_capacity
+               done C                -> D... | C succeeded""",
+        ),
+        "exclusive: not beside one without GPUs": ("n1:..a,cpu=8", "", "C:1x2,exclusive -> ..a | C no_capacity"),
+        "exclusive: two of them": ("n1:.... n2:....", "", "C:1x2,exclusive D:1x2,exclusive -> CC.. DD.."),
+        "exclusive: every node of a gang": ("n1:.... n2:A... n3:....", "", "C:2x1,exclusive -> C... A... C..."),
+        "exclusive: one that is free is waited for": (
+            "n1:A... n2:B...",
+            "",
+            """C:1x2,exclusive -> A... B... | C no_capacity
+               done B          -> A... CC.. | B succeeded""",
+        ),
+        "whole: no GPU is left over": ("n1:.... n2:..", "", "C:1x2,whole -> .... CC"),
+        "whole: there is no such node": ("n1:....", "", "C:1x2,whole -> .... | C no_node"),
+        "whole: not one that is in use": ("n1:..a,cpu=8 n2:..", "", "C:1x2,whole -> ..a CC"),
+        "shared: beside others": ("n1:A... n2:....", "", "C:1x2 -> ACC. ...."),
+    }
+)
+
+test_selectors = scenarios(
+    {
+        "a label": ("n1:.. n2:..,label=zone:a", "", "C:1x2,on=zone:a -> .. CC"),
+        "another value is another label": ("n1:..,label=zone:b", "", "C:1x2,on=zone:a -> .. | C no_node"),
+        "every one of several": (
+            "n1:..,label=zone:a n2:..,label=zone:a+disk:ssd",
+            "",
+            "C:1x2,on=zone:a+disk:ssd -> .. CC",
+        ),
+        "every node of the gang": (
+            "n1:..,label=zone:a n2:.. n3:..,label=zone:a",
+            "",
+            "C:2x2,on=zone:a -> CC .. CC",
+        ),
+        "labelled nodes take others, too": ("n1:..,label=zone:a", "", "C:1x2 -> CC"),
+        "a label that is taken is waited for": (
+            "n1:AA,label=zone:a n2:..",
+            "",
+            "C:1x2,on=zone:a -> AA .. | C no_capacity",
+        ),
+        "with a level": (
+            "r1/n1:..,label=zone:a r1/n2:.. r2/n3:..,label=zone:a r2/n4:..,label=zone:a",
+            "",
+            "C:2x2,on=zone:a,in=rack,must -> .. .. CC CC",
+        ),
+        "a label that comes": (
+            "n1:..",
+            "",
+            """C:1x2,on=zone:a      -> .. | C no_node
+               list n1:..,label=zone:a -> CC""",
+        ),
+    }
+)
+
+test_taints = scenarios(
+    {
+        "a taint keeps others away": ("n1:..,taint=spot", "", "C:1x2 -> .. | C no_node"),
+        "unless it is tolerated": ("n1:..,taint=spot", "", "C:1x2,bears=spot -> CC"),
+        "by its key": ("n1:..,taint=team:nlp", "", "C:1x2,bears=team -> CC"),
+        "by its key and value": ("n1:..,taint=team:nlp n2:..,taint=team:cv", "", "C:1x2,bears=team:cv -> .. CC"),
+        "or all are": ("n1:..,taint=team:nlp+spot", "", "C:1x2,bears=* -> CC"),
+        "each of several": ("n1:..,taint=team:nlp+spot", "", "C:1x2,bears=spot -> .. | C no_node"),
+        "who tolerates may go elsewhere": ("n1:AA,taint=spot n2:..", "", "C:1x2,bears=spot -> AA CC"),
+        "a taint that comes stops nobody": (
+            "n1:AA n2:..",
+            "",
+            """list n1:..,taint=spot n2:.. -> AA ..
+               done A; C:1x2               -> .. CC | A succeeded""",
+        ),
+    }
+)
+
+test_networks = scenarios(
+    {
+        "the network that is asked for": ("n1:..,net=tcp n2:..,net=ib+tcp", "", "C:1x2,net=ib -> .. CC"),
+        "all of a gang on one": (
+            "n1:..,net=ib n2:..,net=roce n3:..,net=roce",
+            "",
+            "C:2x2,net=ib+roce -> .. CC CC",
+        ),
+        "the first that has room": (
+            "n1:..,net=roce n2:..,net=roce n3:..,net=ib n4:..,net=ib",
+            "",
+            "C:2x2,net=ib+roce -> .. .. CC CC",
+        ),
+        "the next when it has none": (
+            "n1:..,net=roce n2:..,net=roce n3:..,net=ib n4:AA,net=ib",
+            "",
+            "C:2x2,net=ib+roce -> CC CC .. AA",
+        ),
+        "never a mixture": ("n1:..,net=ib n2:..,net=roce", "", "C:2x2,net=ib+roce -> .. .. | C no_node"),
+        "one that is not there": ("n1:..,net=tcp", "", "C:1x2,net=ib -> .. | C no_node"),
+        "anything where nothing is asked": ("n1:..,net=ib n2:..,net=tcp", "", "C:2x2 -> CC CC"),
+        "one that is taken is waited for": ("n1:AA,net=ib n2:..,net=tcp", "", "C:1x2,net=ib -> AA .. | C no_capacity"),
+    }
+)
+
+test_any_of_several_types = scenarios(
+    {
+        "the first type": ("n1:..,a100 n2:..,h100", "", "C:1x2h100,else=a100 -> .. CC"),
+        "the second when that is taken": ("n1:..,a100 n2:AA,h100", "", "C:1x2h100,else=a100 -> CC AA"),
+        "all nodes of one type": (
+            "n1:..,a100 n2:..,h100 n3:..,a100",
+            "",
+            "C:2x2h100,else=a100 -> CC .. CC",
+        ),
+        "never a mixture of types": (
+            "n1:..,a100 n2:..,h100",
+            "",
+            "C:2x2h100,else=a100 -> .. .. | C no_node",
+        ),
+        "in the order that is written": (
+            "n1:..,a100 n2:..,h100 n3:..,v100",
+            "",
+            "C:1x2v100,else=a100+h100 -> .. .. CC",
+        ),
+        "a type that is not there is passed over": ("n1:..,a100", "", "C:1x2h100,else=a100 -> CC"),
+        "the first type in two racks before the second in one": (
+            "r1/n1:..,h100 r2/n2:..,h100 r3/n3:..,a100 r3/n4:..,a100",
+            "",
+            "C:2x2h100,else=a100 -> CC CC .. ..",
+        ),
+        "unless the rack is required": (
+            "r1/n1:..,h100 r2/n2:..,h100 r3/n3:..,a100 r3/n4:..,a100",
+            "",
+            "C:2x2h100,else=a100,in=rack,must -> .. .. CC CC",
+        ),
+        "both are taken": ("n1:AA,a100 n2:BB,h100", "", "C:1x2h100,else=a100 -> AA BB | C no_capacity"),
+    }
+)
+
+test_scores = scenarios(
+    {
+        "of equal nodes the one under no suspicion": ("n1:..,doubt=1 n2:..", "", "C:1x2 -> .. CC"),
+        "the least suspicious": ("n1:..,doubt=3 n2:..,doubt=1 n3:..,doubt=2", "", "C:2x2 -> .. CC CC"),
+        "the faster one": ("n1:..,speed=900 n2:..,speed=980", "", "C:1x2 -> .. CC"),
+        "suspicion weighs more than speed": ("n1:..,doubt=1 n2:..,speed=500", "", "C:1x2 -> .. CC"),
+        "packing weighs more than both": ("n1:A..,doubt=9 n2:...", "", "C:1x2 -> ACC ..."),
+        "of equal racks the one that less speaks against": (
+            "r1/n1:..,doubt=1 r1/n2:.. r2/n3:.. r2/n4:..",
+            "",
+            "C:2x2 -> .. .. CC CC",
+        ),
+        "it keeps nobody off": ("n1:..,doubt=9", "", "C:1x2 -> CC"),
+    }
+)
