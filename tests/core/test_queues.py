@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.queues import UNLIMITED, QueueTree, need
+from ganger.core.queues import OF_TYPE, UNLIMITED, QueueTree, need
 from ganger.core.undo import Undo
 from ganger.model.job import Shape
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from tests.laws import draws
+from tests.laws.raw import figure
 
 CAPACITY = (16, 64_000, 256)
 CHARGES = st.lists(st.tuples(st.sampled_from((*draws.QUEUES, DEFAULT, ROOT)), st.integers(0, 6)), max_size=8)
@@ -19,32 +20,37 @@ CHARGES = st.lists(st.tuples(st.sampled_from((*draws.QUEUES, DEFAULT, ROOT)), st
 
 def tree_of(*queues: Queue) -> QueueTree:
     named = {queue.name: queue for queue in (Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues)}
-    return QueueTree(named.values(), CAPACITY, Undo())
+    return QueueTree(named.values(), CAPACITY, Undo(), {"h100": 5, "a100": 5})
 
 
 class Definitions:
-    """Quota of GPUs as defined: usage of the whole tree at once, no increments."""
+    """Quota of one resource as defined: usage of the whole tree at once, no increments."""
 
-    def __init__(self, tree: QueueTree, charges: list[tuple[str, int]]) -> None:
+    def __init__(self, tree: QueueTree, r: int, charges: list[tuple[str, int]]) -> None:
         self.queues = {queue.name: queue for queue in tree.queues}
-        self.charges = charges
+        self.r, self.there, self.charges = tree.resources[r].removeprefix(OF_TYPE), (*CAPACITY, 5, 5)[r], charges
 
     def children(self, name: str) -> list[str]:
         return [queue.name for queue in self.queues.values() if queue.parent == name]
 
+    def guaranteed(self, name: str) -> int | None:
+        amount = self.queues[name].nominal
+        own = figure(amount, self.r)
+        return sum(amount.gpu_types.values()) if own is None and self.r == "gpus" and amount.gpu_types else own
+
     def subtree(self, name: str) -> Fraction:
-        own = self.queues[name].nominal.gpus
+        own = self.guaranteed(name)
         if name == ROOT and own is None:
-            own = UNLIMITED if all(queue.nominal.gpus is None for queue in self.queues.values()) else 16
+            own = UNLIMITED if all(self.guaranteed(queue) is None for queue in self.queues) else self.there
         rest = max(0, (own or 0) - sum(self.promised(child) for child in self.children(name)))
         return Fraction(rest) + sum((self.subtree(c) - self.local(c) for c in self.children(name)), Fraction(0))
 
     def promised(self, name: str) -> int:
         below = sum(self.promised(child) for child in self.children(name))
-        return max(self.queues[name].nominal.gpus or 0, below)
+        return max(self.guaranteed(name) or 0, below)
 
     def local(self, name: str) -> Fraction:
-        lending = self.queues[name].lending.gpus
+        lending = figure(self.queues[name].lending, self.r)
         return Fraction(0) if lending is None or name == ROOT else max(Fraction(0), self.subtree(name) - lending)
 
     def usage(self, name: str) -> Fraction:
@@ -56,7 +62,7 @@ class Definitions:
         parent = self.queues[name].parent
         if parent is None:
             return self.subtree(name) - self.usage(name)
-        above, borrowing = self.available(parent), self.queues[name].borrowing.gpus
+        above, borrowing = self.available(parent), figure(self.queues[name].borrowing, self.r)
         if borrowing is not None:
             above = min(above, self.subtree(name) + borrowing - max(self.usage(name), self.local(name)))
         return max(Fraction(0), self.local(name) - self.usage(name)) + above
@@ -66,18 +72,22 @@ class Definitions:
 def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[tuple[str, int]]) -> None:
     tree = tree_of(*queues)
     charges = [(name, amount) for name, amount in charges if name in tree.index]
-    empty = Definitions(tree, [])
-    for name, at in tree.index.items():
-        assert tree.available(at, 0) == tree.potential(at, 0) == empty.available(name)
+    every = range(len(tree.resources))
+    for r in every:
+        empty = Definitions(tree, r, [])
+        for name, at in tree.index.items():
+            assert tree.available(at, r) == tree.potential(at, r) == empty.available(name)
+            assert tree.promised[at][r] == empty.promised(name)
     for name, amount in charges:
-        tree.charge(name, (amount, 0, 0))
-    defined = Definitions(tree, charges)
-    for name, at in tree.index.items():
-        assert tree.usage[0][at] == defined.usage(name)
-        assert tree.available(at, 0) == defined.available(name)
-        assert tree.potential(at, 0) == empty.available(name)
+        tree.charge(name, (amount,) * len(tree.resources))
+    for r in every:
+        empty, defined = Definitions(tree, r, []), Definitions(tree, r, charges)
+        for name, at in tree.index.items():
+            assert tree.usage[r][at] == defined.usage(name)
+            assert tree.available(at, r) == defined.available(name)
+            assert tree.potential(at, r) == empty.available(name)
     for name, amount in reversed(charges):
-        tree.charge(name, (-amount, 0, 0))
+        tree.charge(name, (-amount,) * len(tree.resources))
     assert not any(any(row) for row in tree.usage), "what was taken away was what was added"
 
 

@@ -88,10 +88,11 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             for holder in reason.holders:
                 assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
         case Why.OVER_QUOTA:
-            resource = RESOURCES[RESOURCES.index(reason.resource)]
-            assert reason.need == total(job.spec, resource) > reason.have
+            resource = reason.resource.removeprefix("gpus.")
+            needed = total(job.spec, resource) if resource in RESOURCES else raw.of_type(job.spec, resource)
+            assert reason.need == needed > reason.have
             assert kept or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
-            assert kept or not raw.quota_allows(job)
+            assert kept or not raw.quota_allows(job) or resource in raw.closed(job)
             assert all(holder in raw.starts for holder in reason.holders)
         case Why.USER_GPUS | Why.USER_JOBS | Why.USER_TIME | Why.USER_NODE_TIME:
             assert reason.need > reason.have

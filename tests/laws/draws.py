@@ -69,8 +69,15 @@ def figures(most: int) -> st.SearchStrategy[int | None]:
 
 
 def amounts(most: int = 9) -> st.SearchStrategy[Amount]:
-    """GPUs mostly; sometimes CPUs."""
-    return st.builds(Amount, gpus=figures(most), cpu_milli=st.sampled_from((None, None, None, 4_000, 1_500)))
+    """GPUs mostly; sometimes CPUs, or GPUs of a type, no more of them than of all."""
+    cpu_milli = st.sampled_from((None, None, None, 4_000, 1_500))
+    types = st.just({}) | st.dictionaries(st.sampled_from(("h100", "a100")), st.integers(0, most), min_size=1)
+
+    def no_less(amount: Amount) -> Amount:
+        least = sum(amount.gpu_types.values())
+        return amount if amount.gpus is None else replace(amount, gpus=max(amount.gpus, least))
+
+    return st.builds(Amount, gpus=figures(most), cpu_milli=cpu_milli, gpu_types=types).map(no_less)
 
 
 def queue(name: str, parents: tuple[str, ...]) -> st.SearchStrategy[Queue]:

@@ -12,7 +12,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, Resources, array_of
-from ganger.model.queue import DEFAULT, ROOT, Queue
+from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 
 RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
 
@@ -55,6 +55,20 @@ def _part(count: int, asked: Resources, ranks: int, *, stacked: bool) -> Part:
 def total(spec: JobSpec, resource: str) -> int:
     """What the whole gang uses."""
     return sum(part.count * part.need[resource] for part in parts(spec))
+
+
+def named_types(spec: JobSpec) -> dict[str | None, int]:
+    """GPUs that a job asks for, by the type it names."""
+    found: dict[str | None, int] = {}
+    for part in parts(spec):
+        if part.need["gpus"]:
+            found[part.gpu_type] = found.get(part.gpu_type, 0) + part.count * part.need["gpus"]
+    return found
+
+
+def figure(amount: Amount, r: str) -> int | None:
+    """What an amount says of a resource, or of a type of GPU."""
+    return amount.gpu_types.get(r) if r not in RESOURCES else getattr(amount, r)
 
 
 def all_nodes(spec: JobSpec) -> int:
@@ -295,7 +309,30 @@ class Raw:
     def quota_allows(self, job: Job) -> bool:
         """Whether its queue may use that much more now, by Kueue's arithmetic written out on fractions."""
         wanted = {r: total(job.spec, r) for r in RESOURCES}
+        wanted |= {kind: self.of_type(job.spec, kind) for kind in self.types() if named_types(job.spec).get(kind)}
         return all(not amount or amount <= self.available(job.spec.queue, r) for r, amount in wanted.items())
+
+    def types(self) -> list[str]:
+        """Types of GPUs that some queue has a figure for."""
+        amounts = [each for queue in self.queues.values() for each in (queue.nominal, queue.borrowing, queue.lending)]
+        return sorted({kind for amount in amounts for kind in amount.gpu_types})
+
+    def of_type(self, spec: JobSpec, kind: str) -> int:
+        """GPUs of a type that a job counts for before it has a place."""
+        return named_types(spec).get(kind, 0) + named_types(spec).get(None, 0)
+
+    def closed(self, job: Job) -> list[str]:
+        """Types that a job which takes any may not have, because of its queue."""
+        if not named_types(job.spec).get(None):
+            return []
+        return [kind for kind in self.types() if self.of_type(job.spec, kind) > self.available(job.spec.queue, kind)]
+
+    def held_of(self, start: Start, r: str) -> int:
+        """What a start uses of a resource: of a type, its devices on nodes that have it."""
+        if r in RESOURCES:
+            return total(self.job(start.gang).spec, r)
+        types = {name: node.gpu_type.lower() for name, node in self.nodes.items()}
+        return sum(len(share.devices) for share in start.shares if types.get(share.node) == r)
 
     def available(self, name: str, r: str) -> Fraction | float:
         """How much more of r the queue may use."""
@@ -304,14 +341,15 @@ class Raw:
             return self.subtree(name, r) - used
         kept = self.kept(name, r)
         above = self.available(queue.parent, r)
-        borrowing = getattr(queue.borrowing, r)
+        borrowing = figure(queue.borrowing, r)
         if borrowing is not None:
             above = min(above, self.subtree(name, r) + borrowing - max(used, kept))
         return max(Fraction(0), kept - used) + above
 
     def used(self, name: str, r: str) -> Fraction:
         """What jobs in and below the queue use that the queue can see."""
-        own = Fraction(sum(total(self.jobs[g].spec, r) for g in self.starts if self.jobs[g].spec.queue == name))
+        starts = [start for gang, start in self.starts.items() if self.jobs[gang].spec.queue == name]
+        own = Fraction(sum(self.held_of(start, r) for start in starts))
         return own + sum(max(Fraction(0), self.used(c, r) - self.kept(c, r)) for c in self._children(name))
 
     def subtree(self, name: str, r: str) -> Fraction | float:
@@ -328,9 +366,7 @@ class Raw:
     def guaranteed(self, name: str, r: str) -> int | None:
         """The figure that a queue has itself; of GPUs also as the sum of its types."""
         amount = self.queues[name].nominal
-        if r not in RESOURCES:
-            return amount.gpu_types.get(r)
-        own: int | None = getattr(amount, r)
+        own = figure(amount, r)
         return sum(amount.gpu_types.values()) if own is None and r == "gpus" and amount.gpu_types else own
 
     def promised(self, name: str, r: str) -> int:
@@ -346,7 +382,7 @@ class Raw:
     def kept(self, name: str, r: str) -> Fraction | float:
         """What the queue keeps from those above it."""
         queue = self.queues[name]
-        lending = getattr(queue.lending, r)
+        lending = figure(queue.lending, r)
         if lending is None or queue.parent is None:
             return Fraction(0)
         return max(Fraction(0), self.subtree(name, r) - lending)
@@ -376,7 +412,10 @@ class Raw:
         """Whether nothing but the order of the queue is in its way."""
         only, *more = parts(job.spec)
         # Several parts may be in each other's way; that a place is found wherever there is one is promised for one.
-        has_room = not more and sum(self.room(only, without=self.excluded.get(job.id, ())).values()) >= only.count
+        closed = self.closed(job)
+        out = {name: None for name, node in self.nodes.items() if node.gpu_type.lower() in closed}
+        without = self.excluded.get(job.id, {}) | out
+        has_room = not more and sum(self.room(only, without=without).values()) >= only.count
         return has_room and self.user_allows(job) and self.quota_allows(job)
 
     def _children(self, name: str) -> list[str]:

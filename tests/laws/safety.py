@@ -160,3 +160,6 @@ def _start_is_legal(start: Start, raw: Raw) -> None:
     assert start.host == raw.nodes[shares[0].node].address
     assert raw.user_allows(job), f"{start.gang} is beyond its owner's limit"
     assert raw.quota_allows(job), f"{start.gang} is beyond its queue's quota"
+    for kind in raw.types():
+        held = raw.held_of(start, kind)
+        assert not held or held <= raw.available(job.spec.queue, kind), f"{start.gang} is beyond its quota of {kind}"

@@ -101,6 +101,63 @@ test_trees = scenarios(
     }
 )
 
+MIXED = "n1:....,h100 n2:....,a100"
+
+test_types = scenarios(
+    {
+        "a type has a quota of its own": (
+            MIXED,
+            "q=,h100=2,h100.borrow=0",
+            "C:1x2h100,q=q D:1x1h100,q=q E:1x1a100,q=q -> CC.. E... | D over_quota",
+        ),
+        "one that names no type goes where there is quota": (
+            MIXED,
+            "q=,h100=0,h100.borrow=0",
+            "C:1x4,q=q D:1x1,q=q -> .... CCCC | D over_quota",
+        ),
+        "of whole nodes, too": (
+            "n1:..,h100 n2:..,h100 n3:..,a100",
+            "q=,h100=2,h100.borrow=0",
+            "C:2x2,q=q D:1x2,q=q -> DD .. .. | C over_quota",
+        ),
+        "a type is lent and borrowed as all are": (
+            MIXED,
+            "q=,h100=2 p=,h100=2",
+            "C:1x4h100,q=q D:1x1h100,q=p -> CCCC .... | D over_quota",
+        ),
+        "up to what is lent": (
+            MIXED,
+            "q=,h100=2,h100.lend=1 p=,h100=2",
+            "C:1x4h100,q=p D:1x3h100,q=p E:1x1h100,q=q -> DDDE .... | C over_quota",
+        ),
+        "nobody's is the root's": (MIXED, "q=,h100=3,h100.lend=0", "C:1x1h100 D:1x1h100 -> C... .... | D over_quota"),
+        "a quota of one type is none of another": (MIXED, "q=,h100=4", "C:1x4a100 D:1x4h100 -> DDDD CCCC"),
+        "what is held of a type comes back": (
+            MIXED,
+            "q=,h100=2,h100.borrow=0",
+            """C:1x2h100,q=q D:1x2h100,q=q -> CC.. .... | D over_quota
+               done C                      -> DD.. .... | C succeeded""",
+        ),
+        "what ran on a node that is gone is no type's": (
+            MIXED,
+            "q=,h100=2,h100.borrow=0",
+            """C:1x2,q=q D:1x2h100,q=q -> CC.. .... | D over_quota
+               lose n1                 -> ....x CC.. | D no_node
+               list n2:....,a100 n3:..,h100 -> CC.. DD""",
+        ),
+        "children have the parent's": (
+            MIXED,
+            "p=,h100=3,h100.borrow=0 q=,in=p r=,in=p,h100=1,h100.lend=0",
+            "C:1x3h100,q=q D:1x2h100,q=q E:1x1h100,q=r -> DDE. .... | C over_quota",
+        ),
+        "a gang that names no type is not kept from all of them": (
+            "n1:....,h100",
+            "q=,a100=0,a100.borrow=0",
+            "C:1x4,q=q -> CCCC",
+        ),
+    }
+)
+
 test_users = scenarios(
     {
         "GPUs at one time": (
@@ -120,6 +177,31 @@ test_users = scenarios(
             "root=,user_gpus=8",
             """C:1x8                          -> CCCCCCCC
                queue root=,user_gpus=4; D:1x0 -> CCCCCCCCd""",
+        ),
+        "jobs on nodes at one time": (
+            EIGHT,
+            "root=,user_jobs=2",
+            """C:1x1 D:1x0 E:1x1 F:1x1,user=bob -> CF......d | E user_jobs
+               done D                           -> CFE..... | D succeeded""",
+        ),
+        "elements of an array are jobs": (
+            EIGHT,
+            "q=,user_jobs=2",
+            "C:1x1,q=q,array=3 D:1x1 -> CCD..... | C user_jobs",
+        ),
+        "no job at all": (EIGHT, "q=,user_jobs=0", "C:1x1,q=q D:1x1 -> D....... | C user_jobs"),
+        "jobs in a queue and all below it": (
+            EIGHT,
+            "p=,user_jobs=1 q=,in=p r=,in=p",
+            "C:1x1,q=q D:1x1,q=r E:1x1 -> CE...... | D user_jobs",
+        ),
+        "a turn among its own is kept for one that starves": (
+            "n1:A...... n2:B......",
+            "root=,user_jobs=2",
+            """S:1x7        -> A...... B...... | S user_jobs
+               +31m; E:1x1  -> A...... B...... | S user_jobs, E user_jobs
+               cordon n2; done B -> A...... .......# | S no_capacity, E held, B succeeded
+               done A       -> SSSSSSS .......# | E no_capacity, A succeeded""",
         ),
         "the length of one job": (
             EIGHT,

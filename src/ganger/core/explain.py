@@ -13,7 +13,7 @@ from ganger.core.fit import Ask, ask, where
 from ganger.core.gang import Gang, class_text
 from ganger.core.plan import carried_out, pending_order, plan
 from ganger.core.policy import Policy
-from ganger.core.queues import UNLIMITED, need
+from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.shortage import fitting, hardest, large_enough, node_need
 from ganger.core.state import State
 from ganger.model.decision import Wait
@@ -83,7 +83,8 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
 def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
     """A reason as the faces show it, its remedy filled in."""
     holder = typed(reason.holders[0]) if reason.holders else "another job"
-    flag = {"gpus": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}.get(reason.resource, "gpus")
+    flags = {"gpus": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
+    flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(OF_TYPE)}:N")
     remedy = REMEDY[reason.why].format(gang=typed(job), queue=reason.scope or queue, resource=flag, holder=holder)
     return ReasonView(
         code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ganger.core.gang import Gang
 from ganger.core.place import place
-from ganger.core.queues import NOTHING_HELD, UNLIMITED, QueueTree, need
+from ganger.core.queues import NOTHING_HELD, OF_TYPE, UNLIMITED, QueueTree, need
 from ganger.core.shortage import MAX_HOLDERS, no_room
 from ganger.core.state import Shares, State
 from ganger.model.job import Shape
@@ -51,16 +51,43 @@ def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     barred = over_user_limits(state, wanted) or over_quota(state, wanted)
     if barred:
         return barred
-    with state.nodes.without(wanted.avoids):
-        return place(state.nodes, wanted.shape) or no_room(state, wanted.shape, now_ms)
+    return _placed(state, wanted) or over_type(state, wanted) or _no_room(state, wanted, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
     """Where it may start now, without a word of why not: for those who try many times."""
-    if _user_bar(state.tree, wanted) or state.tree.short_of(wanted.queue, need(wanted.shape)) is not None:
+    tree = state.tree
+    if _user_bar(tree, wanted) or tree.short_of(wanted.queue, tree.wanted(wanted.shape)) is not None:
+        return None
+    return _placed(state, wanted)
+
+
+def _placed(state: State, wanted: Ask) -> Shares | None:
+    """Its place on nodes that it may have, of types that its queue may use as much of."""
+    closed = state.tree.closed_types(wanted.queue, wanted.shape)
+    nodes = state.nodes
+    typed = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
+    kept_out = [node.name for node, kind in typed if kind in closed]
+    with nodes.without((*wanted.avoids, *kept_out)):
+        return place(nodes, wanted.shape)
+
+
+def _no_room(state: State, wanted: Ask, now_ms: int) -> Reason:
+    with state.nodes.without(wanted.avoids):
+        return no_room(state, wanted.shape, now_ms)
+
+
+def over_type(state: State, wanted: Ask) -> Reason | None:
+    """A type of GPUs of which its queue may not use that much more, where it would have room but for that."""
+    closed = state.tree.closed_types(wanted.queue, wanted.shape)
+    if not closed:
         return None
     with state.nodes.without(wanted.avoids):
-        return place(state.nodes, wanted.shape)
+        if place(state.nodes, wanted.shape) is None:
+            return None
+    resources, counted = state.tree.resources, state.tree.counted(wanted.shape)
+    r = resources.index(OF_TYPE + closed[0])
+    return _short(state, wanted, r, counted[r])
 
 
 def over_user_limits(state: State, wanted: Ask) -> Reason | None:
@@ -117,18 +144,22 @@ def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
 
 def over_quota(state: State, wanted: Ask) -> Reason | None:
     """The first resource of which its queue may not use that much more."""
-    tree, total = state.tree, need(wanted.shape)
-    r = tree.short_of(wanted.queue, total)
-    if r is None:
-        return None
+    total = state.tree.wanted(wanted.shape)
+    r = state.tree.short_of(wanted.queue, total)
+    return None if r is None else _short(state, wanted, r, total[r])
+
+
+def _short(state: State, wanted: Ask, r: int, amount: int) -> Reason:
+    """Its queue may not use that much more of resource r."""
+    tree = state.tree
     at = tree.index[wanted.queue]
-    users = [gang for gang, _ in state.holding() if need(gang.shape)[r]]
+    users = [gang for gang, _ in state.holding() if state.charged[gang.id][r]]
     near = [gang.id for gang in users if gang.queue == wanted.queue] or [gang.id for gang in users]
     limit = tree.potential(at, r)
     return Reason(
         why=Why.OVER_QUOTA,
         resource=tree.resources[r],
-        need=total[r],
+        need=amount,
         have=max(0, tree.available(at, r)),
         limit=None if limit >= UNLIMITED // 2 else limit,
         scope=wanted.queue,

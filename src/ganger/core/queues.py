@@ -122,6 +122,13 @@ class QueueTree:
         any_type = of_type.get(None, 0)
         return (*need(shape), *(of_type[kind] + any_type if kind in of_type else 0 for kind in self.types))
 
+    def counted(self, shape: Shape) -> Vector:
+        """The same of every type, also of those that it does not name: what room is kept of for a gang that waits."""
+        if not self.types:
+            return need(shape)
+        of_type = _by_type(shape)
+        return (*need(shape), *(of_type.get(kind, 0) + of_type.get(None, 0) for kind in self.types))
+
     def taken(self, shape: Shape, shares: Iterable[NodeShare], type_of: Callable[[str], str]) -> Vector:
         """What the whole gang holds of each of `resources` where it is placed; `type_of` has the type of a node."""
         if not self.types:
@@ -136,12 +143,11 @@ class QueueTree:
     def closed_types(self, name: str, shape: Shape) -> tuple[str, ...]:
         """Types of which the queue may not use as many GPUs as the gang asks for without naming a type: these are
         closed to it. No type is closed to a gang that names one for each GPU."""
-        any_type = _by_type(shape).get(None, 0) if self.types else 0
-        if not any_type:
+        if not self.types or not _by_type(shape).get(None, 0):
             return ()
-        at, wanted = self.index[name], self.wanted(shape)
+        at, counted = self.index[name], self.counted(shape)
         each = enumerate(self.types, start=len(RESOURCES))
-        return tuple(kind for r, kind in each if max(any_type, wanted[r]) > self.available(at, r))
+        return tuple(kind for r, kind in each if counted[r] > self.available(at, r))
 
     def short_of(self, name: str, wanted: Vector) -> int | None:
         """The first resource the queue may not use that much more of, or None when it may."""
@@ -198,7 +204,7 @@ class QueueTree:
 
     def _promised(self) -> list[Vector]:
         found = [tuple(nominal(queue, resource) or 0 for resource in self.resources) for queue in self.queues]
-        for at in range(len(self.queues) - 1, 0, -1):
+        for at in reversed(range(len(self.queues))):
             below = [found[child] for child in self.children[at]]
             sums = [sum(each) for each in zip(*below, strict=True)] if below else [0] * len(self.resources)
             found[at] = tuple(max(own, total) for own, total in zip(found[at], sums, strict=True))
@@ -289,7 +295,9 @@ def _by_type(shape: Shape) -> dict[str | None, int]:
     found: dict[str | None, int] = {}
     for part in shape.parts:
         if part.gpus:
-            found[part.gpu_type] = found.get(part.gpu_type, 0) + part.nodes * part.gpus
+            # Of several types it will have one, as of any.
+            kind = None if part.other_types else part.gpu_type
+            found[kind] = found.get(kind, 0) + part.nodes * part.gpus
     return found
 
 

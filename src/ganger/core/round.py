@@ -47,7 +47,7 @@ class Round:
 
     def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
         """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
-        tree, wanted = self.state.tree, need(gang.shape)
+        tree, wanted = self.state.tree, self.state.tree.counted(gang.shape)
         quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
         if why in (Why.OVER_QUOTA, Why.NO_CAPACITY):
             at = tree.index[gang.queue]

@@ -36,7 +36,7 @@ REMEDY: dict[Why, str] = {
     Why.EXCLUDED: "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
     "`ganger clone {gang}`",
     Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: "
-    "`ganger queue set {queue} --{resource} N`",
+    "`ganger queue set {queue} --{resource}`",
     Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
     Why.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
     Why.USER_TIME: "submit with a shorter --time",
@@ -53,7 +53,8 @@ REMEDY: dict[Why, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpus, cpu_milli, memory_bytes, node_ms).
+    """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpus, gpus.TYPE, cpu_milli,
+    memory_bytes, node_ms, jobs).
 
     have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
     in; holders: gangs that hold what is missing, the first to end first; until_ms: when it is expected to be there,
@@ -93,8 +94,7 @@ def sentence(reason: Reason) -> str:
         case Why.USER_GPUS:
             return f"you may hold {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
         case Why.USER_JOBS:
-            at_a_time = "1 job" if reason.limit == 1 else f"{limit} jobs"
-            return f"you may have {at_a_time} on nodes at a time in queue {reason.scope}{held}"
+            return f"you may have {limit} on nodes at a time in queue {reason.scope}{held}"
         case Why.USER_TIME:
             return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} asked"
         case Why.USER_NODE_TIME:
@@ -158,6 +158,8 @@ def _amount(resource: str, value: int) -> str:
             return f"{format_bytes(value)} memory"
         case "gpus":
             return f"{value} GPU" if value == 1 else f"{value} GPUs"
+        case "jobs":
+            return f"{value} job" if value == 1 else f"{value} jobs"
         case "nodes":
             return f"{value} node" if value == 1 else f"{value} nodes"
         case "node_ms":
@@ -165,7 +167,8 @@ def _amount(resource: str, value: int) -> str:
         case "time_ms":
             return format_duration(value)
         case _:
-            return str(value)
+            kind = resource.removeprefix("gpus.")
+            return f"{value} {kind} GPU" if value == 1 else f"{value} {kind} GPUs"
 
 
 def _have(names: tuple[str, ...]) -> str:
