@@ -1,5 +1,6 @@
 """Every waiting gang has one answer, and the answer is true of the raw facts."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import floor
 
@@ -8,9 +9,10 @@ from ganger.core.gang import Gang, class_text
 from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.model.decision import Cause
-from ganger.model.job import GangState
+from ganger.model.job import GangState, Job
 from ganger.model.reason import Reason, Why
 from tests.laws.raw import RESOURCES, parts, total
+from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
 
 USER = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_TIME, Why.USER_NODE_TIME)
@@ -60,29 +62,29 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
     raw, job = world.raw, gang.job
     wanted = parts(job.spec)
     out = raw.excluded.get(gang.id, {})
-    sums = [
-        (part.count, _sum(raw.room(part, without=out)), _sum(raw.room(part, empty=True, without=out)))
-        for part in wanted
+    free, able, whole = [
+        tallied(world, job, **how) for how in ({"without": out}, {"empty": True, "without": out}, {"empty": True})
     ]
     kept = [other for other in waiting(world) if keeps(world, other)]
     match reason.why:
         case Why.NO_NODE:
-            assert any((reason.need, reason.have) == (count, able) and able < count for count, _, able in sums)
+            assert told(reason, able)
+            assert reason.have < reason.need
+            assert any(is_short(each) for each in able)
         case Why.EXCLUDED:
-            whole = [_sum(raw.room(part, empty=True)) for part in wanted]
             assert reason.excluded
             assert {*reason.excluded} <= {*out}
-            assert any(
-                (reason.need, reason.have) == (count, able) and able < count <= most
-                for (count, _, able), most in zip(sums, whole, strict=True)
-            )
+            assert reason.have < reason.need
+            assert told(reason, able)
+            assert any(not is_short(each) for each in whole)
         case Why.NO_CAPACITY:
             assert {*reason.excluded} <= {*out}
             # Parts may be in each other's way, while there is room for each.
             assert reason.need > reason.have or len(wanted) > 1
-            assert any((reason.need, reason.limit) == (count, able) for count, _, able in sums)
-            assert all(able >= count for count, _, able in sums)
-            assert kept or any((reason.need, reason.have) == (count, free) for count, free, _ in sums)
+            assert reason.limit is not None
+            assert told(replace(reason, have=reason.limit), able)
+            assert reason.limit >= reason.need
+            assert kept or told(reason, free)
             assert raw.user_allows(job)
             assert raw.quota_allows(job)
             for holder in reason.holders:
@@ -110,8 +112,27 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             raise AssertionError(f"{gang.id} waits because of {reason}")
 
 
-def _sum(room: dict[str, int]) -> int:
-    return sum(room.values())
+Tallies = list[tuple[int, int]]
+
+
+def tallied(world: World, job: Job, *, empty: bool = False, without: Collection[str] = ()) -> list[Tallies]:
+    """For every part, and for whatever it may be, what it needs and what there is."""
+    raw = world.raw
+    return [
+        tallies(job.spec, part.count, raw.room(kind, empty=empty, without=without), raw.nodes, sliced=not part.stacked)
+        for part in parts(job.spec)
+        for kind in part.variants
+    ]
+
+
+def is_short(of: Tallies) -> bool:
+    """Whether something is not enough."""
+    return any(there < needed for needed, there in of)
+
+
+def told(reason: Reason, of: list[Tallies]) -> bool:
+    """Whether the reason's figures are among these."""
+    return any((reason.need, reason.have) in each for each in of)
 
 
 def _held_is_true(world: World, gang: Gang, reason: Reason) -> None:

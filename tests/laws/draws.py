@@ -18,10 +18,12 @@ from ganger.model.job import (
     JobSpec,
     Limits,
     Origin,
+    Placement,
     Resources,
     Retry,
     Role,
     Rule,
+    Slice,
 )
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
@@ -52,6 +54,10 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
         gpu_type=st.sampled_from(("h100", "H100", "a100")),
         cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),
         memory_bytes=st.sampled_from((64, 3)),
+        labels=st.sampled_from(({}, {"zone": "a"})),
+        taints=st.sampled_from(((), (), (), ("spot",))),
+        networks=st.sampled_from(((), ("ib",), ("ib", "tcp"))),
+        suspicion=st.sampled_from((0, 0, 1)),
     )
     return st.lists(node, min_size=1, max_size=most).map(_named)
 
@@ -120,7 +126,8 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
     """A job of up to three nodes."""
     resources = st.builds(
         Resources,
-        gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, None, "H100"))),
+        gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, None, "H100")))
+        | st.builds(GpuRequest, count=st.integers(1, 4), type=st.just("H100"), other_types=st.just(("A100",))),
         cpu_milli=st.sampled_from((None, 500, 2_000)),
         memory_bytes=st.sampled_from((0, 0, 2)),
     )
@@ -148,7 +155,35 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         retry=retry,
         limits=limits,
         array=st.sampled_from((None, None, None)) | arrays(),
+        placement=st.just(Placement()) | placements(),
+    ).map(possible)
+
+
+def placements() -> st.SearchStrategy[Placement]:
+    """Where a job may be; now and then a level that is not there."""
+    return st.builds(
+        Placement,
+        topology=st.sampled_from((None, "rack", "spine", "block")),
+        mode=st.sampled_from(("preferred", "required")),
+        strategy=st.sampled_from(("pack", "spread", "balanced")),
+        slice=st.none() | st.builds(Slice, level=st.sampled_from(("rack", "spine")), nodes=st.sampled_from((1, 2, 3))),
+        sharing=st.sampled_from(("shared", "shared", "exclusive", "whole")),
+        node_selector=st.sampled_from(({}, {}, {"zone": "a"})),
+        tolerations=st.sampled_from(((), ("spot",), ("*",))),
+        network=st.sampled_from(((), (), ("ib",), ("tcp", "ib"))),
     )
+
+
+def possible(spec: JobSpec) -> JobSpec:
+    """The same without what is refused: slices that do not divide it, whole nodes for roles, a mode without a level."""
+    said = spec.placement
+    if said.slice and ("worker" in spec.roles or spec.nodes % (said.slice.nodes or 1)):
+        said = replace(said, slice=None)
+    if said.sharing == "whole" and spec.roles:
+        said = replace(said, sharing="exclusive")
+    if said.topology is None:
+        said = replace(said, mode="preferred")
+    return replace(spec, placement=said)
 
 
 def arrays() -> st.SearchStrategy[Array]:

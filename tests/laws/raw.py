@@ -11,8 +11,9 @@ from fractions import Fraction
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
-from ganger.model.job import GangState, Job, JobSpec, Resources, array_of
+from ganger.model.job import GangState, Job, JobSpec, Placement, Resources, array_of
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
+from tests.laws.where import could_lie, may_be_had
 
 RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
 
@@ -26,7 +27,8 @@ LEADERS = ("chief", "master", "head", "scheduler")
 class Part:
     """What a role, or the workers, ask for: `count` times `need`, with `ranks` processes each.
 
-    stacked: several of them may share a node.
+    stacked: several of them may share a node; gpu_type, network: of all its nodes, None for any; other_kinds: the other
+    types and networks that it may be of, if not of these; placement: what the job says of it.
     """
 
     count: int
@@ -34,22 +36,35 @@ class Part:
     gpu_type: str | None
     ranks: int
     stacked: bool
+    placement: Placement
+    network: str | None = None
+    other_kinds: tuple[tuple[str | None, str | None], ...] = ()
+
+    @property
+    def variants(self) -> "list[Part]":
+        """What it may be."""
+        others = [replace(self, gpu_type=kind, network=of, other_kinds=()) for kind, of in self.other_kinds]
+        return [replace(self, other_kinds=()), *others]
 
 
 def parts(spec: JobSpec) -> list[Part]:
     """The parts of a gang in the order of their ranks: leaders, the workers that `nodes` describes, the others."""
     ranks = spec.nproc_per_node or spec.resources.gpu.count or 1
-    workers = [] if "worker" in spec.roles else [_part(spec.nodes, spec.resources, ranks, stacked=False)]
-    roles = {name: _part(role.count, role.resources, 1, stacked=True) for name, role in spec.roles.items()}
+    workers = [] if "worker" in spec.roles else [_part(spec, spec.nodes, spec.resources, ranks)]
+    roles = {
+        name: replace(_part(spec, role.count, role.resources, 1), stacked=True) for name, role in spec.roles.items()
+    }
     leading = [part for name in LEADERS for role, part in roles.items() if role == name]
     named = [part for role, part in roles.items() if role == "worker"]
     return leading + workers + named + [part for role, part in roles.items() if role not in (*LEADERS, "worker")]
 
 
-def _part(count: int, asked: Resources, ranks: int, *, stacked: bool) -> Part:
+def _part(spec: JobSpec, count: int, asked: Resources, ranks: int) -> Part:
     cpu = 1000 * ranks if asked.cpu_milli is None else asked.cpu_milli
     need = {"gpus": asked.gpu.count, "cpu_milli": cpu, "memory_bytes": asked.memory_bytes}
-    return Part(count, need, asked.gpu.type.lower() if asked.gpu.type else None, ranks, stacked)
+    types = [kind.lower() for kind in (asked.gpu.type, *asked.gpu.other_types) if kind] or [None]
+    (kind, network), *others = [(kind, of) for kind in types for of in spec.placement.network or [None]]
+    return Part(count, need, kind, ranks, False, spec.placement, network, tuple(others))
 
 
 def total(spec: JobSpec, resource: str) -> int:
@@ -62,7 +77,9 @@ def named_types(spec: JobSpec) -> dict[str | None, int]:
     found: dict[str | None, int] = {}
     for part in parts(spec):
         if part.need["gpus"]:
-            found[part.gpu_type] = found.get(part.gpu_type, 0) + part.count * part.need["gpus"]
+            kinds = {variant.gpu_type: None for variant in part.variants}
+            kind = part.gpu_type if len(kinds) == 1 else None
+            found[kind] = found.get(kind, 0) + part.count * part.need["gpus"]
     return found
 
 
@@ -289,13 +306,20 @@ class Raw:
         node = self.nodes[name]
         if name in self.cordoned or name in self.lost:
             return 0
-        if part.gpu_type and part.gpu_type != node.gpu_type.lower():
+        if (part.gpu_type and part.gpu_type != node.gpu_type.lower()) or not may_be_had(node, part.placement):
+            return 0
+        sharing = part.placement.sharing
+        if (part.network and part.network not in node.networks) or (
+            sharing == "whole" and node.gpus != part.need["gpus"]
+        ):
             return 0
         held = (
             []
             if empty
             else [(g, share) for (g, where), shares in self.left.items() if where == name for share in shares]
         )
+        if held and (sharing != "shared" or any(self.jobs[g].spec.placement.sharing != "shared" for g, _ in held)):
+            return 0
         rooms = []
         for resource in RESOURCES:
             used = sum(parts(self.jobs[g].spec)[share.part].need[resource] for g, share in held)
@@ -413,9 +437,12 @@ class Raw:
         only, *more = parts(job.spec)
         # Several parts may be in each other's way; that a place is found wherever there is one is promised for one.
         closed = self.closed(job)
-        out = {name: None for name, node in self.nodes.items() if node.gpu_type.lower() in closed}
-        without = self.excluded.get(job.id, {}) | out
-        has_room = not more and sum(self.room(only, without=without).values()) >= only.count
+        types = {name: None for name, node in self.nodes.items() if node.gpu_type.lower() in closed}
+        out = self.excluded.get(job.id, {}) | types
+        has_room = not more and any(
+            could_lie(job.spec, only.count, self.room(kind, without=out), self.nodes, stacked=only.stacked)
+            for kind in only.variants
+        )
         return has_room and self.user_allows(job) and self.quota_allows(job)
 
     def _children(self, name: str) -> list[str]:

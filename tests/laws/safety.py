@@ -7,6 +7,7 @@ from ganger.model.decision import Cause, Plan, Start, Stop, Wait
 from ganger.model.job import GangState
 from ganger.model.view import PARTS
 from tests.laws.raw import Raw, parts
+from tests.laws.where import lies_well
 
 ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
 
@@ -153,8 +154,13 @@ def _start_is_legal(start: Start, raw: Raw) -> None:
         assert len(mine) == part.count, "whole"
         assert part.stacked or len({share.node for share in mine}) == part.count, "on nodes of its own"
         assert all(len(share.ranks) == part.ranks and len(share.devices) == part.need["gpus"] for share in mine)
-        room = raw.room(part, without=raw.excluded.get(start.gang, ()))
-        assert all(room[share.node] for share in mine), f"{start.gang} does not fit on {shares}"
+        rooms = [raw.room(kind, without=raw.excluded.get(start.gang, ())) for kind in part.variants]
+        fits = [all(room[share.node] for share in mine) for room in rooms]
+        assert any(fits), f"{start.gang} does not fit on {shares}"
+    on = [(raw.nodes[share.node], share.part) for share in shares]
+    workers = [node for node, at in on if not wanted[at].stacked]
+    wrong = lies_well(job.spec, [node for node, _ in on], workers)
+    assert wrong is None, f"{start.gang}: {wrong}"
     every = range(sum(part.count * part.ranks for part in wanted))
     assert [rank for share in shares for rank in share.ranks] == list(every), "ranks in order, each once"
     assert start.host == raw.nodes[shares[0].node].address

@@ -1,6 +1,7 @@
 """Placement against brute force on tiny clusters: if any whole place exists, one is found, and it is a best one."""
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from hypothesis import given
@@ -11,89 +12,187 @@ from ganger.core.place import place
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare
-from ganger.model.job import Shape
+from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Shape
 from tests.laws import draws
+from tests.laws.raw import Part, parts
+from tests.laws.where import could_lie, lies_well, may_be_had
 
 LEVELS = len(draws.LEVELS)
-SHAPES = st.builds(
-    Shape,
-    nodes=st.integers(1, 4),
-    gpus=st.integers(0, 4),
-    gpu_type=st.sampled_from((None, None, "h100")),
-    cpu_milli=st.sampled_from((0, 1_000, 2_000)),
-    memory_bytes=st.sampled_from((0, 2)),
-    ranks=st.integers(1, 3),
-)
+
+
+@dataclass(frozen=True)
+class HalfFull:
+    """Nodes; devices taken on each; states; nodes that a round keeps for somebody."""
+
+    nodes: tuple[Node, ...]
+    taken: dict[str, tuple[int, ...]]
+    states: dict[str, NodeState]
+    held: tuple[str, ...]
+
+    def table(self) -> NodeTable:
+        """The same as the core has it."""
+        table = NodeTable(self.nodes, self.states, Undo(), draws.LEVELS)
+        for number, (name, devices) in enumerate(self.taken.items()):
+            if devices:
+                used = Shape(nodes=1, gpus=len(devices), cpu_milli=500 * len(devices))
+                table.take(number, used, [NodeShare(name, (0,), devices)])
+        table.hold(self.held, held=True)
+        return table
+
+    def fits(self, part: Part) -> list[Node]:
+        """Nodes that could take one of the part's nodes."""
+        return [node for node in self.nodes if node.name not in self.held and self._fits(node, part)]
+
+    def _fits(self, node: Node, part: Part) -> bool:
+        said, used = part.placement, len(self.taken[node.name])
+        return (
+            self.states[node.name] is NodeState.READY
+            and may_be_had(node, said)
+            and part.gpu_type in (None, node.gpu_type.lower())
+            and (part.network is None or part.network in node.networks)
+            and (said.sharing == "shared" or not used)
+            and (said.sharing != "whole" or node.gpus == part.need["gpus"])
+            and node.gpus - used >= part.need["gpus"]
+            and node.cpu_milli - 500 * used >= part.need["cpu_milli"]
+            and node.memory_bytes >= part.need["memory_bytes"]
+        )
+
+    def left(self, name: str) -> tuple[int, int, int]:
+        """What is free on a node."""
+        node, used = self.node(name), len(self.taken[name])
+        return node.gpus - used, node.cpu_milli - 500 * used, node.memory_bytes
+
+    def node(self, name: str) -> Node:
+        """The node of that name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """The domains that a node is in."""
+        return self.node(name).domains
 
 
 @st.composite
-def half_full(draw: st.DrawFn) -> tuple[tuple[Node, ...], dict[str, tuple[int, ...]], dict[str, NodeState], set[str]]:
-    """Nodes; devices taken on each; states; nodes that a round keeps for somebody."""
-    nodes = draw(draws.nodes(6))
+def half_full(draw: st.DrawFn) -> HalfFull:
+    """A cluster in which something runs."""
+    nodes = draw(draws.nodes(7))
     taken = {node.name: tuple(draw(st.sets(st.integers(0, node.gpus - 1)))) if node.gpus else () for node in nodes}
-    states = {node.name: draw(st.sampled_from((NodeState.READY, *NodeState))) for node in nodes}
-    return nodes, taken, states, draw(st.sets(st.sampled_from([node.name for node in nodes]), max_size=1))
+    states = {node.name: draw(st.sampled_from((NodeState.READY, NodeState.READY, *NodeState))) for node in nodes}
+    return HalfFull(nodes, taken, states, tuple(draw(st.sets(st.sampled_from([n.name for n in nodes]), max_size=1))))
 
 
-@given(cluster=half_full(), shape=SHAPES)
-def test_place_is_exact_and_tight(
-    cluster: tuple[tuple[Node, ...], dict[str, tuple[int, ...]], dict[str, NodeState], set[str]],
-    shape: Shape,
-) -> None:
-    nodes, taken, states, held = cluster
-    table = NodeTable(nodes, states, Undo(), draws.LEVELS)
-    for number, (name, devices) in enumerate(taken.items()):
-        used = Shape(nodes=1, gpus=len(devices), cpu_milli=500 * len(devices))
-        table.take(number, used, [NodeShare(name, (0,), devices)])
-    table.hold(held, held=True)
-    fits = [node for node in nodes if _fits(node, shape, taken[node.name], states[node.name]) and node.name not in held]
-    found = place(table, shape)
-    if len(fits) < shape.nodes:
-        assert found is None
+RESOURCES = st.builds(
+    Resources,
+    gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, "h100")))
+    | st.builds(GpuRequest, count=st.integers(1, 4), type=st.just("a100"), other_types=st.just(("H100",))),
+    cpu_milli=st.sampled_from((0, 1_000, 2_000)),
+    memory_bytes=st.sampled_from((0, 2)),
+)
+SPECS = st.builds(
+    JobSpec, run=st.just("x"), nodes=st.integers(1, 4), nproc_per_node=st.integers(1, 3), resources=RESOURCES
+)
+
+
+@given(cluster=half_full(), spec=SPECS, said=draws.placements())
+def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec, said: Placement) -> None:
+    spec = draws.possible(replace(spec, placement=said))
+    (part,) = parts(spec)
+    nodes = {node.name: node for node in cluster.nodes}
+    rooms = [{node.name: 1 for node in cluster.fits(kind)} for kind in part.variants]
+    possible = [could_lie(spec, part.count, room, nodes, stacked=False) for room in rooms]
+    found = place(cluster.table(), spec.shape)
+    assert (found is not None) == any(possible)
+    if found is None:
         return
+    names = [share.node for share in found]
+    assert len({*names}) == spec.nodes
+    assert {*names} <= {*rooms[possible.index(True)]}, "of the first kind that has room"
+    assert [rank for share in found for rank in share.ranks] == list(range(spec.processes))
+    for share in found:
+        free = [device for device in range(nodes[share.node].gpus) if device not in cluster.taken[share.node]]
+        assert share.devices == tuple(free[: part.need["gpus"]]), "the lowest free devices"
+    on = [nodes[name] for name in names]
+    assert lies_well(spec, on, on) is None
+    paths = [node.domains for node in on]
+    assert paths == sorted(paths), "ranks follow the network"
+    fits = [nodes[name] for name in rooms[possible.index(True)]]
+    if said.strategy == "spread" and not (said.slice or said.topology):
+        _is_spread(paths, fits)
+    if said.strategy == "balanced" and not spec.placement.slice:
+        _is_balanced(paths, fits)
+
+
+def _is_spread(paths: list[tuple[str, ...]], fits: list[Node]) -> None:
+    """The least that any domain of the first level has could not be more, nor the next least, and so on."""
+    room = Counter(node.domains[:1] for node in fits)
+    given = Counter(path[:1] for path in paths)
+    for home, least in ((home, given[home]) for home in room):
+        richer = [other for other in room if given[other] > least + 1]
+        assert least == room[home] or not richer, f"{home} has {least}, {richer} more"
+
+
+def _is_balanced(paths: list[tuple[str, ...]], fits: list[Node]) -> None:
+    """In the domain that holds it all as few of the next level as can be, and these as equal as they can be."""
+    depth = _common(paths)
+    room = Counter(node.domains[: depth + 1] for node in fits if node.domains[:depth] == paths[0][:depth])
+    if depth == LEVELS or len(paths) == 1:
+        return
+    given = Counter(path[: depth + 1] for path in paths)
+    choices = [choice for choice in combinations(room, len(given)) if sum(room[home] for home in choice) >= len(paths)]
+    assert not any(sum(sorted(room.values())[-few:]) >= len(paths) for few in range(1, len(given)))
+    assert min(given.values()) == max(_fairest(sorted(room[home] for home in choice), len(paths)) for choice in choices)
+
+
+def _fairest(rooms: list[int], count: int) -> int:
+    """The most that the one with the least can get."""
+    return max(least for least in range(1, count + 1) if least <= rooms[0] and least * len(rooms) <= count)
+
+
+@given(cluster=half_full(), spec=SPECS)
+def test_place_is_tight(cluster: HalfFull, spec: JobSpec) -> None:
+    (part,) = parts(spec)
+    for kind in part.variants:
+        if len(fits := cluster.fits(kind)) >= spec.nodes:
+            break
+    else:
+        return
+    found = place(cluster.table(), spec.shape)
     assert found is not None
     names = [share.node for share in found]
-    assert len({*names}) == shape.nodes
-    assert {*names} <= {node.name for node in fits}
-    assert [rank for share in found for rank in share.ranks] == list(range(shape.nodes * shape.ranks))
-    for share in found:
-        free = [device for device in range(_named(nodes, share.node).gpus) if device not in taken[share.node]]
-        assert share.devices == tuple(free[: shape.gpus]), "the lowest free devices"
-    paths = [_path(nodes, share.node) for share in found]
-    assert paths == sorted(paths), "ranks follow the network"
-    if shape.nodes == 1:
-        _one_is_tight(nodes, taken, [node.name for node in fits], names[0])
+    if spec.nodes == 1:
+        _one_is_tight(cluster, fits, names[0])
         return
-    choices = [[_path(nodes, node.name) for node in choice] for choice in combinations(fits, shape.nodes)]
+    paths = [cluster.path(name) for name in names]
+    choices = [[node.domains for node in choice] for choice in combinations(fits, spec.nodes)]
     depth = max(map(_common, choices))
     assert _common(paths) == depth, "the lowest level that holds it all"
-    room = Counter(_path(nodes, node.name)[:depth] for node in fits)
+    room = Counter(node.domains[:depth] for node in fits)
     home = paths[0][:depth]
-    assert room[home] == min(size for size in room.values() if size >= shape.nodes), "the tightest domain"
+    assert room[home] == min(size for size in room.values() if size >= spec.nodes), "the tightest domain"
     inside = [choice for choice in choices if all(path[:depth] == home for path in choice)]
     fewest = min(len({path[: depth + 1] for path in choice}) for choice in inside)
     assert len({path[: depth + 1] for path in paths}) == fewest, "as few domains below it as possible"
     if depth == LEVELS:
-        here = [node.name for node in fits if _path(nodes, node.name)[:depth] == home]
-        loosest = max(_left(nodes, name, taken) for name in names)
-        spared = [_left(nodes, name, taken) for name in here if name not in names]
-        assert all(loosest <= other for other in spared), "the nodes with the least left"
+        _nodes_are_tight(cluster, [node for node in fits if node.domains[:depth] == home], names)
 
 
-def _one_is_tight(nodes: tuple[Node, ...], taken: dict[str, tuple[int, ...]], fits: list[str], name: str) -> None:
-    """A single node: the one that is left with the least; of such, in the domain that is left with the least."""
-    least = min(_left(nodes, other, taken) for other in fits)
-    equal = [other for other in fits if _left(nodes, other, taken) == least]
-    assert name in equal
+def _nodes_are_tight(cluster: HalfFull, here: list[Node], names: list[str]) -> None:
+    """Inside the lowest domain: those with the least left, and of equal ones those under less suspicion."""
+    chosen = max((cluster.left(name), cluster.node(name).suspicion) for name in names)
+    spared = [(cluster.left(node.name), node.suspicion) for node in here if node.name not in names]
+    assert all(chosen <= other for other in spared), "the nodes with the least left"
+
+
+def _one_is_tight(cluster: HalfFull, fits: list[Node], name: str) -> None:
+    """A single node: the one that is left with the least; of such, in the domain that is left with the least; of such,
+    the one under least suspicion."""
+    least = min(cluster.left(node.name) for node in fits)
+    equal = [node for node in fits if cluster.left(node.name) == least]
     for depth in range(LEVELS, 0, -1):
-        room = Counter(_path(nodes, other)[:depth] for other in fits)
-        least_room = min(room[_path(nodes, other)[:depth]] for other in equal)
-        equal = [other for other in equal if room[_path(nodes, other)[:depth]] == least_room]
-        assert name in equal, "in the tightest domain"
-
-
-def _path(nodes: tuple[Node, ...], name: str) -> tuple[str, ...]:
-    return _named(nodes, name).domains
+        room = Counter(node.domains[:depth] for node in fits)
+        least_room = min(room[node.domains[:depth]] for node in equal)
+        equal = [node for node in equal if room[node.domains[:depth]] == least_room]
+    doubt = min(node.suspicion for node in equal)
+    assert name in [node.name for node in equal if node.suspicion == doubt]
 
 
 def _common(paths: list[tuple[str, ...]]) -> int:
@@ -101,20 +200,26 @@ def _common(paths: list[tuple[str, ...]]) -> int:
     return max(depth for depth in range(LEVELS + 1) if len({path[:depth] for path in paths}) == 1)
 
 
-def _named(nodes: tuple[Node, ...], name: str) -> Node:
-    return next(node for node in nodes if node.name == name)
-
-
-def _left(nodes: tuple[Node, ...], name: str, taken: dict[str, tuple[int, ...]]) -> tuple[int, int, int]:
-    node, used = _named(nodes, name), len(taken[name])
-    return node.gpus - used, node.cpu_milli - 500 * used, node.memory_bytes
-
-
-def _fits(node: Node, shape: Shape, taken: tuple[int, ...], state: NodeState) -> bool:
-    return (
-        state is NodeState.READY
-        and shape.gpu_type in (None, node.gpu_type.lower())
-        and node.gpus - len(taken) >= shape.gpus
-        and node.cpu_milli - 500 * len(taken) >= shape.cpu_milli
-        and node.memory_bytes >= shape.memory_bytes
+@given(cluster=half_full(), spec=SPECS, said=draws.placements(), more=draws.nodes(3))
+def test_more_free_nodes_never_make_the_level_worse(
+    cluster: HalfFull, spec: JobSpec, said: Placement, more: tuple[Node, ...]
+) -> None:
+    spec = draws.possible(replace(spec, placement=replace(said, strategy="pack", network=said.network[:1])))
+    spec = replace(spec, resources=replace(spec.resources, gpu=replace(spec.resources.gpu, other_types=())))
+    before = place(cluster.table(), spec.shape)
+    if before is None:
+        return
+    added = [replace(node, name=f"m{at}") for at, node in enumerate(more)]
+    larger = HalfFull(
+        (*cluster.nodes, *added),
+        cluster.taken | {node.name: () for node in added},
+        cluster.states | {node.name: NodeState.READY for node in added},
+        cluster.held,
     )
+    after = place(larger.table(), spec.shape)
+    assert after is not None
+    depths = [
+        LEVELS + 1 if spec.nodes == 1 else _common([of.path(share.node) for share in found])
+        for of, found in ((cluster, before), (larger, after))
+    ]
+    assert depths[1] >= depths[0], "on a level as low as before, or lower"

@@ -1,0 +1,97 @@
+"""Where a gang may be, by trying: the oracle of placement, on clusters that are small enough for every choice.
+
+Deliberately naive: names, counts and combinations, nothing of `ganger.core`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+
+from ganger.model.cluster import Node
+from ganger.model.job import JobSpec, Placement
+from tests.laws.draws import LEVELS
+
+Room = Mapping[str, int]
+"""How many of a part each node could take, by name."""
+
+
+def domain(node: Node, level: str) -> tuple[str, ...] | None:
+    """The path of the domain of that level that a node is in; None for one that is in none."""
+    if level not in LEVELS:
+        return None
+    path = node.domains[: LEVELS.index(level) + 1]
+    return path if path[-1] else None
+
+
+def may_be_had(node: Node, said: Placement) -> bool:
+    """Whether a gang may have a node by its labels and taints."""
+    bears = [*said.tolerations]
+    tolerated = [taint for taint in node.taints if "*" in bears or taint in bears or taint.split("=")[0] in bears]
+    return said.node_selector.items() <= node.labels.items() and len(tolerated) == len(node.taints)
+
+
+def slice_nodes(spec: JobSpec) -> tuple[str, int]:
+    """Level and size of the slices, in nodes; of one node without."""
+    said = spec.placement.slice
+    if said is None:
+        return "", 1
+    each = spec.nproc_per_node or spec.resources.gpu.count or 1
+    return said.level, said.nodes or max(1, (said.ranks or 1) // each)
+
+
+def lies_well(spec: JobSpec, nodes: Iterable[Node], workers: list[Node]) -> str | None:
+    """What is wrong with these nodes of a gang, those of its workers in the order of ranks; None if nothing is."""
+    said = spec.placement
+    if said.mode == "required" and said.topology:
+        homes = {domain(node, said.topology) for node in nodes}
+        if len(homes) != 1 or None in homes:
+            return f"it is in {homes}, and must be in one {said.topology}"
+    level, size = slice_nodes(spec)
+    for begin in range(0, len(workers) if size > 1 else 0, size):
+        homes = {domain(node, level) for node in workers[begin : begin + size]}
+        if len(homes) != 1 or None in homes:
+            return f"a slice is in {homes}, and must be in one {level}"
+    return None
+
+
+def tallies(spec: JobSpec, count: int, room: Room, nodes: Mapping[str, Node], *, sliced: bool) -> list[tuple[int, int]]:
+    """What must be enough, one after the other, as (needed, there): nodes, slices, either in one domain."""
+    said, (level, size) = spec.placement, slice_nodes(spec) if sliced else ("", 1)
+    required = said.topology if said.mode == "required" else None
+    found = [(count, sum(room.values()))]
+    if required is None and size == 1:
+        return found
+    units = Counter[tuple[str, ...] | None]()
+    for name, most in room.items():
+        home = domain(nodes[name], required) if required else ()
+        inside = domain(nodes[name], level) if size > 1 else (name,)
+        if home is not None and inside is not None:
+            units[(*home, "/", *inside)] += most
+    slices = Counter[tuple[str, ...]]()
+    for both, most in units.items():
+        assert both is not None
+        slices[both[: both.index("/")]] += most // size
+    if size > 1:
+        found.append((count // size, sum(slices.values())))
+    return found + ([(count // size, max(slices.values(), default=0))] if required else [])
+
+
+def could_lie(spec: JobSpec, count: int, room: Room, nodes: Mapping[str, Node], *, stacked: bool) -> bool:
+    """Whether a part that is the whole gang has a place: tried out, choice by choice."""
+    said = spec.placement
+    if stacked:
+        homes = {said.topology and domain(node, said.topology) for node in nodes.values()} - {None}
+        if said.mode != "required" or not said.topology:
+            return sum(room.values()) >= count
+        return any(
+            sum(most for name, most in room.items() if domain(nodes[name], said.topology) == home) >= count
+            for home in homes
+        )
+    level, size = slice_nodes(spec)
+    for choice in combinations([name for name, most in room.items() if most], count):
+        chosen = [nodes[name] for name in choice]
+        if size > 1:
+            chosen.sort(key=lambda node: str(domain(node, level)))
+        if lies_well(spec, chosen, chosen) is None:
+            return True
+    return False
