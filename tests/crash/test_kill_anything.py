@@ -47,6 +47,19 @@ def test_the_oracle_sees_a_wrong_end_a_lost_attempt_and_a_device_given_twice() -
     log.close()
 
 
+def test_a_fault_where_the_job_has_ended_already_changes_nothing() -> None:
+    world = World(nodes(2, 2), {"a-0": Behaviour(steps=3, apart_ms=5_000)})
+    world.at(0, submit("a-0", 2, 1))
+    runs_ms = Behaviour().begin_ms + 5_000
+    world.strike(runs_ms + 3_000 + 2_500, "a-0", Death(generation=0, cause=Cause.LAUNCHER_LOST, node=0))
+    log = EventLog(MEMORY)
+    loop = played(world, log)
+    assert Oracle().read(log.each(0, log.last_seq())).lives["a-0"].state == "succeeded"
+    assert world.processes() == {}
+    loop.close()
+    log.close()
+
+
 def _lost(failed: e.Event) -> e.Event:
     assert isinstance(failed, e.Failed)
     return replace(failed, cause=Cause.LAUNCHER_LOST)

@@ -287,6 +287,8 @@ class World:
         began = run is not None and any(isinstance(fact, e.Started) for fact in run.said)
         if run is None or run.stopping or run.hangs or began == (death.cause in BEFORE_IT_RUNS):
             return
+        if run.start.shares[death.node % len(run.start.shares)].node not in run.left:
+            return  # what ran there has ended: there is nothing to strike
         step = run.step(self._now_ms) if any(isinstance(fact, e.Progressed) for fact in run.said) else None
         for fact in last_words(run.start, death, step):
             self._say(run, fact)
