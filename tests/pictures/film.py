@@ -189,6 +189,9 @@ class Film:
     def _queue(self, token: str) -> None:
         self.apply(e.QueueSet(queue=picture.queue(token)))
 
+    def _unqueue(self, name: str) -> None:
+        self.apply(e.QueueDeleted(queue=name))
+
     # -- what ran before the first line --------------------------------------------------------------------------------
 
     def _runs(self, gang: str, rows: list[tuple[str, str]], said: picture.Words) -> None:

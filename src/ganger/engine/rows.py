@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict
 
 from ganger.core.explain import own_reason, reason_view
+from ganger.core.fair import fair_gpus
 from ganger.core.gang import Gang, class_text
 from ganger.core.queues import UNLIMITED
 from ganger.core.state import State
@@ -14,7 +15,7 @@ from ganger.model.view import NodeRow, QueueRow, ReasonView
 
 def queue_rows(state: State) -> list[QueueRow]:
     """Every queue, parents first."""
-    tree = state.tree
+    tree, fair = state.tree, fair_gpus(state)
     pending, live = Counter[str](), Counter[str]()
     for gang in state.gangs.values():
         live[gang.queue] += many(state, gang)
@@ -30,6 +31,7 @@ def queue_rows(state: State) -> list[QueueRow]:
             used={name: tree.usage[r][at] for r, name in enumerate(tree.resources)},
             available={name: _room(tree.available(at, r)) for r, name in enumerate(tree.resources)},
             user_limits=asdict(queue.user_limits),
+            fair_gpus=fair[at],
             pending=pending[queue.name],
             running=live[queue.name] - pending[queue.name],
         )

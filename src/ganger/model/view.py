@@ -250,6 +250,8 @@ class QueueRow:
     used: dict[str, int]
     available: dict[str, int | None]
     user_limits: dict[str, int | None]
+    fair_gpus: int
+    """What is fair to it of the GPUs there are, by guarantee, weight and what its jobs hold and wait for."""
     pending: int
     running: int
 

@@ -1,0 +1,226 @@
+"""Who goes first where what was held counts: queues by weight and guarantee, users inside them, points."""
+
+from tests.pictures.play import scenarios
+
+FOUR = "n1:AAAA"
+
+test_fair_share_remembers = scenarios(
+    {
+        "who has held less goes first": (
+            "n1:AABB A,user=ann B,user=bob",
+            "",
+            """+1h; done A          -> ..BB | A succeeded
+               +1h; done B; C:1x4,user=bob D:1x4,user=ann -> DDDD | C no_capacity, B succeeded""",
+        ),
+        "not who came first": (
+            FOUR,
+            "",
+            """+10h; C:1x4 D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity
+               done A                     -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "not who has priority": (
+            FOUR,
+            "",
+            """+10h; C:1x4,prio=high D:1x4,user=bob,prio=low -> AAAA | C no_capacity, D no_capacity
+               done A                                        -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "what was long ago counts little": (
+            "n1:AAAA A,user=ann",
+            "",
+            """+10h; done A              -> .... | A succeeded
+               +70d; B:1x4,user=bob      -> BBBB
+               +1h; C:1x4 D:1x4,user=bob -> BBBB | C no_capacity, D no_capacity
+               done B                    -> CCCC | D no_capacity, B succeeded""",
+        ),
+        "a week halves it": (
+            "n1:AAAA A,user=ann",
+            "",
+            """+8h; done A               -> .... | A succeeded
+               +7d; B:1x4,user=bob       -> BBBB
+               +5h; C:1x4 D:1x4,user=bob -> BBBB | C no_capacity, D no_capacity
+               done B                    -> CCCC | D no_capacity, B succeeded""",
+        ),
+        "and no more than that": (
+            "n1:AAAA A,user=ann",
+            "",
+            """+8h; done A               -> .... | A succeeded
+               +7d; B:1x4,user=bob       -> BBBB
+               +3h; C:1x4 D:1x4,user=bob -> BBBB | C no_capacity, D no_capacity
+               done B                    -> DDDD | C no_capacity, B succeeded""",
+        ),
+        "an hour of one GPU is four of a quarter": (
+            "n1:AAAAB... A,user=ann B,user=bob",
+            "",
+            """+1h; done A              -> ....B... | A succeeded
+               +2h; done B; C:1x8 D:1x8,user=bob -> DDDDDDDD | C no_capacity, B succeeded""",
+        ),
+        "a failed attempt was held as well": (
+            "n1:AAAA A,user=ann,max=0",
+            "",
+            """+1h; fails A; gone A     -> .... | A failed
+               C:1x4 D:1x4,user=bob     -> DDDD | C no_capacity""",
+        ),
+        "what runs counts as it goes on": (
+            "n1:AA.. n2:BB.. A,user=ann B,user=bob",
+            "",
+            """+1h; done A; +1h         -> .... BB.. | A succeeded
+               C:2x1,user=bob D:2x2,user=ann E:2x1,user=bob -> DD.. BBDD | C no_capacity, E no_capacity""",
+        ),
+        "CPUs are a share too": (
+            "n1:a...,cpu=8 A,cpu=4,user=ann",
+            "",
+            "B:1x1,user=bob,cpu=1 C:1x2,user=ann,cpu=1 D:1x2,user=bob,cpu=1 -> BDDa | C no_capacity",
+        ),
+        "the largest share of what somebody holds counts": (
+            "n1:AB......,cpu=16 A,cpu=8,user=ann B,user=bob,cpu=1",
+            "",
+            "C:1x4,user=ann,cpu=1 D:1x4,user=bob,cpu=1 -> ABDDDD.. | C no_capacity",
+        ),
+    },
+    policy="fair_share",
+)
+
+test_fair_share_of_queues = scenarios(
+    {
+        "a queue of three times the weight may hold three times as much": (
+            "n1:AAAB.... A,q=q B,q=p,user=bob",
+            "q=,weight=4 p=",
+            "C:1x4,q=p,user=bob D:1x4,q=q -> AAABDDDD | C no_capacity",
+        ),
+        "no more than that": (
+            "n1:AAAB.... A,q=q B,q=p,user=bob",
+            "q=,weight=2 p=",
+            "C:1x4,q=p,user=bob D:1x4,q=q -> AAABCCCC | D no_capacity",
+        ),
+        "below its guarantee it is first, whatever it had": (
+            "n1:AAAA.... A,q=q",
+            "q=6 p=,weight=100",
+            "C:1x4,q=p,user=bob D:1x4,q=q -> AAAADDDD | C over_quota",
+        ),
+        "at its guarantee it is not": (
+            "n1:AAAA.... A,q=q",
+            "q=4 p=",
+            "C:1x4,q=p,user=bob D:1x4,q=q -> AAAACCCC | D over_quota",
+        ),
+        "all users of a queue go before all of another": (
+            "n1:AAAAAA.. A,q=q,user=ann",
+            "q= p=",
+            "C:1x1,q=q,user=bob D:1x2,q=p,user=ann -> AAAAAADD | C no_capacity",
+        ),
+        "a parent's use is its children's": (
+            "n1:AAAA.... A,q=q",
+            "p= q=,in=p r=,in=p s=",
+            "C:1x4,q=r,user=bob D:1x4,q=s,user=cat -> AAAADDDD | C no_capacity",
+        ),
+        "between children it is their own": (
+            "n1:AA...... A,q=q",
+            "p= q=,in=p r=,in=p",
+            "C:1x6,q=q,user=bob D:1x6,q=r,user=cat -> AADDDDDD | C no_capacity",
+        ),
+        "a queue's own jobs stand beside its children": (
+            "n1:AAB..... A,q=p B,q=q,user=bob",
+            "p= q=,in=p",
+            "C:1x5,q=p,user=cat D:1x5,q=q,user=cat -> AABDDDDD | C no_capacity",
+        ),
+        "a queue that goes leaves its use to its parent": (
+            "n1:AAAA A,q=q,user=ann",
+            "p= q=,in=p s=",
+            """+9h; done A                                -> .... | A succeeded
+               unqueue q; C:1x4,q=p,user=ann D:1x4,q=s,user=bob -> DDDD | C no_capacity""",
+        ),
+        "a queue that moves takes its past along": (
+            "n1:AAAA A,q=q,user=ann",
+            "p= q=,in=p s=",
+            """+9h; done A                                     -> .... | A succeeded
+               queue q=,in=s; C:1x4,q=s,user=bob D:1x4,q=p,user=ann -> DDDD | C no_capacity""",
+        ),
+    },
+    policy="fair_share",
+)
+
+test_points = scenarios(
+    {
+        "of equals the first": (
+            FOUR,
+            "",
+            """C:1x4,user=bob D:1x4,user=cat -> AAAA | C no_capacity, D no_capacity
+               done A                        -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "priority": (
+            FOUR,
+            "",
+            """C:1x4,user=bob D:1x4,user=cat,prio=1 -> AAAA | C no_capacity, D no_capacity
+               done A                               -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "a point of priority is a minute": (
+            FOUR,
+            "",
+            """C:1x4,user=bob                 -> AAAA | C no_capacity
+               +20m; D:1x4,user=cat,prio=21   -> AAAA | C no_capacity, D no_capacity
+               done A                         -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "and no more": (
+            FOUR,
+            "",
+            """C:1x4,user=bob                 -> AAAA | C no_capacity
+               +20m; D:1x4,user=cat,prio=19   -> AAAA | C no_capacity, D no_capacity
+               done A                         -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "starving counts twice": (
+            "n1:AAAA A,user=dan",
+            "",
+            """C:1x4,user=bob                 -> AAAA | C no_capacity
+               +50m; D:1x4,user=cat,prio=69   -> AAAA | C no_capacity, D no_capacity
+               done A                         -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "a user who has had much waits": (
+            "n1:AAAA A,user=ann",
+            "",
+            """+24h; C:1x4,user=ann D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity
+               done A                              -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "but not for ever": (
+            "n1:AAAA A,user=ann",
+            "",
+            """+24h; C:1x4,user=ann                -> AAAA | C no_capacity
+               +5h; D:1x4,user=bob                 -> AAAA | C no_capacity, D no_capacity
+               done A                              -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "a queue that has had much waits": (
+            "n1:AAAA A,q=q",
+            "q= p=",
+            """+24h; C:1x4,q=q,user=bob D:1x4,q=p,user=cat -> AAAA | C no_capacity, D no_capacity
+               done A                                      -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "less so the more it weighs": (
+            "n1:AABB A,q=q,user=ann B,q=p,user=bob",
+            "q=,weight=9 p=",
+            """+24h; C:1x4,q=p,user=cat D:1x4,q=q,user=dan -> AABB | C no_capacity, D no_capacity
+               done A; done B                              -> DDDD | C no_capacity, A succeeded, B succeeded""",
+        ),
+        "below its guarantee nothing is held against it": (
+            "n1:AA.. n2:BBBB A,q=q,user=ann B,q=p,user=bob",
+            "q=6 p=,weight=9",
+            """C:1x2,q=p,user=cat D:1x2,q=q,user=dan -> AADD BBBB | C over_quota""",
+        ),
+        "who starts first in a round counts in the same round": (
+            "n1:....",
+            "",
+            "C:1x2 D:1x2 E:1x2,user=bob -> CCEE | D no_capacity",
+        ),
+        "age has a cap, starving has none": (
+            FOUR,
+            "",
+            """C:1x4,user=bob                   -> AAAA | C no_capacity
+               +30h; D:1x4,user=cat,prio=1000   -> AAAA | C no_capacity, D no_capacity
+               done A                           -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "one that starts again keeps its place": (
+            "n1:....",
+            "",
+            """C:1x4 D:1x4,user=bob -> CCCC | D no_capacity
+               saves C; fails C; gone C -> CCCC | D no_capacity""",
+        ),
+    },
+    policy="dynamic",
+)
