@@ -228,3 +228,32 @@ def test_points_rise_with_age_without_end(ages_ms: tuple[int, int], priority: in
     assert own_points(priority, younger, 30 * MINUTE_MS) <= own_points(priority, older, 30 * MINUTE_MS)
     late_ms = older + 100_000 * MINUTE_MS
     assert own_points(-1000, late_ms, 30 * MINUTE_MS) > own_points(1000, older, 30 * MINUTE_MS) or older > 1 << 33
+
+
+@every_policy
+@given(queues=draws.queues(), data=st.data())
+def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], data: st.DataObject) -> None:
+    """What `explain` shows is what the order is made of."""
+    state = State()
+    for queue in queues:
+        _apply(state, TODAY, e.QueueSet(queue=queue))
+    _apply(state, TODAY, e.NodesListed(nodes=data.draw(draws.nodes())))
+    for number in range(data.draw(st.integers(1, 4))):
+        owner = data.draw(st.sampled_from(draws.USERS))
+        spec = JobSpec(
+            run="x", queue=data.draw(st.sampled_from([*state.queues])), priority=data.draw(st.integers(-9, 9))
+        )
+        moment = TODAY + number * data.draw(st.sampled_from((0, MINUTE_MS, 40 * MINUTE_MS)))
+        _apply(state, max(state.at_ms, moment), e.Submitted(job=draws.job(number, owner, spec)))
+        amounts = data.draw(st.tuples(*(st.integers(0, n) for n in CAPACITY)))
+        state.standings.hold(spec.queue, owner, amounts, +1)
+    now_ms = state.at_ms + data.draw(st.sampled_from((0, MINUTE_MS, 3 * HALF_LIFE_MS)))
+    for gang in state.gangs.values():
+        factors = policy.factors(gang, state, now_ms)
+        assert factors
+        assert all(factor.sentence for factor in factors)
+        if policy.NAME == "dynamic":
+            assert -policy.key(gang, state, now_ms)[0] == sum(factor.points or 0 for factor in factors)
+        if policy.NAME == "priority":
+            age_ms, points = now_ms - gang.submitted_ms, sum(factor.points or 0 for factor in factors)
+            assert points == gang.job.spec.priority + age_ms // MINUTE_MS

@@ -5,6 +5,7 @@ import pytest
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter
 from ganger.model.queue import Amount, Queue, UserLimits
+from ganger.model.units import HOUR_MS
 from tests.service.world import Embedded, wait_until
 
 REFUSED_QUEUES = {
@@ -175,3 +176,38 @@ def test_the_server_tells_how_it_is(world: Embedded) -> None:
     server = world.service.server()
     assert (server.health, server.policy, server.nodes, server.running, server.pending) == ("ok", "priority", 3, 1, 0)
     assert server.seq == world.service.seq()
+
+
+def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
+    limits = UserLimits(pending=1, queue_time_ms=HOUR_MS)
+    world.service.set_queue(Queue(name="top", user_limits=limits))
+    world.service.set_queue(Queue(name="low", parent="top", borrowing=Amount(gpus=4)))
+    world.until(world.submit(queue="low", resources={"gpu": 4}), "running")
+    second = world.submit(queue="low", resources={"gpu": 4})
+    assert world.service.job(second).spec.limits.queue_time_ms == HOUR_MS
+    for queue in ("low", "top"):
+        with pytest.raises(Refused, match="one user may have 1 jobs waiting in queue top: 1 wait, and this is 1 more"):
+            world.submit(queue=queue)
+    world.service.stop(second)
+    world.until(second, "stopped")
+    world.until(world.submit(queue="low"), "running")
+
+
+def test_a_queue_shows_what_is_fair_to_it(world: Embedded) -> None:
+    world.service.set_queue(Queue(name="a", weight=3))
+    world.service.set_queue(Queue(name="b", nominal=Amount(gpus=1)))
+    for queue in ("a", "b"):
+        for _ in range(4):
+            world.submit(queue=queue, resources={"gpu": 4})
+    gpus = sum(node.gpus for node in world.service.nodes())
+    fair = {row.name: row.fair_gpus for row in world.service.queues()}
+    assert fair["root"] == fair["a"] + fair["b"] == gpus
+    assert fair["a"] == round(gpus * 3 / 4)
+
+
+def test_explain_shows_what_decides_a_job_s_place(world: Embedded) -> None:
+    world.service.set_queue(Queue(name="q", borrowing=Amount(gpus=0), nominal=Amount(gpus=4)))
+    world.until(world.submit(queue="q", resources={"gpu": 4}), "running")
+    told = world.service.explain(world.submit(queue="q", resources={"gpu": 4}, priority=7))
+    assert told.policy == "priority"
+    assert [(factor.name, factor.points) for factor in told.factors] == [("priority", 7), ("age", 0)]

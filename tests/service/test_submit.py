@@ -37,6 +37,18 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "more than the quota": (None, {"queue": "few", "resources": {"gpu": 4}}, "quota_too_small", "2 GPUs"),
     "more than one user may hold": (None, {"queue": "mine", "resources": {"gpu": 4}}, "over_user_limit", "2 GPUs"),
     "longer than one job may run": (None, {"queue": "short", "limits": {"time": "3h"}}, "over_user_limit", "2h"),
+    "to wait longer than one may": (
+        None,
+        {"queue": "hasty", "limits": {"queue_time": "2h"}},
+        "over_user_limit",
+        "wait for 1h 00m",
+    ),
+    "an array of more jobs than may wait": (
+        None,
+        {"queue": "hasty", "array": "0-3"},
+        "over_user_limit",
+        "3 jobs waiting in queue hasty: 0 wait, and this is 4 more",
+    ),
     "no time limit under node-hours": (None, {"queue": "hours"}, "no_time_limit", "4 node-hours"),
     "more than the node-hours": (
         None,
@@ -69,6 +81,7 @@ def limited(world: Embedded) -> Embedded:
         Queue(name="mine", user_limits=UserLimits(gpus=2)),
         Queue(name="short", user_limits=UserLimits(time_ms=2 * HOUR_MS)),
         Queue(name="hours", user_limits=UserLimits(node_ms=4 * HOUR_MS)),
+        Queue(name="hasty", user_limits=UserLimits(queue_time_ms=HOUR_MS, pending=3)),
     ):
         world.service.set_queue(queue)
     (world.work / "train.py").write_text("print('trained')\n")

@@ -73,6 +73,24 @@ class Figures(NamedTuple):
     past: Vector = NOTHING
 
 
+class Use(NamedTuple):
+    """used / whole of the cluster, where part / of it is fair."""
+
+    used: int
+    part: int
+    of: int
+    whole: int
+
+    def points(self, most: int) -> int:
+        """All points for nothing, half of them at the fair part, none at infinity; rounded down."""
+        fair = self.part * self.whole
+        return most * fair // (fair + self.used * self.of)
+
+
+Basis = tuple[int | Figures, ...]
+_NONE: Final = Figures()
+
+
 class Standings:
     """What every queue, with all below it, and every user in a queue holds, and has held.
 
@@ -89,6 +107,10 @@ class Standings:
         self._spent: dict[tuple[str, str], Mapping[int, Vector]] = {}
         self._whole = lcm(*(amount for amount in capacity if amount))
         self._parts = tuple(self._whole // amount if amount else 0 for amount in capacity)
+        self._grown = (at_ms, growth(at_ms, self.base))
+        self._ranks: dict[int, tuple[Basis, tuple[int, ...]]] = {}
+        self._uses: dict[int, tuple[Basis, Use]] = {}
+        """Of queues, as last computed."""
         self._scale = [1] * len(tree.queues)
         self._fair = [(1, 1)] * len(tree.queues)
         for at, children in enumerate(tree.children):
@@ -144,7 +166,7 @@ class Standings:
         other = copy(self)
         other._tree, other._undo = tree, undo  # noqa: SLF001 - its own kind
         other.queues, other.users = list(self.queues), dict(self.users)
-        other._spent = dict(self._spent)  # noqa: SLF001 - the same
+        other._spent, other._ranks, other._uses = dict(self._spent), {}, {}  # noqa: SLF001 - the same
         return other
 
     def _book(self, account: tuple[str, str], more: Mapping[int, Vector]) -> None:
@@ -192,17 +214,31 @@ class Standings:
         """The place of a user in a queue among all: smaller is earlier. Queues go before their siblings below their
         guarantee, then by value over weight, then by name; inside a queue users by value. So all users of one queue go
         before all of another (Fair Tree)."""
-        g, tree = growth(now_ms, self.base), self._tree
-        at = tree.index[queue]
-        found: list[int] = []
+        at = self._tree.index[queue]
+        basis = self._basis(at, now_ms)
+        if (seen := self._ranks.get(at)) is None or seen[0] != basis:
+            seen = self._ranks[at] = basis, self._queue_rank(at, self._growth(now_ms))
+        return (*seen[1], self._value(self.users.get((at, user), _NONE), self._growth(now_ms)))
+
+    def _queue_rank(self, at: int, g: int) -> tuple[int, ...]:
+        tree, found = self._tree, list[int]()
         for each in tree.below_root[at]:
             held = self.queues[each]
             found += (not self._is_below_guarantee(each), self._value(held, g) * self._scale[each], each)
         if tree.children[at]:
             weight = lcm(*(tree.queues[child].weight for child in tree.children[at]))
             found += (1, self._value(self.users.get((at, ""), _NONE), g) * weight, -1)
-        found.append(self._value(self.users.get((at, user), _NONE), g))
         return tuple(found)
+
+    def _basis(self, at: int, now_ms: int) -> Basis:
+        """All that what is said of a queue follows from: the same for all its users, until one of them starts."""
+        own = self.users.get((at, ""), _NONE) if self._tree.children[at] else _NONE
+        return (now_ms, own, *[self.queues[each] for each in self._tree.below_root[at]])
+
+    def _growth(self, now_ms: int) -> int:
+        if self._grown[0] != now_ms:
+            self._grown = now_ms, growth(now_ms, self.base)
+        return self._grown[1]
 
     def _value(self, of: Figures, g: int) -> int:
         """The dominant one of (held + average held of late), in parts of `whole` times growth."""
@@ -218,11 +254,17 @@ class Standings:
         promised = self._tree.promised[at][: len(NOTHING)]
         return at > 0 and any(promised) and all(h < p for h, p in zip(self.queues[at].held, promised, strict=True) if p)
 
-    def queue_use(self, queue: str, now_ms: int) -> "Use":
+    def queue_use(self, queue: str, now_ms: int) -> Use:
         """What a queue uses, at the level of its path that is worst off: it, or a queue above it; below its guarantee
         nothing counts."""
-        g, tree = growth(now_ms, self.base), self._tree
-        at = tree.index[queue]
+        at = self._tree.index[queue]
+        basis = self._basis(at, now_ms)
+        if (seen := self._uses.get(at)) is None or seen[0] != basis:
+            seen = self._uses[at] = basis, self._queue_use(at, self._growth(now_ms))
+        return seen[1]
+
+    def _queue_use(self, at: int, g: int) -> Use:
+        tree = self._tree
         if self._is_below_guarantee(at):
             return Use(0, *self._fair[at], whole=self._whole * g)
         uses = [
@@ -236,9 +278,9 @@ class Standings:
                 worst = use
         return worst
 
-    def user_use(self, queue: str, user: str, now_ms: int) -> "Use":
+    def user_use(self, queue: str, user: str, now_ms: int) -> Use:
         """What a user uses in a queue; what is fair to the queue is fair to one user of it."""
-        g, at = growth(now_ms, self.base), self._tree.index[queue]
+        g, at = self._growth(now_ms), self._tree.index[queue]
         value = self._value(self.users.get((at, user), _NONE), g)
         fair = self._own_part(at) if self._tree.children[at] else self._fair[at]
         return Use(value, *fair, self._whole * g)
@@ -246,20 +288,6 @@ class Standings:
     def _own_part(self, at: int) -> tuple[int, int]:
         part, of = self._fair[at]
         return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[at]))
-
-
-class Use(NamedTuple):
-    """used / whole of the cluster, where part / of it is fair."""
-
-    used: int
-    part: int
-    of: int
-    whole: int
-
-    def points(self, most: int) -> int:
-        """All points for nothing, half of them at the fair part, none at infinity; rounded down."""
-        fair = self.part * self.whole
-        return most * fair // (fair + self.used * self.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,9 +318,6 @@ def own_points(priority: int, age_ms: int, starves_after_ms: int) -> int:
     aged = min(age_ms, WEIGHTS.age_cap_ms) // MINUTE_MS
     starved = max(0, age_ms - starves_after_ms) // MINUTE_MS
     return WEIGHTS.priority * priority + WEIGHTS.age * aged + WEIGHTS.starvation * starved
-
-
-_NONE: Final = Figures()
 
 
 def _plus(one: Vector, other: Vector) -> Vector:

@@ -35,8 +35,7 @@ REMEDY: dict[Why, str] = {
     Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
     Why.EXCLUDED: "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
     "`ganger clone {gang}`",
-    Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: "
-    "`ganger queue set {queue} --{resource}`",
+    Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: `ganger queue set {queue} --{resource}`",
     Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
     Why.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
     Why.USER_TIME: "submit with a shorter --time",
