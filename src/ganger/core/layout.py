@@ -13,7 +13,7 @@ nodes first that have the most left. `balanced` takes as few domains as packing 
 Nodes that come in slices are counted in slices down to the slices' level, and one by one below it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,29 +55,37 @@ def bounds(topology: Topology, layout: Layout, slices: Slices) -> Bounds | None:
     )
 
 
+def rooms(topology: Topology, times: Ints) -> list[Ints]:
+    """For each depth how many each domain could take, the nodes last: (N,) `times`."""
+    return [*topology.sums(times), times]
+
+
 def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> tuple[int, int]:
     """How many slices, or nodes where there are none, fit into the one domain of the level asked for that holds the
     most, and into the whole cluster."""
     within = bounds(nodes.topology, *asked)
     if within is None:
         return 0, 0
-    units = _units(nodes.topology, _rooms(nodes, times, within), within)
+    units = _units(nodes.topology, _only_named(nodes.topology, rooms(nodes.topology, times), within), within)
     return int(units[within.highest].max()) if len(times) else 0, int(units[0][0])
 
 
-def lay_out(nodes: NodeTable, times: Ints, wanted: int, asked: tuple[Layout, Slices]) -> tuple[Ints, Ints] | None:
-    """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. times: (N,) how many each
-    could take; a multiple of the slices' size is wanted."""
+def lay_out(
+    nodes: NodeTable, room: Sequence[Ints], wanted: int, asked: tuple[Layout, Slices]
+) -> tuple[Ints, Ints] | None:
+    """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. room: for each depth how
+    many each domain could take, the nodes last; a multiple of the slices' size is wanted."""
     within = bounds(nodes.topology, *asked)
-    if within is None:
+    if within is None or int(room[0][0]) < wanted:
         return None
-    rooms = _rooms(nodes, times, within)
-    units = _units(nodes.topology, rooms, within)
+    room = _only_named(nodes.topology, room, within)
+    units = _units(nodes.topology, room, within)
     count = wanted // within.slice_nodes
-    depths = [depth for depth in range(within.highest, within.lowest + 1) if (units[depth] >= count).any()]
-    if not depths:
-        return None
-    return _Walk(nodes, rooms, units, within, asked[0].strategy).down(depths[-1], count)
+    for depth in range(within.lowest, within.highest - 1, -1):
+        found = np.flatnonzero(units[depth] >= count)
+        if found.size:
+            return _Walk(nodes, room, units, within, asked[0].strategy).down(depth, found, count)
+    return None
 
 
 def only_named(topology: Topology, times: Ints, within: Bounds) -> Ints:
@@ -96,17 +104,16 @@ def by_what_is_left(nodes: NodeTable, among: Ints, *, most: bool) -> Ints:
     return among[np.lexsort((nodes.doubt[among], *(sign * amount[among] for amount in left)))]
 
 
-def _rooms(nodes: NodeTable, times: Ints, within: Bounds) -> list[Ints]:
-    """For each depth how many each domain could take, the nodes last."""
-    times = only_named(nodes.topology, times, within)
-    return [*nodes.topology.sums(times), times]
+def _only_named(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
+    named = only_named(topology, room[-1], within)
+    return room if named is room[-1] else rooms(topology, named)
 
 
-def _units(topology: Topology, rooms: list[Ints], within: Bounds) -> list[Ints]:
+def _units(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
     """For each depth how many slices each domain could take."""
     if within.slice_nodes == 1:
-        return rooms
-    found = [room // within.slice_nodes for room in rooms[within.slice_depth :]]
+        return room
+    found = [each // within.slice_nodes for each in room[within.slice_depth :]]
     for depth in reversed(range(within.slice_depth)):
         found.insert(0, up(found[0], topology.first_child[depth]))
     return found
@@ -114,52 +121,53 @@ def _units(topology: Topology, rooms: list[Ints], within: Bounds) -> list[Ints]:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """From a home down to the nodes. rooms, units: for each depth what each domain could take, and how many slices."""
+    """From a home down to the nodes. room, units: for each depth what each domain could take, and how many slices."""
 
     nodes: NodeTable
-    rooms: list[Ints]
-    units: list[Ints]
+    room: Sequence[Ints]
+    units: Sequence[Ints]
     within: Bounds
     strategy: str
 
-    def down(self, depth: int, count: int) -> tuple[Ints, Ints]:
-        """`count` slices go into the best domain of that depth."""
-        at, quota, has = np.array([self._home(depth, count)]), np.array([count]), self.units
-        for above in range(depth, len(self.rooms)):
+    def down(self, depth: int, homes: Ints, count: int) -> tuple[Ints, Ints]:
+        """`count` slices go into the best of those domains of that depth."""
+        at, quota, has = np.array([self._home(depth, homes)]), np.array([count]), self.units
+        for above in range(depth, len(self.room)):
             if above >= self.within.slice_depth and has is self.units:
-                quota, has = quota * self.within.slice_nodes, self.rooms
-            if above < len(self.rooms) - 1:
+                quota, has = quota * self.within.slice_nodes, self.room
+            if above < len(self.room) - 1:
                 at, quota = self._step(above, has, at, quota)
         order = np.argsort(at, kind="stable")
         return at[order], quota[order]
 
-    def _home(self, depth: int, count: int) -> int:
+    def _home(self, depth: int, found: Ints) -> int:
         """Of the domains of a depth that hold it all the one that is left with the least; nodes are the deepest."""
         nodes, topology = self.nodes, self.nodes.topology
-        found: Ints = np.flatnonzero(self.units[depth] >= count)
         above, around = depth, found
-        if depth == len(self.rooms) - 1:
-            for left in (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
-                found = _least(found, left[found])
+        if depth == len(self.room) - 1:
+            for amount in (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
+                found = _least(found, amount[found])
             above, around = depth - 1, topology.domain_of(found)
         while above and found.size > 1:
-            room = self.units[above][around]
-            found, around = _least(found, room), topology.inside[above][_least(around, room)]
+            left = self.room[above][around]
+            found, around = _least(found, left), topology.inside[above][_least(around, left)]
             above -= 1
-        return int(_least(found, self._doubts(depth)[found])[0])
+        if nodes.doubts and found.size > 1:
+            found = _least(found, self._doubts(depth)[found])
+        return int(found[0])
 
     def _doubts(self, depth: int) -> Ints:
         """What speaks against each domain of a depth: the sum over the nodes that it could take."""
-        doubts = self.nodes.doubt * (self.rooms[-1] > 0)
-        return doubts if depth == len(self.rooms) - 1 else self.nodes.topology.sums(doubts)[depth]
+        doubts = self.nodes.doubt * (self.room[-1] > 0)
+        return doubts if depth == len(self.room) - 1 else self.nodes.topology.sums(doubts)[depth]
 
-    def _step(self, above: int, has: list[Ints], at: Ints, quota: Ints) -> tuple[Ints, Ints]:
+    def _step(self, above: int, has: Sequence[Ints], at: Ints, quota: Ints) -> tuple[Ints, Ints]:
         """From domains and the quota of each to what is one depth below. One that is to be filled hands all that it has
         to those below it."""
         first, filled = self.nodes.topology.first_child[above], quota == has[above][at]
         below = [_ranges(first, at[filled])]
         quotas = [has[above + 1][below[0]]]
-        divide = self._among_nodes if above == len(self.rooms) - 2 else self._among_domains(has[above + 1])
+        divide = self._among_nodes if above == len(self.room) - 2 else self._among_domains(has[above + 1])
         for domain, its in zip(at[~filled].tolist(), quota[~filled].tolist(), strict=True):
             begin, end = int(first[domain]), int(first[domain + 1])
             below.append(np.arange(begin, end))
@@ -173,7 +181,7 @@ class _Walk:
 
     def _among_nodes(self, begin: int, end: int, quota: int) -> Ints:
         """Nodes with the least left first, each as much as it holds; spread: those with the most left, all alike."""
-        times = self.rooms[-1][begin:end]
+        times = self.room[-1][begin:end]
         order = by_what_is_left(self.nodes, np.arange(begin, end)[times > 0], most=self.strategy == SPREAD) - begin
         given = np.zeros(end - begin, dtype=np.int64)
         if self.strategy == SPREAD:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.topology import Topology, in_order
+from ganger.core.topology import Ints, Topology, in_order
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
@@ -28,8 +28,8 @@ class NodeTable:
 
     gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
     first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
-    doubt: (N,) int64, what speaks against a node where all else is equal; guests, alone: (N,) int32, how many shares of
-    gangs are on a node, and how many of these are of gangs that share it with nobody;
+    doubt: (N,) int64, what speaks against a node where all else is equal; doubts: whether anything does; guests, alone:
+    (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
     owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
     that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
     outside `without`). `nodes` and `states` are lists in the same order; `topology` has the domains.
@@ -45,7 +45,9 @@ class NodeTable:
         self.index = {node.name: at for at, node in enumerate(self.nodes)}
         self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
         self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
-        self.doubt = np.array([_doubt(node) for node in self.nodes], dtype=np.int64)
+        self.names = [node.name for node in self.nodes]
+        self.doubt = _doubts(self.nodes)
+        self.doubts = bool(self.doubt.any())
         self.gpus = np.array([node.gpus for node in self.nodes], dtype=np.int32)
         self.cpu_milli = np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
         self.memory_bytes = np.array([node.memory_bytes for node in self.nodes], dtype=np.int64)
@@ -150,35 +152,41 @@ class NodeTable:
             times *= np.minimum.reduce(most) if most else part.nodes
         return times
 
-    def free_devices(self, at: int, count: int) -> tuple[int, ...]:
-        """Indices, on the node, of the first of its free devices."""
-        if self.free_gpus[at] == self.gpus[at]:
-            return tuple(range(count))
-        here = self.owner[self.first_device[at] : self.first_device[at + 1]]
-        return tuple(np.flatnonzero(here == FREE)[:count].tolist())
+    def first_free(self, at: Ints, many: Ints, each: int) -> Iterator[tuple[int, ...]]:
+        """`many` times, for each of these nodes, the indices on it of the next `each` devices that are free."""
+        whole, idle = tuple(range(each)), (self.free_gpus[at] == self.gpus[at]).tolist()
+        for node, times, is_idle in zip(at.tolist(), many.tolist(), idle, strict=True):
+            if is_idle and times == 1:
+                yield whole
+                continue
+            here = self.owner[self.first_device[node] : self.first_device[node + 1]]
+            free = np.flatnonzero(here == FREE)[: times * each].tolist()
+            for begin in range(0, times * each, each) if each else (0,) * times:
+                yield tuple(free[begin : begin + each])
 
     def take(self, number: int, shape: Shape, shares: Iterable[NodeShare]) -> None:
         """Gang `number` holds its shares. ValueError if a device is not free: nothing is ever given twice."""
-        parts = shape.parts
-        for share in shares:
-            self.take_part(number, self.index[share.node], parts[share.part], share.devices)
-
-    def take_part(self, number: int, at: int, part: Shape, devices: tuple[int, ...]) -> None:
-        """Gang `number` holds one of the part's nodes on node `at`, with these of its devices."""
-        owned = self.first_device[at] + np.array(devices, dtype=np.int64)
-        if (self.owner[owned] != FREE).any():
-            raise ValueError(f"device of {self.nodes[at].name} is not free: gang {number} wants {devices}")
-        self._undo.put(self.owner, owned, number)
-        self._add(at, part, -1)
+        for part, its in _by_part(shape, shares):
+            at, devices = self._indices(its)
+            taken = self.owner[devices] != FREE
+            if taken.any() or (part.stacked and np.unique(devices).size < devices.size):
+                names = ", ".join(share.node for share in its[:3])
+                raise ValueError(f"a device of {names} is not free, and gang {number} wants it")
+            self._undo.put(self.owner, devices, number)
+            self._add(at, part, -1)
 
     def release(self, shape: Shape, shares: Iterable[NodeShare]) -> None:
         """The shares are free again."""
-        parts = shape.parts
-        for share in shares:
-            at = self.index[share.node]
-            devices = self.first_device[at] + np.array(share.devices, dtype=np.int64)
+        for part, its in _by_part(shape, shares):
+            at, devices = self._indices(its)
             self._undo.put(self.owner, devices, FREE)
-            self._add(at, parts[share.part], +1)
+            self._add(at, part, +1)
+
+    def _indices(self, shares: list[NodeShare]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Their nodes, and their devices, by index."""
+        at = np.array([self.index[share.node] for share in shares], dtype=np.int64)
+        devices = np.array([share.devices for share in shares], dtype=np.int64)
+        return at, (self.first_device[at][:, None] + devices).ravel()
 
     def hold(self, nodes: Iterable[str], *, held: bool) -> None:
         """Whether nodes are kept from gangs that could start on them."""
@@ -201,13 +209,25 @@ class NodeTable:
         """Inside it shares may be taken; all of it is undone at the end."""
         return self._undo.trial()
 
-    def _add(self, at: int, part: Shape, sign: int) -> None:
-        self._undo.put(self.free_gpus, at, self.free_gpus[at] + sign * part.gpus)
-        self._undo.put(self.free_cpu_milli, at, self.free_cpu_milli[at] + sign * part.cpu_milli)
-        self._undo.put(self.free_memory_bytes, at, self.free_memory_bytes[at] + sign * part.memory_bytes)
-        self._undo.put(self.guests, at, self.guests[at] - sign)
+    def _add(self, at: NDArray[np.int64], part: Shape, sign: int) -> None:
+        """One of the part's nodes more, or less, on each of these; a node may be there more than once."""
+        where, times = np.unique(at, return_counts=True) if part.stacked else (at, 1)
+        more = sign * times
+        self._undo.put(self.free_gpus, where, self.free_gpus[where] + more * part.gpus)
+        self._undo.put(self.free_cpu_milli, where, self.free_cpu_milli[where] + more * part.cpu_milli)
+        self._undo.put(self.free_memory_bytes, where, self.free_memory_bytes[where] + more * part.memory_bytes)
+        self._undo.put(self.guests, where, self.guests[where] - more)
         if part.selector.sharing != SHARED:
-            self._undo.put(self.alone, at, self.alone[at] - sign)
+            self._undo.put(self.alone, where, self.alone[where] - more)
+
+
+def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape, list[NodeShare]]]:
+    """The parts that have any of the shares, with these."""
+    every = list(shares)
+    for index, part in enumerate(shape.parts):
+        its = [share for share in every if share.part == index] if shape.more else every
+        if its:
+            yield part, its
 
 
 def _means(selector: Selector, node: Node) -> bool:
@@ -219,6 +239,9 @@ def _means(selector: Selector, node: Node) -> bool:
     )
 
 
-def _doubt(node: Node) -> int:
-    """More for a node that is under suspicion; of equally suspicious ones more for the slower."""
-    return node.suspicion * 1_000_000 + max(0, 1_000_000 - node.performance_milli)
+def _doubts(nodes: Sequence[Node]) -> NDArray[np.int64]:
+    """(N,) more for a node that is under suspicion; of equally suspicious ones more for the slower."""
+    suspicion = np.array([node.suspicion for node in nodes], dtype=np.int64)
+    performance = np.array([node.performance_milli for node in nodes], dtype=np.int64)
+    doubts: NDArray[np.int64] = suspicion * 1_000_000 + (performance.max(initial=0) - performance)
+    return doubts

@@ -9,14 +9,14 @@ nowhere, in the other orders. All of it goes into one domain if it can: of the l
 Processes of a stacked part go where the gang is already, before they go elsewhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import count, permutations
 from typing import Final
 
 import numpy as np
 
-from ganger.core.layout import bounds, lay_out, only_named
+from ganger.core.layout import bounds, lay_out, only_named, rooms
 from ganger.core.nodes import NodeTable
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
@@ -41,14 +41,15 @@ class _Part:
     index: int
     first_rank: int
 
-    def shares(self, nodes: NodeTable, counts: dict[int, int]) -> Iterator[NodeShare]:
-        """So many of it on each node, on the first devices that are free there, with ranks in topology order."""
-        gpus, ranks, first = self.shape.gpus, self.shape.ranks, self.first_rank
-        for at in sorted(counts):
-            name, free = nodes.nodes[at].name, nodes.free_devices(at, counts[at] * gpus)
-            for begin in range(0, counts[at] * gpus, gpus) if gpus else (0,) * counts[at]:
-                yield NodeShare(name, tuple(range(first, first + ranks)), free[begin : begin + gpus], self.index)
-                first += ranks
+    def shares(self, nodes: NodeTable, at: Ints, many: Ints) -> Shares:
+        """So many of it on each of these nodes, which rise, on the first devices that are free there."""
+        gpus, ranks = self.shape.gpus, self.shape.ranks
+        names, devices = nodes.names, nodes.first_free(at, many, gpus)
+        places = np.repeat(at, many).tolist() if self.shape.stacked else at.tolist()
+        return tuple(
+            NodeShare(names[place], tuple(range(first, first + ranks)), its, self.index)
+            for place, its, first in zip(places, devices, count(self.first_rank, ranks), strict=False)
+        )
 
 
 def place(nodes: NodeTable, shape: Shape) -> Shares | None:
@@ -56,10 +57,14 @@ def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     parts = list(_parts(shape))
     if len(parts) > 1:
         return _Together(nodes, shape, parts).place()
-    found = (
-        _place_part(nodes, parts[0], nodes.times(choice), {}, (shape.layout, shape.slices)) for choice in shape.choices
-    )
+    asked = shape.layout, shape.slices
+    found = (_place_part(nodes, parts[0], look(nodes, choice), asked) for choice in shape.choices)
     return next(filter(None, found), None)
+
+
+def look(nodes: NodeTable, choice: Shape) -> list[Ints]:
+    """For each depth how many of the part's nodes each domain can take now, the nodes last."""
+    return rooms(nodes.topology, nodes.times(choice))
 
 
 def _parts(shape: Shape) -> Iterator[_Part]:
@@ -69,22 +74,10 @@ def _parts(shape: Shape) -> Iterator[_Part]:
         first_rank += part.nodes * part.ranks
 
 
-def _place_part(
-    nodes: NodeTable, part: _Part, times: Ints, there: dict[int, None], asked: tuple[Layout, Slices]
-) -> Shares | None:
-    """Shares for one part, of which each node could take `times`; `there` are nodes that the gang is on already."""
-    counts: dict[int, int] = {}
-    if part.shape.stacked:
-        for at in there:
-            counts[at] = min(int(times[at]), part.shape.nodes - sum(counts.values()))
-            times[at] = 0
-    rest = part.shape.nodes - sum(counts.values())
-    if rest:
-        found = lay_out(nodes, times, rest, asked)
-        if found is None:
-            return None
-        counts |= zip(found[0].tolist(), found[1].tolist(), strict=True)
-    return tuple(part.shares(nodes, counts))
+def _place_part(nodes: NodeTable, part: _Part, room: Sequence[Ints], asked: tuple[Layout, Slices]) -> Shares | None:
+    """Shares for one part; room: for each depth how many of it each domain could take."""
+    found = lay_out(nodes, room, part.shape.nodes, asked)
+    return None if found is None else part.shares(nodes, *found)
 
 
 class _Together:
@@ -110,12 +103,12 @@ class _Together:
             return
         choices = [[self._times(choice) for choice in part.shape.choices] for part in self._parts]
         every = [only_named(topology, np.maximum.reduce(times), within) for times in choices]
-        rooms = [[*topology.sums(times), times] for times in every]
+        all_rooms = [rooms(topology, times) for times in every]
         first = [*topology.first_node, np.arange(len(self._nodes.nodes) + 1)]
         for depth in range(within.lowest, within.highest - 1, -1):
-            enough = [room[depth] >= part.shape.nodes for part, room in zip(self._parts, rooms, strict=True)]
+            enough = [room[depth] >= part.shape.nodes for part, room in zip(self._parts, all_rooms, strict=True)]
             found = np.flatnonzero(np.logical_and.reduce(enough))
-            order = np.argsort(np.add.reduce([room[depth][found] for room in rooms]), kind="stable")
+            order = np.argsort(np.add.reduce([room[depth][found] for room in all_rooms]), kind="stable")
             for at in found[order][:DOMAINS_TRIED].tolist():
                 yield slice(int(first[depth][at]), int(first[depth][at + 1]))
 
@@ -135,14 +128,22 @@ class _Together:
         return None
 
     def _place_one(self, part: _Part, home: slice, placed: dict[int, Shares]) -> Shares | None:
-        there = {self._nodes.index[share.node]: None for shares in placed.values() for share in shares}
+        nodes, wanted = self._nodes, part.shape.nodes
+        there = {nodes.index[share.node]: None for shares in placed.values() for share in shares}
         asked = Layout(strategy=self._layout.strategy), part.shape.slices
         for choice in part.shape.choices:
-            times = np.zeros(len(self._nodes.nodes), dtype=np.int64)
+            times, many = np.zeros((2, len(nodes.nodes)), dtype=np.int64)
             times[home] = self._times(choice)[home]
-            found = _place_part(self._nodes, part, times, there, asked)
+            for near in there if part.shape.stacked else ():
+                many[near] = min(int(times[near]), wanted - int(many.sum()))
+                times[near] = 0
+            rest = wanted - int(many.sum())
+            found = lay_out(nodes, rooms(nodes.topology, times), rest, asked) if rest else None
             if found is not None:
-                return found
+                many[found[0]] += found[1]
+            if found is not None or not rest:
+                taken = np.flatnonzero(many)
+                return part.shares(nodes, taken, many[taken])
         return None
 
     def _times(self, part: Shape) -> Ints:
