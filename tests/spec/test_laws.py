@@ -22,10 +22,12 @@ from ganger.model.job import (
     JobSpec,
     Limits,
     Parallel,
+    Placement,
     Resources,
     Retry,
     Role,
     Rule,
+    Slice,
     Volume,
 )
 
@@ -36,7 +38,13 @@ texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0
 texts = texts.filter(lambda text: "${{" not in text)
 paths = texts.filter(lambda text: "$" not in text and not text.startswith("~"))
 durations = st.integers(1, DAYS_3650_MS)
+gpu_types = st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}", fullmatch=True)
 gpus = st.one_of(
+    st.builds(
+        lambda count, types: GpuRequest(count=count, type=types[0], other_types=tuple(types[1:])),
+        st.integers(1, 1024),
+        st.lists(gpu_types, min_size=2, max_size=3, unique_by=str.lower),
+    ),
     st.builds(GpuRequest, count=st.integers(0, 1024)),
     st.builds(
         GpuRequest, count=st.integers(1, 1024), type=st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}", fullmatch=True)
@@ -98,6 +106,17 @@ rules = st.lists(
 retries = st.tuples(
     st.none() | st.integers(0, 1000), st.lists(st.integers(0, DAYS_3650_MS), min_size=2, max_size=2), rules
 ).map(lambda drawn: Retry(max=drawn[0], backoff_first_ms=min(drawn[1]), backoff_max_ms=max(drawn[1]), rules=drawn[2]))
+placements = st.builds(
+    Placement,
+    topology=st.just("rack"),
+    mode=st.sampled_from(["preferred", "required"]),
+    strategy=st.sampled_from(["pack", "spread", "balanced"]),
+    slice=st.none() | st.builds(Slice, level=st.just("nvlink"), nodes=st.just(1)),
+    sharing=st.sampled_from(["shared", "exclusive"]),
+    node_selector=st.dictionaries(st.sampled_from(["zone", "example.org/a"]), st.sampled_from(["a", "", "7"])),
+    tolerations=st.sampled_from([(), ("spot", "team=nlp"), ("*",)]),
+    network=st.sampled_from([(), ("ib",), ("ib", "tcp")]),
+)
 words = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
 specs = st.builds(
     JobSpec,
@@ -118,6 +137,7 @@ specs = st.builds(
     nodes=st.integers(1, 65_536),
     nproc_per_node=st.none() | st.integers(1, 1024),
     resources=resources,
+    placement=st.just(Placement()) | placements,
     code=st.none() | paths | st.builds(GitCode, git=st.just("file:///a"), ref=st.sampled_from(["HEAD", "v1", "a/b"])),
     setup=st.none() | texts,
     run=commands,

@@ -6,7 +6,8 @@ import pytest
 
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
-from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Resources, Retry
+from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Placement, Resources, Retry, Slice
+from ganger.model.terms import Slices
 
 WHOLE = """\
 # everything that there is
@@ -104,6 +105,26 @@ FORMS: dict[str, tuple[Any, Any]] = {
     "resources: {gpu: {count: 3}}": ("resources.gpu", GpuRequest(count=3)),
     "resources: {gpu: {count: 3, type: h100}}": ("resources.gpu", GpuRequest(count=3, type="h100")),
     "resources: {gpu: {}}": ("resources.gpu", GpuRequest()),
+    "resources: {gpu: 'H100,A100:8'}": ("resources.gpu", GpuRequest(count=8, type="H100", other_types=("A100",))),
+    "resources: {gpu: {count: 8, type: [H100, A100]}}": (
+        "resources.gpu",
+        GpuRequest(count=8, type="H100", other_types=("A100",)),
+    ),
+    "placement: {topology: rack, mode: required}": ("placement", Placement(topology="rack", mode="required")),
+    "placement: {slice: {level: rack, nodes: 1}}": ("placement.slice", Slice(level="rack", nodes=1)),
+    "nodes: 4\nnproc_per_node: 8\nplacement: {slice: {level: nvlink, ranks: 16}}": (
+        "slices",
+        Slices(level="nvlink", nodes=2),
+    ),
+    "nproc_per_node: 8\nplacement: {slice: {level: nvlink, ranks: 4}}": ("slices", Slices(level="nvlink", nodes=1)),
+    "placement: {node_selector: {zone: a, size: 010, fast: on}}": (
+        "placement.node_selector",
+        {"zone": "a", "size": "010", "fast": "on"},
+    ),
+    "placement: {tolerations: [spot, team=nlp, '*']}": ("placement.tolerations", ("spot", "team=nlp", "*")),
+    "placement: {network: ib}": ("placement.network", ("ib",)),
+    "placement: {network: [ib, roce]}": ("placement.network", ("ib", "roce")),
+    "placement: {}": ("placement", Placement()),
     "resources: {cpu: 500m}": ("resources.cpu_milli", 500),
     "resources: {cpu: 0.5}": ("resources.cpu_milli", 500),
     "resources: {cpu: '2'}": ("resources.cpu_milli", 2000),

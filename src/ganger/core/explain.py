@@ -6,20 +6,18 @@ opening and every suggested change, so what it says is what happens.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 from ganger.core.backfill import Opening, earliest
+from ganger.core.domains import domain_lines
 from ganger.core.fit import Ask, ask, where
 from ganger.core.gang import Gang, class_text
 from ganger.core.plan import carried_out, pending_order, plan
 from ganger.core.policy import Policy
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
-from ganger.core.shortage import fitting, hardest, large_enough, node_need
 from ganger.core.state import State
 from ganger.model.decision import Wait
 from ganger.model.job import GangState, Shape, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
-from ganger.model.units import format_duration
 from ganger.model.view import Change, Explanation, ReasonView
 
 NOT_FORESEEN = (Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
@@ -49,7 +47,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         waiting=len(order),
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=_expected_ms(gang, opening),
-        where=() if gang.awaits else tuple(_domains(state, gang, now_ms)),
+        where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),
         changes=() if reason.why in NOT_CHANGEABLE else _changes(state, gang, now_ms, policy),
         policy=policy.NAME,
@@ -126,31 +124,6 @@ def _quota(state: State, gang: Gang) -> str:
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
     binds = state.tree.short_of(gang.queue, need(gang.shape)) is not None
     return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"
-
-
-def _domains(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
-    """One line for each domain of the lowest level: what fits there now, who holds the rest, with the end of each by
-    its limit, and what is no use to it."""
-    nodes, rules = state.nodes, dict(gang.excluded)
-    with nodes.without(gang.avoids):
-        part = hardest(nodes, gang.shape)
-        fits, able = fitting(nodes, part), large_enough(nodes, part)
-    first = nodes.topology.first_node[-1].tolist()
-    for at, (begin, end) in enumerate(pairwise(first)):
-        here = [n for n in range(begin, end) if able[n]]
-        if not here:
-            continue
-        held = []
-        for other, shares in state.holding():
-            if any(nodes.index[share.node] in here for share in shares):
-                ends_ms = other.ends_ms(now_ms)
-                until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
-                held.append(f"{other.id} ({until})")
-        named = [(nodes.nodes[n].name, n) for n in here]
-        away = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
-        away += [f"{name} is {nodes.states[n]}" for name, n in named if not nodes.ready[n]]
-        parts = [f"{int(fits[here].sum())} of {len(here)} nodes have {node_need(part)}", *held[:4], *away[:4]]
-        yield f"{nodes.topology.name(-1, at)}: " + "; ".join(parts)
 
 
 def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Change, ...]:

@@ -131,7 +131,9 @@ def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
         return
     every = [nodes.capacities(choice, nodes.able(choice)) for choice in part.choices]
     best, total = (max(found) for found in zip(*(most(nodes, times, (layout, slices)) for times in every), strict=True))
-    need, what = part.nodes // slices.nodes, "nodes" if slices.nodes == 1 else f"slices of {slices.nodes} nodes"
+    need = part.nodes // slices.nodes
+    plural = "s" * (need > 1)
+    what = f"node{plural}" if slices.nodes == 1 else f"slice{plural} of {slices.nodes} nodes"
     if total < need and slices.nodes > 1:
         raise Refused(
             "too_few_nodes",

@@ -189,7 +189,7 @@ class Explanation:
     waited_ms: int | None = None
     earliest_ms: int | None = None
     where: tuple[str, ...] = ()
-    """One line for each domain of the lowest level: who holds what there."""
+    """One line for each domain, of the lowest level or the one it must stay in: who holds what there."""
     quota: str = ""
     changes: tuple[Change, ...] = ()
     policy: str = ""

@@ -1,0 +1,128 @@
+"""What the nodes could never hold is refused at submission, with what there is and the nearest name."""
+
+import pytest
+
+from ganger.core.nodes import NodeTable
+from ganger.core.undo import Undo
+from ganger.engine.possible import check_nodes
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import spec_from_dict
+from ganger.model.cluster import Node
+
+LEVELS = ("spine", "rack")
+
+
+def node(name: str, spine: str, rack: str, **more: object) -> Node:
+    traits = {"gpus": 8, "gpu_type": "h100", "cpu_milli": 64_000, "memory_bytes": 1 << 36} | more
+    return Node(name=name, domains=(spine, rack), **traits)  # type: ignore[arg-type]
+
+
+NODES = NodeTable(
+    [
+        node("n1", "s1", "r1", labels={"zone": "a"}, networks=("ib",)),
+        node("n2", "s1", "r1", labels={"zone": "b", "disk": "ssd"}, networks=("ib",)),
+        node("n3", "s1", "r2", networks=("roce",)),
+        node("n4", "s2", "r3", gpu_type="a100", gpus=4, taints=("spot",)),
+    ],
+    {},
+    Undo(),
+    LEVELS,
+)
+
+REFUSED = {
+    "a level": ({"placement": {"topology": "rak"}}, "no_such_level", "no level rak; levels here: spine, rack; did you"),
+    "a level of slices": (
+        {"placement": {"slice": {"level": "nvlink", "nodes": 1}}},
+        "no_such_level",
+        "no level nvlink; levels here: spine, rack",
+    ),
+    "a type": (
+        {"resources": {"gpu": "H10O:1"}},
+        "no_such_gpu_type",
+        "no node has h10o GPUs; types here: a100, h100; did you mean 'h100'?",
+    ),
+    "one of several types": (
+        {"resources": {"gpu": "H100,V100:1"}},
+        "no_such_gpu_type",
+        "no node has v100 GPUs; types here: a100, h100",
+    ),
+    "the key of a label": (
+        {"placement": {"node_selector": {"zon": "a"}}},
+        "no_such_label",
+        "no node has a label zon; labels here: disk, zone; did you mean 'zone'?",
+    ),
+    "the value of a label": (
+        {"placement": {"node_selector": {"disk": "sdd"}}},
+        "no_such_label",
+        "no node has label disk=sdd; values of disk here: ssd; did you mean 'ssd'?",
+    ),
+    "labels of different nodes": (
+        {"placement": {"node_selector": {"zone": "a", "disk": "ssd"}}},
+        "node_too_small",
+        "no node has label disk=ssd, label zone=a together",
+    ),
+    "a network": ({"placement": {"network": "tcp"}}, "no_such_network", "networks here: ib, roce"),
+    "too many of a network": (
+        {"nodes": 3, "placement": {"network": ["ib", "roce"]}},
+        "too_few_nodes",
+        "it needs 3 nodes with 1 CPU each, and there are 2",
+    ),
+    "nodes whose taints it does not tolerate": (
+        {"resources": {"gpu": "A100:1"}},
+        "node_too_small",
+        "no node has a100 GPUs together, and none of the taints spot",
+    ),
+    "more than a rack has": (
+        {"nodes": 3, "placement": {"topology": "rack", "mode": "required"}},
+        "too_few_nodes",
+        "it needs 3 nodes in one rack, and the largest rack has room for 2",
+    ),
+    "slices that no rack has": (
+        {"nodes": 3, "placement": {"slice": {"level": "rack", "nodes": 3}}},
+        "too_few_nodes",
+        "it needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
+    ),
+    "slices that no spine has": (
+        {"nodes": 4, "placement": {"slice": {"level": "rack", "nodes": 2}, "tolerations": ["spot"]}},
+        "too_few_nodes",
+        "it needs 2 slices of 2 nodes, each in one rack, and there is room for 1",
+    ),
+    "whole nodes of another size": (
+        {"resources": {"gpu": 2}, "placement": {"sharing": "whole"}},
+        "node_too_small",
+        "no node has 2 GPUs, 2 CPUs together",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "code", "detail"), REFUSED.values(), ids=REFUSED)
+def test_what_could_never_start_is_refused(said: dict[str, object], code: str, detail: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check_nodes(NODES, spec_from_dict({"run": "x", **said}, "job").shape)
+    assert refused.value.code == code
+    assert detail in refused.value.detail
+
+
+def test_every_node_has_a_taint() -> None:
+    tainted = NodeTable([node("n1", "s1", "r1", taints=("spot", "team=nlp"))], {}, Undo(), LEVELS)
+    with pytest.raises(Refused, match=r"every node has a taint: spot, team=nlp") as refused:
+        check_nodes(tainted, spec_from_dict({"run": "x"}, "job").shape)
+    assert refused.value.code == "tainted"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"nodes": 2, "placement": {"topology": "rack", "mode": "required"}},
+        {"nodes": 3, "placement": {"topology": "spine", "mode": "required"}},
+        {"nodes": 3, "placement": {"topology": "rack"}},
+        {"nodes": 2, "placement": {"slice": {"level": "rack", "nodes": 2}}},
+        {"resources": {"gpu": "A100,H100:8"}},
+        {"resources": {"gpu": "A100:1"}, "placement": {"tolerations": ["spot"]}},
+        {"nodes": 2, "placement": {"network": ["roce", "ib"]}},
+        {"placement": {"node_selector": {"zone": "b", "disk": "ssd"}}},
+        {"resources": {"gpu": 8}, "placement": {"sharing": "whole"}},
+    ],
+)
+def test_what_could_start_is_not_refused(said: dict[str, object]) -> None:
+    check_nodes(NODES, spec_from_dict({"run": "x", **said}, "job").shape)

@@ -1,0 +1,145 @@
+"""What people read of a wait for a level, a slice or nodes of a kind: the numbers, the domains, what would start."""
+
+import pytest
+
+from tests.pictures.test_sentences import explained
+
+SENTENCES = {
+    "one rack": (
+        "r1/n1:AA r1/n2:.. r2/n3:.. r2/n4:.. r2/n5:.. r1/n6:.. r1/n7:.. A,time=1h",
+        "C:4x2,in=rack,must",
+        "waiting for 4 nodes with 2 free GPUs, 2 free CPUs in one rack: the best has 3 free now; held by A",
+    ),
+    "a number comes before a level": (
+        "r1/n1:AA r1/n2:.. r2/n3:BB",
+        "C:2x2,in=rack,must",
+        "waiting for 2 nodes with 2 free GPUs: 1 node free now; held by A, B",
+    ),
+    "no rack is large enough": (
+        "r1/n1:.. r1/n2:.. r2/n3:..",
+        "C:3x2,in=rack,must",
+        (
+            "needs 3 nodes with 2 free GPUs, 2 free CPUs in one rack: only 2 in the best rack could hold it, "
+            "whoever else stopped"
+        ),
+    ),
+    "no such level": (
+        "r1/n1:.. r2/n2:..",
+        "C:2x2,in=spine,must",
+        "needs 2 nodes with 2 free GPUs, 2 free CPUs in one spine: no spine could hold it, whoever else stopped",
+    ),
+    "slices": (
+        "r1/n1:.. r1/n2:AA r2/n3:.. r2/n4:..",
+        "C:4x2,slice=rack:2",
+        "waiting for 4 nodes with 2 free GPUs: 3 nodes free now; held by A",
+    ),
+    "slices that are broken": (
+        "r1/n1:.. r1/n2:AA r2/n3:.. r2/n4:.. r2/n5:..",
+        "C:4x2,slice=rack:2",
+        "waiting for 2 slices of 2 nodes, each in one rack, with 2 free GPUs, 2 free CPUs: 1 free now; held by A",
+    ),
+    "slices in one spine": (
+        "s1/r1/n1:.. s1/r1/n2:AA s1/r2/n3:.. s1/r2/n4:.. s2/r3/n5:.. s2/r3/n6:..",
+        "C:4x2,slice=rack:2,in=spine,must",
+        (
+            "waiting for 2 slices of 2 nodes, each in one rack, with 2 free GPUs, 2 free CPUs in one spine: "
+            "the best has 1 free now; held by A"
+        ),
+    ),
+    "slices that there never are": (
+        "r1/n1:.. r1/n2:.. r2/n3:.. r3/n4:..",
+        "C:4x2,slice=rack:2",
+        (
+            "needs 2 slices of 2 nodes, each in one rack, with 2 free GPUs, 2 free CPUs: only 1 in the cluster "
+            "could hold it, whoever else stopped"
+        ),
+    ),
+    "a label that is taken": (
+        "n1:AA,label=zone:a n2:..",
+        "C:1x2,on=zone:a",
+        "waiting for 1 node with 2 free GPUs: 0 nodes free now; held by A",
+    ),
+    "a label that is not there": (
+        "n1:..,label=zone:b",
+        "C:1x2,on=zone:a",
+        "needs 1 node with label zone=a: no node in the cluster could hold it, whoever else stopped",
+    ),
+    "too few with it": (
+        "n1:..,label=zone:a n2:..",
+        "C:2x2,on=zone:a",
+        "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, whoever else stopped",
+    ),
+    "a network": (
+        "n1:..,net=ib n2:..,net=tcp",
+        "C:2x2,net=ib",
+        "needs 2 nodes with network ib: only 1 node in the cluster could hold it, whoever else stopped",
+    ),
+    "one of two networks": (
+        "n1:..,net=ib n2:..,net=roce",
+        "C:2x2,net=ib+roce",
+        (
+            "needs 2 nodes with 2 free GPUs, 2 free CPUs, network ib or roce: only 1 node in the cluster "
+            "could hold it, whoever else stopped"
+        ),
+    ),
+    "a taint": (
+        "n1:..,taint=spot",
+        "C:1x2",
+        "needs 1 node with no taint spot: no node in the cluster could hold it, whoever else stopped",
+    ),
+    "one of two types": (
+        "n1:AA,h100 n2:B.,a100",
+        "C:1x2h100,else=a100",
+        "waiting for 1 node with 2 free h100 or a100 GPUs: 0 nodes free now; held by A",
+    ),
+    "nobody else": (
+        "n1:A... n2:B...",
+        "C:1x2,exclusive",
+        "waiting for 1 node with no other job: 0 nodes free now; held by A, B",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "job", "want"), SENTENCES.values(), ids=SENTENCES)
+def test_sentences(cluster: str, job: str, want: str) -> None:
+    assert explained(cluster, "", job).sentence == want
+
+
+@pytest.mark.parametrize(
+    ("cluster", "job", "flags"),
+    [
+        ("r1/n1:.. r1/n2:AA r2/n3:..", "C:2x2,in=rack,must", ["--mode preferred", "--nodes 1"]),
+        ("r1/n1:.. r1/n2:AA r2/n3:BB", "C:2x2,in=rack,must", ["--nodes 1"]),
+        ("r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:AA", "C:4x2,slice=rack:2", ["--nodes 2"]),
+        ("n1:AA,h100 n2:BB,a100 n3:..,v100", "C:1x2h100,else=a100", ["--gpu 2"]),
+    ],
+)
+def test_what_would_start_now(cluster: str, job: str, flags: list[str]) -> None:
+    assert [change.flags for change in explained(cluster, "", job).changes] == flags
+
+
+def test_domains_of_the_lowest_level() -> None:
+    told = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB", "", "C:2x2")
+    assert told.where == (
+        "s1/r1: 0 of 1 nodes have 2 free GPUs, 2 free CPUs; A (no time limit)",
+        "s1/r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs",
+        "s2/r1: 0 of 1 nodes have 2 free GPUs, 2 free CPUs; B (no time limit)",
+    )
+
+
+def test_domains_of_the_level_that_it_must_stay_in() -> None:
+    told = explained("s1/r1/n1:AA s1/r2/n2:.. s2/r1/n3:BB s2/r1/n4:BB", "", "C:2x2,in=spine,must")
+    assert told.where == (
+        "s1: 1 of 2 nodes have 2 free GPUs, 2 free CPUs; A (no time limit)",
+        "s2: 0 of 2 nodes have 2 free GPUs, 2 free CPUs; B (no time limit)",
+    )
+
+
+def test_of_many_domains_those_with_the_most_room() -> None:
+    cluster = " ".join(f"r{at}/n{at}:{'..' if at == 14 else 'A.'}" for at in range(1, 16))
+    told = explained(cluster, "", "C:2x2")
+    assert len(told.where) == 13
+    assert told.where[-2:] == (
+        "r14: 1 of 1 nodes have 2 free GPUs, 2 free CPUs",
+        "and 3 more with at most 0 such nodes each",
+    )
