@@ -127,6 +127,8 @@ def test_a_task_without_ganger_is_told_what_to_install(tmp_path: Path) -> None:
 PARTS = [
     (sdk_fields.JobFields, model.JobSpec, {"gpu", "cpu", "memory"}, {"run"}),
     (sdk_fields.ResourceFields, model.Resources, set(), set()),
+    (sdk_fields.PlacementFields, model.Placement, set(), set()),
+    (sdk_fields.SliceFields, model.Slice, set(), set()),
     (sdk_fields.ParallelFields, model.Parallel, set(), set()),
     (sdk_fields.RoleFields, model.Role, set(), set()),
     (sdk_fields.GitCodeFields, model.GitCode, set(), set()),

@@ -14,7 +14,7 @@ Duration = int | float | str
 Size = int | str
 Cpus = int | float | str
 Gpus = int | str
-"""8, or "H100:8" to name the type."""
+"""8, "H100:8" to name the type, or "H100,A100:8" for the first of several types."""
 
 _NEEDS: Final = ("gpu", "cpu", "memory")
 """Keys that may stand beside the others, and mean those of `resources`."""
@@ -26,6 +26,27 @@ class ResourceFields(TypedDict, total=False):
     gpu: Gpus
     cpu: Cpus
     memory: Size
+
+
+class SliceFields(TypedDict, total=False):
+    """`placement.slice`."""
+
+    level: str
+    nodes: int
+    ranks: int
+
+
+class PlacementFields(TypedDict, total=False):
+    """`placement`."""
+
+    topology: str
+    mode: Literal["preferred", "required"]
+    strategy: Literal["pack", "spread", "balanced"]
+    slice: SliceFields
+    sharing: Literal["shared", "exclusive", "whole"]
+    node_selector: Mapping[str, str]
+    tolerations: Sequence[str]
+    network: str | Sequence[str]
 
 
 class ParallelFields(TypedDict, total=False):
@@ -115,6 +136,7 @@ class JobFields(TypedDict, total=False):
     cpu: Cpus
     memory: Size
     resources: ResourceFields
+    placement: PlacementFields
     parallel: ParallelFields
     roles: Mapping[str, RoleFields]
     stop_when: Literal["all", "chief"]
