@@ -106,18 +106,6 @@ def test_order_of_charges_says_nothing(
     assert one.queues == other.queues
 
 
-@given(queues=draws.queues(), charges=CHARGES)
-def test_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, ...], charges: list[tuple[str, int]]) -> None:
-    """However much of its local quota a queue uses, nobody outside it may use more or less."""
-    tree = tree_of(*queues)
-    for name, at in tree.index.items():
-        inside = [q for q in tree.index if at in tree.path(tree.index[q])]
-        before = {q: tree.available(tree.index[q], 0) for q in tree.index if q not in inside}
-        tree.charge(name, (tree.local(at, 0), 0, 0))
-        assert {q: tree.available(tree.index[q], 0) for q in before} == before
-        tree.charge(name, (-tree.local(at, 0), 0, 0))
-
-
 def queue(name: str, parent: str = ROOT, **figures: int) -> Queue:
     return Queue(name=name, parent=parent, **{what: Amount(gpus=gpus) for what, gpus in figures.items()})
 

@@ -147,6 +147,12 @@ def test_to_look_at_it_in_between_changes_nothing_and_it_does_not_grow(lives: li
             state.validate()
     assert (seldom.standings.queues, seldom.standings.users) == (often.standings.queues, often.standings.users)
     assert seldom.standings.spent() == often.standings.spent()
+    seen = often.copy(dict(often.gangs), often.arrays.values()).standings
+    assert (seen.queues, seen.users, seen.spent()) == (
+        often.standings.queues,
+        often.standings.users,
+        often.standings.spent(),
+    )
     assert seldom.standings.base == base_of(moment)
     bits = max(abs(past).bit_length() for past in seldom.standings.queues[0].past)
     assert bits <= 2 * REMEMBERED + HALF_LIFE_MS.bit_length() + (64_000).bit_length() + 8

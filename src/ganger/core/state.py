@@ -78,6 +78,9 @@ class State:
 
     def image(self) -> Image:
         """What a snapshot keeps. Shares the gangs: encode it before the next `apply`."""
+        return self._image(self.standings.spent())
+
+    def _image(self, spent: list[Spent]) -> Image:
         return Image(
             seq=self.seq,
             at_ms=self.at_ms,
@@ -91,13 +94,14 @@ class State:
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
             waits=dict(self.waits),
-            spent=self.standings.spent(),
+            spent=spent,
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
         """The same state over copies of its gangs, by id, and of its arrays: to read while this one goes on. Who waits
-        in which class is taken over, not found again: with thousands of jobs that would be most of the work."""
-        image = self.image()
+        in which class, and what was held, is taken over, not found again: with thousands of jobs that would be most of
+        the work."""
+        image = self._image([])
         image.gangs = [gangs[gang.id] for gang in image.gangs if gang.state is not GangState.PENDING]
         image.arrays = list(arrays)
         other = State(image)
