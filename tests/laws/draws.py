@@ -55,7 +55,7 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
         cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),
         memory_bytes=st.sampled_from((64, 3)),
         labels=st.sampled_from(({}, {"zone": "a"})),
-        taints=st.sampled_from(((), (), (), ("spot",))),
+        taints=st.sampled_from(((),) * 9 + (("spot",),)),
         networks=st.sampled_from(((), ("ib",), ("ib", "tcp"))),
         suspicion=st.sampled_from((0, 0, 1)),
     )
@@ -155,7 +155,7 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         retry=retry,
         limits=limits,
         array=st.sampled_from((None, None, None)) | arrays(),
-        placement=st.just(Placement()) | placements(),
+        placement=st.just(Placement()) | st.just(Placement()) | placements(),
     ).map(possible)
 
 
@@ -163,7 +163,7 @@ def placements() -> st.SearchStrategy[Placement]:
     """Where a job may be; now and then a level that is not there."""
     return st.builds(
         Placement,
-        topology=st.sampled_from((None, "rack", "spine", "block")),
+        topology=st.sampled_from((None, None, "rack", "rack", "spine", "spine", "block")),
         mode=st.sampled_from(("preferred", "required")),
         strategy=st.sampled_from(("pack", "spread", "balanced")),
         slice=st.none() | st.builds(Slice, level=st.sampled_from(("rack", "spine")), nodes=st.sampled_from((1, 2, 3))),

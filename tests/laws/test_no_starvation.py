@@ -1,5 +1,6 @@
 """Under a stream of small jobs that never ends, every job that could ever start does, if the policy promises so."""
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import assume, given, settings
@@ -11,7 +12,7 @@ from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
-from ganger.model.job import GangState, Job, JobSpec
+from ganger.model.job import GangState, Job, JobSpec, Limits, Resources
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
@@ -70,6 +71,16 @@ class Stream:
                 self.ends[decision.gang] = self.now_ms + TICK_MS * self.chance.randint(1, LONGEST_TICKS)
 
 
+def _patient(spec: JobSpec) -> JobSpec:
+    """The same with no limit to its wait, and long enough to run."""
+    return replace(spec, limits=Limits(time_ms=None if spec.limits.time_ms is None else HOUR_MS))
+
+
+def _plain(queue: str) -> JobSpec:
+    """A job that asks for next to nothing."""
+    return JobSpec(run="train", queue=queue, resources=Resources(cpu_milli=500))
+
+
 @promising("no_starvation")
 @settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
@@ -77,13 +88,11 @@ def test_every_feasible_job_starts(policy: Policy, data: st.DataObject) -> None:
     stream = Stream(
         policy, data.draw(draws.nodes()), data.draw(draws.queues()), data.draw(st.randoms(use_true_random=False))
     )
-    specs = draws.specs(tuple(stream.state.queues)).filter(
-        lambda spec: spec.limits.queue_time_ms is None and spec.limits.time_ms in (None, HOUR_MS)
-    )
-    small = [spec for spec in data.draw(st.lists(specs, min_size=3, max_size=5)) if stream.feasible(spec)]
-    targets = [spec for spec in data.draw(st.lists(specs, min_size=1, max_size=2)) if stream.feasible(spec)]
-    assume(small)
-    assume(targets)
+    specs = draws.specs(tuple(stream.state.queues)).map(_patient)
+    plain = [spec for spec in map(_plain, stream.state.queues) if stream.feasible(spec)]
+    assume(plain)
+    small = [spec for spec in data.draw(st.lists(specs, min_size=3, max_size=5)) if stream.feasible(spec)] or plain
+    targets = [spec for spec in data.draw(st.lists(specs, min_size=1, max_size=2)) if stream.feasible(spec)] or plain
     for _ in range(LONGEST_TICKS):
         stream.tick(small)
     waiting = [stream.submit(spec) for spec in targets]
