@@ -11,7 +11,7 @@ import pytest
 
 from ganger.model.queue import Amount, UserLimits
 from tests.cli.conftest import Shell
-from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, queue
+from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, node, queue
 
 
 def put(world: World) -> Any:
@@ -83,6 +83,15 @@ def test_nodes_end_in_what_is_used(shell: Shell, world: World) -> None:
     n2 = next(each for each in said.out.splitlines() if each.startswith("n2"))
     assert n2.split() == ["n2", "r1", "ready", "h100", "2/2", "0.5/8", "0/64Gi", "cv-11"]
     assert len(json.loads(shell("node", "-o", "json").out)) == 2
+
+
+def test_nodes_have_a_column_for_each_level(shell: Shell, world: World) -> None:
+    for name in world.nodes:
+        world.nodes[name] = node(name, domains={"spine": "s1", "nvlink_domain": ""})
+    head, *rows = shell("node").out.splitlines()
+    assert head.split("  ")[:1] == ["NODE"]
+    assert "SPINE  NVLINK DOMAIN  STATE" in head
+    assert rows[0].split()[1:4] == ["s1", "-", "ready"]
 
 
 def test_nodes_that_are_made_to_go_and_come_back(shell: Shell, world: World) -> None:

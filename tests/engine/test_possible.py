@@ -69,8 +69,8 @@ REFUSED = {
     ),
     "nodes whose taints it does not tolerate": (
         {"resources": {"gpu": "A100:1"}},
-        "node_too_small",
-        "no node has a100 GPUs together, and none of the taints spot",
+        "tainted",
+        "every node with a100 GPUs has a taint: spot",
     ),
     "more than a rack has": (
         {"nodes": 3, "placement": {"topology": "rack", "mode": "required"}},

@@ -186,6 +186,8 @@ test_slices = scenarios(
             "C:4x2,slice=rack:2 -> CC CC CC CC",
         ),
         "a slice of one node is any": ("r1/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
+        "also one that is in no rack": ("/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
+        "but a slice of two is not": ("/n1:.. /n2:..", "", "C:2x2,slice=rack:2 -> .. .. | C no_node"),
         "slices of a level that is not there": ("r1/n1:.. r1/n2:..", "", "C:2x2,slice=nvlink:2 -> .. .. | C no_node"),
         "a slice that is broken waits": (
             "r1/n1:.. r1/n2:BB r2/n3:.. r2/n4:..",

@@ -5,6 +5,7 @@ too large for a node, for the cluster or for one domain of a level.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from ganger.core.undo import Undo
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
 from ganger.model.job import Shape
-from ganger.model.terms import Layout
+from ganger.model.terms import Layout, Selector
 from ganger.model.units import format_bytes, format_cpu
 
 SAY: Final[dict[str, Callable[[int], str]]] = {
@@ -111,17 +112,21 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
 
 def _nobody_may(nodes: NodeTable, part: Shape) -> Refused:
     """No node has all the labels, a network and a type that it may have, and no taint that it does not tolerate."""
-    taints = {taint: None for node in nodes.nodes for taint in node.taints if not part.selector.tolerates(taint)}
     said = [f"label {key}={value}" for key, value in part.selector.labels]
     said += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
     said += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (part.gpu_type is not None)
-    if taints and not said:
-        tainted = ", ".join(sorted(taints)[:4])
-        return Refused(
-            "tainted", f"every node has a taint: {tainted}", f"name one in placement.tolerations; {_SEE_NODES}"
-        )
-    without = f", and none of the taints {', '.join(sorted(taints)[:4])}" if taints else ""
-    return Refused("node_too_small", f"no node has {', '.join(said)} together{without}", _SEE_NODES)
+    tainted = [nodes.of_type(each.gpu_type) & nodes.meant(_bearing_all(each.selector)) for each in part.choices]
+    away = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
+    if not away:
+        return Refused("node_too_small", f"no node has {', '.join(said)} together", _SEE_NODES)
+    taints = {taint: None for at in away for taint in nodes.nodes[at].taints if not part.selector.tolerates(taint)}
+    which = f"every node with {', '.join(said)}" if said else "every node"
+    remedy = f"name it in placement.tolerations; {_SEE_NODES}"
+    return Refused("tainted", f"{which} has a taint: {', '.join(sorted(taints)[:4])}", remedy)
+
+
+def _bearing_all(selector: Selector) -> Selector:
+    return replace(selector, tolerations=("*",))
 
 
 def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
