@@ -6,6 +6,7 @@ one rack matters once there are enough nodes in all.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,15 +54,14 @@ def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
         return _reason(Why.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
     now = _tallies(nodes, part, shape.layout, nodes.times(choice))
     binds = _binding(now)
-    holders = [
-        gang.id for gang, shares in by_end(state.holding(), now_ms) if any(able[nodes.index[s.node]] for s in shares)
-    ]
+    holding = by_end(state.holding(), now_ms)
+    holders = (gang.id for gang, shares in holding if any(able[nodes.index[share.node]] for share in shares))
     return replace(
         _reason(
             Why.NO_CAPACITY, now[binds], _scarce(nodes, part, nodes.ready & ~nodes.held & ~nodes.barred, free=True)
         ),
         limit=ever[binds].have,
-        holders=tuple(holders[:MAX_HOLDERS]),
+        holders=tuple(islice(holders, MAX_HOLDERS)),
         excluded=excluded,
     )
 
