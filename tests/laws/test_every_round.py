@@ -20,6 +20,7 @@ from tests.laws.rounds import (
     order_of_input_says_nothing,
     planned_purely,
 )
+from tests.laws.shares import usage_is_what_the_log_says
 from tests.laws.world import World
 
 
@@ -45,6 +46,7 @@ def test_laws_hold_throughout_a_life(policy: Policy, data: st.DataObject) -> Non
     questions_are_answered(world)
     suggestions_hold(world)
     log_replays(world)
+    usage_is_what_the_log_says(world)
     order_of_input_says_nothing(world, data.draw(st.permutations(range(5)), label="order of listing"))
     impossible_jobs_change_nothing(world)
     evictions_serve_somebody(world)

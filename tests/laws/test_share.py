@@ -1,6 +1,6 @@
 """Shares: usage decays exactly however it is cut up and whoever looks at it; who has had less goes first.
 
-The oracle has no sums to update: it integrates each interval under the doubling curve, on fractions.
+The oracle is in `tests.laws.shares`.
 """
 
 from fractions import Fraction
@@ -23,6 +23,7 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import every_policy
+from tests.laws.shares import average
 
 CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS
@@ -32,18 +33,6 @@ OWNERS = st.tuples(st.sampled_from(("a", "b", "c", DEFAULT)), st.sampled_from(dr
 HOLDINGS = st.tuples(OWNERS, st.tuples(MOMENTS, MOMENTS).map(sorted), st.tuples(*(st.integers(0, n) for n in CAPACITY)))
 Owner = tuple[str, str]
 Held = tuple[Owner, list[int], tuple[int, int, int]]
-
-
-def doubling(at_ms: int) -> Fraction:
-    """2 ** (time in half-lives) at every whole half-life, straight between."""
-    whole, rest = divmod(at_ms - TODAY, HALF_LIFE_MS)
-    return Fraction(2) ** whole * (1 + Fraction(rest, HALF_LIFE_MS))
-
-
-def average(intervals: list[tuple[int, int, int]], at_ms: int) -> Fraction:
-    """What was held on average, as it counts at a time: (from, until, amount) each."""
-    area = sum((amount * (doubling(until) - doubling(began)) for began, until, amount in intervals), Fraction(0))
-    return area / doubling(at_ms)
 
 
 def standings(*queues: Queue, spent: tuple[Spent, ...] = (), at_ms: int = TODAY) -> Standings:
@@ -71,7 +60,7 @@ def test_usage_is_what_the_intervals_say_however_they_are_cut(holdings: list[Hel
     for queue, user in {owner: None for owner, _, _ in holdings}:
         mine = [(interval, amounts) for owner, interval, amounts in holdings if owner == (queue, user)]
         shares = [
-            average([(began, until, amounts[r]) for (began, until), amounts in mine], TODAY + HALF_LIFE_MS)
+            average([(began, until, amounts[r]) for (began, until), amounts in mine], TODAY + HALF_LIFE_MS, TODAY)
             / CAPACITY[r]
             for r in range(3)
         ]
@@ -101,7 +90,10 @@ def test_what_is_held_counts_from_its_start(holdings: list[tuple[Owner, int, tup
     for queue, user in {owner: None for owner, _, _ in holdings}:
         mine = [(began, amounts) for owner, began, amounts in holdings if owner == (queue, user)]
         shares = [
-            (sum(amounts[r] for _, amounts in mine) + average([(began, at_ms, a[r]) for began, a in mine], at_ms))
+            (
+                sum(amounts[r] for _, amounts in mine)
+                + average([(began, at_ms, a[r]) for began, a in mine], at_ms, TODAY)
+            )
             / CAPACITY[r]
             for r in range(3)
         ]

@@ -1,8 +1,8 @@
-"""Points: for what a queue and a user have not used, for priority, for age, and for starving. The most go first.
+"""Points: for what a queue and a user have not used, for priority, for age, and for starving. The default.
 
-The function is in `core.share`, with what each factor is worth. Shares count, but age and starvation have no end: every
-job comes first in the end. The factors are those that Slurm's multifactor priority has, and `ganger explain` shows them
-as its sprio does.
+The most go first. The function is in `core.share`, with what each factor is worth. Shares count, but starvation has no
+end: every job comes first in the end. The factors are those that Slurm's multifactor priority has, and `ganger explain`
+shows them as its sprio does.
 """
 
 from ganger.core import factors as of

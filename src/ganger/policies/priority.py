@@ -1,4 +1,4 @@
-"""Priority and age: the default. One point of priority is worth one minute of waiting.
+"""Priority and age. One point of priority is worth one minute of waiting.
 
 So `high` (100) passes `normal` (0) for an hour and forty minutes, and nobody waits for ever: age has no cap. Two
 waiting gangs never change places, because both age alike; the factors are those that Slurm calls priority and age.

@@ -56,7 +56,7 @@ from ganger.wiring.place import (
     make_database,
 )
 
-POLICY: Final = "priority"
+POLICY: Final = "dynamic"
 """The queue order of a server that nobody configured."""
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
