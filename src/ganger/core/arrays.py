@@ -102,6 +102,7 @@ def split_off(state: State, array: ArrayJob, index: int) -> Gang:
         if head.state is GangState.PENDING:
             state.dequeue(head)
         after.forget(state, head)
+        state.due.note(head, lives=False)
         del state.gangs[head.id]
     return gang
 

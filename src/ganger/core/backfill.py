@@ -7,8 +7,8 @@ many gangs, with run times predicted, come in issue 6.
 from dataclasses import dataclass
 
 from ganger.core.fit import Ask, where
-from ganger.core.shortage import by_end
-from ganger.core.state import State
+from ganger.core.gang import Gang
+from ganger.core.state import Shares, State
 from ganger.model.decision import NodeShare
 
 
@@ -24,21 +24,40 @@ class Opening:
 def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
     """The first opening when gangs leave in the order of their limits, those without one last; None if there is none.
 
-    Nothing else is assumed to start meanwhile. O(gangs) placements.
+    Nothing else is assumed to start meanwhile: who leaves makes room and takes none, so that the first opening is found
+    by halving. O(log gangs) placements.
     """
-    leaving = by_end(state.holding(), now_ms)
     with state.trial():
-        at_ms: int | None = now_ms
-        for gone in range(len(leaving) + 1):
-            if gone:
-                gang, _ = leaving[gone - 1]
-                state.release(gang)
-                at_ms = gang.ends_ms(now_ms)
-            found = where(state, wanted)
-            if found:
-                there = {share.node: None for share in found}
-                after = tuple(
-                    gang.id for gang, shares in leaving[:gone] if any(share.node in there for share in shares)
-                )
-                return Opening(shares=found, at_ms=at_ms, after=after)
-    return None
+        exodus = _Exodus(state, [gang for gang, _ in state.by_end(now_ms)])
+        too_few, enough, step = -1, 0, 1
+        while not (found := exodus.place(enough, wanted)):
+            if enough == len(exodus.gangs):
+                return None
+            too_few, enough, step = enough, min(len(exodus.gangs), enough + step), 2 * step
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            if here := exodus.place(middle, wanted):
+                enough, found = middle, here
+            else:
+                too_few = middle
+    gone, there = exodus.gangs[:enough], {share.node: None for share in found}
+    after = tuple(gang.id for gang in gone if any(share.node in there for share in state.shares[gang.id]))
+    return Opening(shares=found, at_ms=gone[-1].ends_ms(now_ms) if gone else now_ms, after=after)
+
+
+class _Exodus:
+    """Gangs that leave one after the other, inside a trial; any number of them may be let go and called back."""
+
+    def __init__(self, state: State, gangs: list[Gang]) -> None:
+        self.gangs = gangs
+        self._state, self._marks = state, [state.undo.mark()]
+
+    def place(self, gone: int, wanted: Ask) -> Shares | None:
+        """Where a gang may start once so many have left."""
+        if gone < len(self._marks):
+            self._state.undo.back_to(self._marks[gone])
+            del self._marks[gone + 1 :]
+        for gang in self.gangs[len(self._marks) - 1 : gone]:
+            self._state.release(gang)
+            self._marks.append(self._state.undo.mark())
+        return where(self._state, wanted)

@@ -80,7 +80,7 @@ def _preempt(state: State, node: str, leave_by_ms: int) -> Touched:
 
 def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
     """Whatever runs there is to be stopped by the next round; what is being stopped already is not asked twice."""
-    there = [gang for gang, _ in state.holding() if node in gang.left and gang.state in facts.ALIVE]
+    there = [gang for gang in state.on_nodes([node]) if gang.state in facts.ALIVE]
     for gang in there:
         gang.drains, gang.leave_by_ms = True, leave_by_ms
     return tuple(there)
@@ -115,10 +115,8 @@ def _returned(now: NodeState) -> NodeState:
 def _lose(state: State, names: list[str], at_ms: int) -> Touched:
     """Whatever ran on these nodes is gone."""
     touched: list[Gang] = []
-    for gang, _ in state.holding():
+    for gang in state.on_nodes(names):
         gone = tuple(node for node in gang.left if node in names)
-        if not gone:
-            continue
         silent = [node for node in gone if node not in gang.finished]
         if silent:
             lost = e.Failed(gang=gang.id, generation=gang.generation, node=silent[0], cause=Cause.NODE_LOST)

@@ -6,11 +6,13 @@ change before one that time cures.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from ganger.core.gang import Gang
+from ganger.core.nodes import NodeTable
 from ganger.core.place import place
-from ganger.core.queues import NOTHING_HELD, OF_TYPE, UNLIMITED, QueueTree, need
+from ganger.core.queues import NOTHING_HELD, OF_TYPE, UNLIMITED, Held, QueueTree, need
 from ganger.core.shortage import MAX_HOLDERS, no_room
 from ganger.core.state import Shares, State
 from ganger.model.job import Shape
@@ -48,24 +50,44 @@ def ask(gang: Gang) -> Ask:
 
 def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     """Where it may start now, or the first constraint that binds."""
-    barred = over_user_limits(state, wanted) or over_quota(state, wanted)
-    if barred:
-        return barred
-    return _placed(state, wanted) or over_type(state, wanted) or _no_room(state, wanted, now_ms)
+    limit = over_user_limits(state, wanted) or over_quota(state, wanted)
+    if limit:
+        return limit
+    return placed(state, wanted) or over_type(state, wanted) or _no_room(state, wanted, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
     """Where it may start now, without a word of why not: for those who try many times."""
+    return None if barred(state, wanted) else placed(state, wanted)
+
+
+def barred(state: State, wanted: Ask) -> Why | None:
+    """Whether its user may not have that much more, or its queue: which of them."""
     tree = state.tree
-    if _user_bar(tree, wanted) or tree.short_of(wanted.queue, tree.wanted(wanted.shape)) is not None:
-        return None
-    return _placed(state, wanted)
+    bar = _user_bar(tree, wanted, tree.users)
+    if bar is not None:
+        return bar.why
+    return None if tree.short_of(wanted.queue, tree.wanted(wanted.shape)) is None else Why.OVER_QUOTA
 
 
-def _placed(state: State, wanted: Ask) -> Shares | None:
+def could_ever(state: State, wanted: Ask) -> bool:
+    """Whether it could start if nobody else held anything, its nodes being in service as they are."""
+    tree = state.tree
+    at = tree.index[wanted.queue]
+    if any(amount and amount > tree.potential(at, r) for r, amount in enumerate(tree.wanted(wanted.shape))):
+        return False
+    if _user_bar(tree, wanted, {}) is not None:
+        return False
+    closed = tree.closed_types(wanted.queue, wanted.shape, ever=True)
+    return _place_but(state.nodes.bare(), wanted, closed) is not None
+
+
+def placed(state: State, wanted: Ask) -> Shares | None:
     """Its place on nodes that it may have, of types that its queue may use as much of."""
-    closed = state.tree.closed_types(wanted.queue, wanted.shape)
-    nodes = state.nodes
+    return _place_but(state.nodes, wanted, state.tree.closed_types(wanted.queue, wanted.shape))
+
+
+def _place_but(nodes: NodeTable, wanted: Ask, closed: tuple[str, ...]) -> Shares | None:
     typed = zip(nodes.nodes, nodes.gpu_types, strict=True) if closed else ()
     kept_out = [node.name for node, kind in typed if kind in closed]
     with nodes.without((*wanted.avoids, *kept_out)):
@@ -92,7 +114,7 @@ def over_type(state: State, wanted: Ask) -> Reason | None:
 
 def over_user_limits(state: State, wanted: Ask) -> Reason | None:
     """The first queue, upwards, in which its user may not hold that much more."""
-    bar = _user_bar(state.tree, wanted)
+    bar = _user_bar(state.tree, wanted, state.tree.users)
     if bar is None:
         return None
     holders = () if bar.why is Why.USER_TIME else _held_by(state, wanted.user, bar.at)
@@ -118,11 +140,12 @@ class _Bar(NamedTuple):
     limit: int
 
 
-def _user_bar(tree: QueueTree, wanted: Ask) -> _Bar | None:
+def _user_bar(tree: QueueTree, wanted: Ask, users: dict[tuple[int, str], Held]) -> _Bar | None:
+    """The first limit that binds where users hold that much, by queue."""
     gpus, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
     for at in tree.path(tree.index[wanted.queue]):
         limits = tree.queues[at].user_limits
-        held, committed, jobs = tree.users.get((at, wanted.user), NOTHING_HELD)
+        held, committed, jobs = users.get((at, wanted.user), NOTHING_HELD)
         if limits.jobs is not None and jobs >= limits.jobs:
             return _Bar(Why.USER_JOBS, at, "jobs", 1, limits.jobs - jobs, limits.jobs)
         if limits.time_ms is not None and time_ms > limits.time_ms:
@@ -138,8 +161,8 @@ def _user_bar(tree: QueueTree, wanted: Ask) -> _Bar | None:
 def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
     """Gangs of the user that count in a queue."""
     tree = state.tree
-    own = [gang for gang, _ in state.holding() if gang.job.user == user and at in tree.path(tree.index[gang.queue])]
-    return tuple(gang.id for gang in own[:MAX_HOLDERS])
+    own = (gang.id for gang in state.shares.oldest(user=user) if at in tree.path(tree.index[gang.queue]))
+    return tuple(islice(own, MAX_HOLDERS))
 
 
 def over_quota(state: State, wanted: Ask) -> Reason | None:
@@ -153,8 +176,10 @@ def _short(state: State, wanted: Ask, r: int, amount: int) -> Reason:
     """Its queue may not use that much more of resource r."""
     tree = state.tree
     at = tree.index[wanted.queue]
-    users = [gang for gang, _ in state.holding() if state.charged[gang.id][r]]
-    near = [gang.id for gang in users if gang.queue == wanted.queue] or [gang.id for gang in users]
+    near, all_of_them = (
+        tuple(islice((gang.id for gang in state.shares.oldest(queue=name) if state.charged[gang.id][r]), MAX_HOLDERS))
+        for name in (wanted.queue, "")
+    )
     limit = tree.potential(at, r)
     return Reason(
         why=Why.OVER_QUOTA,
@@ -163,5 +188,5 @@ def _short(state: State, wanted: Ask, r: int, amount: int) -> Reason:
         have=max(0, tree.available(at, r)),
         limit=None if limit >= UNLIMITED // 2 else limit,
         scope=wanted.queue,
-        holders=tuple(near[:MAX_HOLDERS]),
+        holders=near or all_of_them,
     )

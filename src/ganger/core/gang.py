@@ -28,6 +28,8 @@ SHUNNED_AFTER: Final = 2
 
 RESTING: Final = (GangState.PENDING, GangState.SUSPENDED)
 """States of a live gang that holds nothing."""
+RUNS: Final = (GangState.STARTING, GangState.RUNNING)
+"""States of a gang that has its nodes and may keep them."""
 LEAVING = (
     GangState.REQUEUEING,
     GangState.SUSPENDING,
@@ -196,12 +198,18 @@ class Gang:
     @property
     def avoids(self) -> tuple[str, ...]:
         """The nodes that it must not have any more, by name."""
-        return tuple(sorted(node for node, _ in self.excluded))
+        return tuple(sorted(node for node, _ in self.excluded)) if self.excluded else ()
 
     @property
     def node_ms(self) -> int:
         """Node-milliseconds it may use by its time limit; 0 without one."""
         return self.shape.all_nodes * (self.job.spec.limits.time_ms or 0)
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it waits, and has used up the time it may hold nodes."""
+        limit_ms = self.job.spec.limits.time_ms
+        return self.state is GangState.PENDING and limit_ms is not None and self.ran_ms >= limit_ms
 
     def ends_ms(self, now_ms: int) -> int | None:
         """When its nodes are free at the latest: by its time limit, or now if it is being stopped.
@@ -210,9 +218,14 @@ class Gang:
         """
         if self.state in LEAVING:
             return now_ms
+        limit_ms = self.limit_ms(now_ms)
+        return None if limit_ms is None else max(now_ms, limit_ms)
+
+    def limit_ms(self, now_ms: int) -> int | None:
+        """When its time limit is over, if it runs or would from now on."""
         limit = self.job.spec.limits.time_ms
         began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
-        return None if limit is None else max(now_ms, began_ms + limit - self.ran_ms)
+        return None if limit is None else began_ms + limit - self.ran_ms
 
     def step(self, step: GangStep, at_ms: int) -> None:
         """Take a step of the lifecycle; IllegalStep if the table does not have it."""

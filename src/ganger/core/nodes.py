@@ -7,11 +7,12 @@ this one: a node's index in every array is its place in the network, so a domain
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.columns import Columns, Journal
 from ganger.core.topology import Ints, Topology, in_order
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
@@ -23,6 +24,12 @@ FREE = -1
 """Owner of a device that nobody holds."""
 
 
+Places = NDArray[np.intp] | slice
+EVERY: Final = slice(None)
+UNCOUNTED: Final = 1 << 20
+"""How many fit on a node of what needs nothing."""
+
+
 class NodeTable:
     """Struct of arrays over N nodes and their D devices.
 
@@ -32,7 +39,8 @@ class NodeTable:
     (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
     owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
     that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
-    outside `without`). `nodes` and `states` are lists in the same order; `topology` has the domains.
+    outside `without`). `nodes` and `states` are lists in the same order; `topology` has the domains. journal: nodes
+    that changed; columns: what of each need they hold.
     """
 
     def __init__(
@@ -62,13 +70,24 @@ class NodeTable:
         self.guests = np.zeros(len(self.nodes), dtype=np.int32)
         self.alone = np.zeros(len(self.nodes), dtype=np.int32)
         self._of_type: dict[str, NDArray[np.bool_]] = {}
+        self._bare: NodeTable | None = None
+        self.journal = Journal()
+        self.columns = Columns(self)
         self._meant: dict[Selector, NDArray[np.bool_]] = {Selector(): self._free_of_taints()}
 
     def set_state(self, name: str, state: NodeState) -> None:
         """A node's new state; decides whether it takes gangs."""
-        at = self.index[name]
+        at, self._bare = self.index[name], None
         self._undo.put(self.states, at, state)
         self._undo.put(self.ready, at, state is NodeState.READY)
+        self._undo.put(self.journal, at, None)
+
+    def bare(self) -> "NodeTable":
+        """The same nodes in the same states, with nothing taken. Made once; not to be changed for good."""
+        if self._bare is None:
+            states = {node.name: state for node, state in zip(self.nodes, self.states, strict=True)}
+            self._bare = NodeTable(self.nodes, states, Undo(), self.topology.levels)
+        return self._bare
 
     def is_lost(self, name: str) -> bool:
         """Whether a node does not answer."""
@@ -108,27 +127,34 @@ class NodeTable:
 
     def fitting(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that can take one of the part's nodes now."""
+        return self.fits(part, EVERY) & ~self.barred
+
+    def fits(self, part: Shape, at: Places) -> NDArray[np.bool_]:
+        """Which of these nodes can take one of the part's nodes now. Bars are not looked at."""
         fits: NDArray[np.bool_] = (
-            self.ready
-            & ~self.held
-            & ~self.barred
-            & self.of_type(part.gpu_type)
-            & self.meant(part.selector)
-            & (self.free_gpus >= part.gpus)
-            & (self.free_cpu_milli >= part.cpu_milli)
-            & (self.free_memory_bytes >= part.memory_bytes)
-            & (self.alone == 0)
+            self.ready[at]
+            & ~self.held[at]
+            & self.of_type(part.gpu_type)[at]
+            & self.meant(part.selector)[at]
+            & (self.free_gpus[at] >= part.gpus)
+            & (self.free_cpu_milli[at] >= part.cpu_milli)
+            & (self.free_memory_bytes[at] >= part.memory_bytes)
+            & (self.alone[at] == 0)
         )
         if part.selector.sharing == SHARED:
             return fits
-        left_over = (self.gpus != part.gpus) & (part.selector.sharing == WHOLE)
-        fits &= (self.guests == 0) & ~left_over
+        left_over = (self.gpus[at] != part.gpus) & (part.selector.sharing == WHOLE)
+        fits &= (self.guests[at] == 0) & ~left_over
         return fits
 
     def times(self, part: Shape) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node."""
-        free = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
-        return self._times(part, self.fitting(part), free)
+        return self.times_at(part, EVERY) * ~self.barred
+
+    def times_at(self, part: Shape, at: Places) -> NDArray[np.int64]:
+        """The same of these nodes. Bars are not looked at."""
+        free = (self.free_gpus[at], self.free_cpu_milli[at], self.free_memory_bytes[at])
+        return self._times(part, self.fits(part, at), free)
 
     def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each of those `among` would hold if nothing else ran."""
@@ -140,7 +166,7 @@ class NodeTable:
 
     def room(self, part: Shape) -> int:
         """How many of the part's nodes there is room for now."""
-        return int(self.times(part).sum())
+        return int(self.times(part).sum()) if self.barred.any() else self.columns.of(part).total
 
     def _times(
         self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]
@@ -149,7 +175,7 @@ class NodeTable:
         if part.stacked:
             each = (part.gpus, part.cpu_milli, part.memory_bytes)
             most = [amount // need for need, amount in zip(each, has, strict=True) if need]
-            times *= np.minimum.reduce(most) if most else part.nodes
+            times *= np.minimum.reduce(most) if most else UNCOUNTED
         return times
 
     def first_free(self, at: Ints, many: Ints, each: int) -> Iterator[tuple[int, ...]]:
@@ -192,6 +218,7 @@ class NodeTable:
         """Whether nodes are kept from gangs that could start on them."""
         for name in nodes:
             self._undo.put(self.held, self.index[name], held)
+            self._undo.put(self.journal, self.index[name], None)
 
     @contextmanager
     def without(self, nodes: Iterable[str]) -> Iterator[None]:
@@ -219,6 +246,7 @@ class NodeTable:
         self._undo.put(self.guests, where, self.guests[where] - more)
         if part.selector.sharing != SHARED:
             self._undo.put(self.alone, where, self.alone[where] - more)
+        self._undo.put(self.journal, where, None)
 
 
 def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape, list[NodeShare]]]:

@@ -13,35 +13,37 @@ Called by `engine.loop` after every batch of events and at `next_wake_ms`. Same 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
-from ganger.core import arrays, preempt
+from ganger.core import answers, arrays, preempt
 from ganger.core.backfill import earliest
-from ganger.core.fit import ask, fit, where
-from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.due import deadline_ms
+from ganger.core.fit import ask, barred, could_ever, placed, where
+from ganger.core.gang import RUNS, ClassKey, Gang
 from ganger.core.policy import Policy
 from ganger.core.round import CURABLE, Round
 from ganger.core.state import Shares, State
-from ganger.model.decision import Cause, Decision, Plan, Start, Stop, Wait
+from ganger.core.turns import Turns
+from ganger.model.decision import Cause, Decision, Plan, Start, Stop
 from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
 
 WITHOUT_NOTICE_MS = 0
-RUNS = (GangState.STARTING, GangState.RUNNING)
 
 
 def plan(state: State, now_ms: int, policy: Policy) -> Plan:
     """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once)."""
     if not state.ready:
         return Plan(as_of=state.seq)
+    state.nodes.columns.trim()
+    state.shares.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
-        starts, waits = _place_pending(now)
+        starts, known = _place_pending(now)
+        told = answers.told(now, known)
     preempted = [_give_way(victim) for victim in now.victims]
-    answers = [
-        Wait(gang_class=text, reason=reason) for text, reason in waits.items() if state.waits.get(text) != reason
-    ]
-    decisions: list[Decision] = [*stops, *preempted, *starts, *answers]
+    decisions: list[Decision] = [*stops, *preempted, *starts, *told]
     wake_ms = now_ms if _frees_others(state, stops) else _next_wake_ms(now, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=wake_ms)
 
@@ -56,8 +58,9 @@ def carried_out(state: State, now_ms: int, policy: Policy, without: str) -> Iter
 
 
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
-    """Gangs that are to end, and generations that failed somewhere: these are stopped everywhere."""
-    for gang in state.gangs.values():
+    """Gangs that are to end, and generations that failed somewhere: these are stopped everywhere. Oldest first."""
+    over = {name: state.gangs[name] for name in state.due.over(now_ms)}
+    for gang in sorted((state.due.restless | over).values(), key=lambda gang: gang.number):
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
         if cause:
             yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=_notice_left_ms(gang, now_ms))
@@ -69,10 +72,10 @@ def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
         return None
     if gang.end_cause:
         return gang.end_cause
-    limit_ms, deadline_ms = gang.job.spec.limits.time_ms, _deadline_ms(gang)
-    if gang.state is GangState.PENDING and limit_ms is not None and gang.ran_ms >= limit_ms:
+    if gang.is_worn:
         return Cause.TIME_LIMIT
-    if deadline_ms is None or now_ms < deadline_ms:
+    end_ms = deadline_ms(gang)
+    if end_ms is None or now_ms < end_ms:
         return None
     return Cause.QUEUE_TIME if gang.state is GangState.PENDING else Cause.TIME_LIMIT
 
@@ -91,18 +94,6 @@ def _pause_cause(gang: Gang) -> Cause | None:
     return Cause.DONE if gang.state is GangState.FINISHING and gang.stop_sent is None else None
 
 
-def _deadline_ms(gang: Gang) -> int | None:
-    """When one of the gang's own limits ends it, if it stays as it is."""
-    limits = gang.job.spec.limits
-    if gang.state is GangState.PENDING:
-        if gang.awaits:
-            return None
-        return None if limits.queue_time_ms is None else gang.since_ms + limits.queue_time_ms
-    if gang.state in RUNS and limits.time_ms is not None:
-        return gang.began_ms + limits.time_ms - gang.ran_ms
-    return None
-
-
 def notice_ms(gang: Gang) -> int:
     """How long a gang has to save its work before it is stopped: only one that says how gets any."""
     checkpoint = gang.job.spec.checkpoint
@@ -114,28 +105,27 @@ def _notice_left_ms(gang: Gang, now_ms: int) -> int:
     return notice_ms(gang) if gang.leave_by_ms is None else max(0, min(notice_ms(gang), gang.leave_by_ms - now_ms))
 
 
-def _place_pending(now: Round) -> tuple[list[Start], dict[str, Reason]]:
-    """Steps 2 to 5: starts, and the answer of every class that still waits; who gives way is noted in the round."""
+def _place_pending(now: Round) -> tuple[list[Start], dict[ClassKey, Reason]]:
+    """Steps 2 to 5: starts, and the classes whose answer is known already; who gives way is noted in the round."""
     state = now.state
     starts: list[Start] = []
-    waits: dict[ClassKey, tuple[Gang, Reason]] = {}
-    queue = {key: _eligible(members, now) for key, members in state.classes.items()}
-    while open_classes := [key for key, members in queue.items() if members]:
-        key = min(open_classes, key=lambda of: now.policy.key(queue[of][0], state, now.now_ms))
-        gang = queue[key][0]
-        answer = _answer(now, gang)
-        if isinstance(answer, tuple):
-            begun, is_last = _next_of(now, gang)
-            state.take(begun, answer)
-            now.begun[begun.id] = begun
-            starts.append(_start(state, begun, answer, starts[-1] if starts else None))
-            if is_last:
-                queue[key].pop(0)
+    known: dict[ClassKey, Reason] = {}
+    turns = Turns(state, now.now_ms, now.policy, now.ending, partial(_urgent_since_ms, now))
+    while (entry := turns.next()) is not None:
+        found = _try(now, entry.gang)
+        if not isinstance(found, tuple):
+            # Equal gangs get the same answer: the class is done.
+            if isinstance(found, Reason):
+                known[entry.class_key] = found
+            turns.refuse(entry, found.why if isinstance(found, Reason) else found)
             continue
-        # Equal gangs get the same answer: the class is done.
-        waits[key] = gang, answer
-        queue[key] = []
-    return starts, {class_text(key): _final(now, *waits[key]) for key in waits}
+        begun, is_last = _next_of(now, entry.gang)
+        state.take(begun, found)
+        now.begun[begun.id] = begun
+        starts.append(_start(state, begun, found, starts[-1] if starts else None))
+        if is_last:
+            turns.go_on()
+    return starts, known
 
 
 def _next_of(now: Round, gang: Gang) -> tuple[Gang, bool]:
@@ -147,35 +137,41 @@ def _next_of(now: Round, gang: Gang) -> tuple[Gang, bool]:
     return arrays.element(gang, rest[begun]), begun + 1 == len(rest)
 
 
-def _final(now: Round, gang: Gang, answer: Reason) -> Reason:
-    """The answer as it stands when the round is over: gangs after this one may have started meanwhile."""
-    if answer.why in (Why.HELD, Why.STOPPING_OTHERS, Why.ARRAY_LIMIT):
-        return answer
-    found = now.fit(gang)
-    return found if isinstance(found, Reason) else answer
-
-
 def _give_way(victim: Gang) -> Stop:
     return Stop(gang=victim.id, generation=victim.generation, cause=Cause.PREEMPTED, notice_ms=notice_ms(victim))
 
 
-def _answer(now: Round, gang: Gang) -> Shares | Reason:
+def _urgent_since_ms(now: Round, queue: str) -> int | None:
+    """Since when a gang must have waited to get its turn though it has no place: others may be stopped for it, or room
+    kept. None: nobody gets one."""
+    if now.policy.ORDERS_RUNNING:
+        return now.now_ms
+    if now.policy.STARVES_AFTER_MS is None or not now.may_keep(queue):
+        return None
+    return now.now_ms - now.policy.STARVES_AFTER_MS
+
+
+def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones."""
     if now.state.is_full(gang):
-        return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
-    found = fit(now.state, ask(gang), now.now_ms)
-    if not isinstance(found, Reason):
-        return _elsewhere(now, gang) or found
-    if found.why not in CURABLE:
-        return found
-    answer = now.behind(gang) or found
-    if now.policy.ORDERS_RUNNING and answer.why is Why.NO_CAPACITY and (stopping := preempt.make_room(now, gang)):
-        return stopping
-    if starves(gang, now.now_ms, now.policy):
-        opening = earliest(now.state, ask(gang), now.now_ms)
-        if opening:
-            now.keep(gang, found.why, opening.shares)
-    return answer
+        return Why.ARRAY_LIMIT
+    wanted = ask(gang)
+    why = barred(now.state, wanted)
+    if why is None:
+        found = placed(now.state, wanted)
+        if found:
+            return _elsewhere(now, gang) or found
+        why = Why.NO_CAPACITY
+    if why not in CURABLE or not could_ever(now.state, wanted):
+        return why
+    if now.policy.ORDERS_RUNNING and why is Why.NO_CAPACITY and not now.behind(gang):
+        stopping = preempt.make_room(now, gang)
+        if stopping:
+            return stopping
+    if starves(gang, now.now_ms, now.policy) and now.may_keep(gang.queue):
+        opening = earliest(now.state, wanted, now.now_ms) if why is Why.NO_CAPACITY else None
+        now.keep(gang, why, opening.shares if opening else ())
+    return why
 
 
 def _elsewhere(now: Round, gang: Gang) -> Shares | None:
@@ -187,12 +183,6 @@ def _elsewhere(now: Round, gang: Gang) -> Shares | None:
 def starves(gang: Gang, now_ms: int, policy: Policy) -> bool:
     """Whether it has waited beyond the policy's threshold."""
     return policy.STARVES_AFTER_MS is not None and now_ms - gang.since_ms >= policy.STARVES_AFTER_MS
-
-
-def _eligible(members: list[Gang], now: Round) -> list[Gang]:
-    """Those of a class that may start now, first in the policy's order first: it may look at more than their age."""
-    ready = [gang for gang in members if gang.not_before_ms <= now.now_ms and gang.id not in now.ending]
-    return sorted(ready, key=lambda gang: now.policy.key(gang, now.state, now.now_ms))
 
 
 def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> Start:
@@ -208,21 +198,12 @@ def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
     Not the starvation threshold: from it on nodes are held back, which is soon enough when somebody could have them.
     """
     now_ms, policy = now.now_ms, now.policy
-    begun = {
-        start.gang: replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms)
-        for start in starts
-    }
-    moments = list(now.state.leaving.values())
-    for gang in (now.state.gangs | begun).values():
-        deadline_ms = _deadline_ms(gang)
-        if deadline_ms is not None:
-            moments.append(deadline_ms)
-        if gang.state is GangState.PENDING:
-            moments.append(gang.not_before_ms)
-        if policy.ORDERS_RUNNING:
-            turn_ms = policy.turn_ms(gang, now_ms)
-            moments += [] if turn_ms is None else [turn_ms]
-    return min((moment for moment in moments if moment > now_ms), default=None)
+    begun = [replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms) for start in starts]
+    moments = [now.state.due.next_ms(now_ms), *now.state.leaving.values(), *map(deadline_ms, begun)]
+    if policy.ORDERS_RUNNING:
+        started = {gang.id: gang for gang in begun}
+        moments += [policy.turn_ms(gang, now_ms) for gang in (now.state.gangs | started).values()]
+    return min((moment for moment in moments if moment is not None and moment > now_ms), default=None)
 
 
 def _frees_others(state: State, stops: Iterable[Stop]) -> bool:

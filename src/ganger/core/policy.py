@@ -6,6 +6,7 @@ number of the one and the first of the other are points, and are added: so a que
 add both up, or look at one of them alone. Smaller is earlier.
 """
 
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 from ganger.core.gang import Gang
@@ -41,6 +42,11 @@ class Policy(Protocol):
     def gang_key(self, gang: Gang, now_ms: int) -> Key:
         """What a gang says for itself: begins with points, ends with `gang.number`, so that keys are total. Of waiting
         gangs of one class the older has the smaller one."""
+        ...
+
+    def band(self, gang: Gang) -> Hashable:
+        """Of waiting gangs of the same user in the same queue and the same band the older always goes first. It does
+        not change while a gang waits, but with its priority."""
         ...
 
     def key(self, gang: Gang, state: State, now_ms: int) -> Key:

@@ -140,14 +140,14 @@ class QueueTree:
                 held[kind] += len(share.devices)
         return (*need(shape), *held.values())
 
-    def closed_types(self, name: str, shape: Shape) -> tuple[str, ...]:
-        """Types of which the queue may not use as many GPUs as the gang asks for without naming a type: these are
-        closed to it. No type is closed to a gang that names one for each GPU."""
+    def closed_types(self, name: str, shape: Shape, *, ever: bool = False) -> tuple[str, ...]:
+        """Types of which the queue may not use as many GPUs as the gang asks for without naming a type, now or `ever`:
+        these are closed to it. No type is closed to a gang that names one for each GPU."""
         if not self.types or not _by_type(shape).get(None, 0):
             return ()
         at, counted = self.index[name], self.counted(shape)
-        each = enumerate(self.types, start=len(RESOURCES))
-        return tuple(kind for r, kind in each if counted[r] > self.available(at, r))
+        each, room = enumerate(self.types, start=len(RESOURCES)), self.potential if ever else self.available
+        return tuple(kind for r, kind in each if counted[r] > room(at, r))
 
     def short_of(self, name: str, wanted: Vector) -> int | None:
         """The first resource the queue may not use that much more of, or None when it may."""

@@ -8,7 +8,7 @@ it owns the room from the moment of the decision is HiveD's idea (reference: sch
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ganger.core.fit import ask, fit, where
 from ganger.core.gang import Gang
@@ -19,6 +19,10 @@ from ganger.model.reason import Reason, Why
 
 CURABLE: Final = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY)
 """Reasons that end when other gangs do."""
+MOST_CLAIMS: Final = 20
+"""For how many gangs room is kept at a time; for the others when these have started."""
+MOST_IN_QUEUE: Final = 5
+"""Of these, how many of one queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +66,41 @@ class Round:
                 self._count(self.claims[gang.id], -1)
             return fit(self.state, ask(gang), self.now_ms)
 
+    def may_keep(self, queue: str) -> bool:
+        """Whether room may be kept for one more gang, of that queue."""
+        there = sum(claim.gang.queue == queue for claim in self.claims.values())
+        return len(self.claims) < MOST_CLAIMS and there < MOST_IN_QUEUE
+
+    def kept_out(self, gangs: Iterable[Gang]) -> dict[str, None]:
+        """Ids of those that would start if no room were kept."""
+        if not self.claims:
+            return {}
+        with self.state.trial():
+            self._lift(self.claims.values())
+            return {gang.id: None for gang in gangs if not self._bars(gang)}
+
     def behind(self, gang: Gang) -> Reason | None:
         """The answer for a gang that would start but for room kept for others, naming those others."""
+        others = [claim for claim in self.claims.values() if claim.gang is not gang]
+        if not others:
+            return None
         with self.state.trial():
             self._lift(self.claims.values())
             if self._bars(gang):
                 return None
-            before: list[str] = []
-            for claim in self.claims.values():
+            bars: list[Gang] = []
+            for claim in others:
                 mark = self.state.undo.mark()
                 self._count(claim, +1)
                 if self._bars(gang):
                     self.state.undo.back_to(mark)
-                    before.append(claim.gang.id)
-        return Reason(why=Why.HELD, holders=tuple(before)) if before else None
+                    bars.append(claim.gang)
+        mine = self._key(gang)
+        before = [other for other in bars if self._key(other) < mine] or bars
+        return Reason(why=Why.HELD, holders=tuple(other.id for other in before)) if before else None
+
+    def _key(self, gang: Gang) -> tuple[Any, ...]:
+        return self.policy.key(gang, self.state, self.now_ms)
 
     def _bars(self, gang: Gang) -> bool:
         return not where(self.state, ask(gang))

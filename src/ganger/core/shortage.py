@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.gang import Gang
 from ganger.core.layout import most
 from ganger.core.nodes import NodeTable
-from ganger.core.state import Shares, State
+from ganger.core.state import State
 from ganger.core.topology import Ints
 from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
@@ -54,14 +53,13 @@ def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
         return _reason(Why.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
     now = _tallies(nodes, part, shape.layout, nodes.times(choice))
     binds = _binding(now)
-    holding = by_end(state.holding(), now_ms)
-    holders = (gang.id for gang, shares in holding if any(able[nodes.index[share.node]] for share in shares))
+    there = (gang.id for gang, shares in state.by_end(now_ms) if any(able[nodes.index[s.node]] for s in shares))
     return replace(
         _reason(
             Why.NO_CAPACITY, now[binds], _scarce(nodes, part, nodes.ready & ~nodes.held & ~nodes.barred, free=True)
         ),
         limit=ever[binds].have,
-        holders=tuple(islice(holders, MAX_HOLDERS)),
+        holders=tuple(islice(there, MAX_HOLDERS)),
         excluded=excluded,
     )
 
@@ -86,16 +84,6 @@ def large_enough(nodes: NodeTable, part: Shape) -> Mask:
     """(N,) nodes that could hold one of them if nothing else ran, also such as the gang must not have."""
     mask: Mask = np.logical_or.reduce([nodes.large_enough(choice) for choice in part.choices])
     return mask
-
-
-def by_end(holding: list[tuple[Gang, Shares]], now_ms: int) -> list[tuple[Gang, Shares]]:
-    """Gangs that hold nodes, the first to end by its limit first, those that nothing tells of last."""
-
-    def end(of: tuple[Gang, Shares]) -> tuple[bool, int, int]:
-        ends_ms = of[0].ends_ms(now_ms)
-        return (ends_ms is None, ends_ms or 0, of[0].number)
-
-    return sorted(holding, key=end)
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------

@@ -6,13 +6,17 @@ fact that says otherwise. What each event does is in `core.apply`.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ganger.core import after, apply, arrays
 from ganger.core.arrays import ArrayJob
-from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.due import Due
+from ganger.core.gang import LEAVING, ClassKey, Gang, class_text
+from ganger.core.holding import Holding
+from ganger.core.lines import Lines
 from ganger.core.nodes import NodeTable
 from ganger.core.queues import RESOURCES, QueueTree, Vector, need
 from ganger.core.share import Spent, Standings
@@ -23,6 +27,9 @@ from ganger.model.event import Event, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.reason import Reason
+
+if TYPE_CHECKING:
+    from ganger.core.policy import Policy
 
 Shares = tuple[NodeShare, ...]
 
@@ -52,9 +59,10 @@ class Image:
 class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
     rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest
-    first; shares: what each gang still holds; waits: each class's standing answer; nodes, tree: arrays of nodes, of
-    queues; leaving: nodes that are to be taken away, and when; arrays: live array jobs by id; active: how many elements
-    of each hold nodes; dependents: who waits for the end of a live gang or array, by its id."""
+    first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
+    nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and when; arrays: live array jobs
+    by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by
+    its id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -69,7 +77,9 @@ class State:
         self.waits = dict(image.waits)
         self.leaving = dict(image.leaving)
         self.classes: dict[ClassKey, list[Gang]] = {}
-        self.shares: dict[str, Shares] = {}
+        self.shares = Holding(self.gangs)
+        self.due = Due()
+        self._lines: Lines | None = None
         self.charged: dict[str, Vector] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
         self.tree = self._tree()
@@ -105,10 +115,13 @@ class State:
         image.gangs = [gangs[gang.id] for gang in image.gangs if gang.state is not GangState.PENDING]
         image.arrays = list(arrays)
         other = State(image)
-        other.gangs = {name: gangs[name] for name in self.gangs}
+        other.gangs.clear()  # what it is read by looks things up in it
+        other.gangs.update((name, gangs[name]) for name in self.gangs)
         other.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
         other.dependents = {name: list(waiting) for name, waiting in self.dependents.items()}
         other.standings = self.standings.copy(other.tree, other.undo)
+        for gang in other.gangs.values():
+            other.due.note(gang, lives=True)
         return other
 
     def apply(self, stamped: Stamped) -> tuple[Gang | ArrayJob, ...]:
@@ -124,7 +137,10 @@ class State:
         self.seq, self.at_ms = stamped.seq, stamped.at_ms
         if self.at_ms >= self.standings.until_ms:
             self._recount()
-        return arrays.recount(self, apply.fold(self, stamped), stamped.at_ms)
+        touched = apply.fold(self, stamped)
+        for gang in touched:
+            self.due.note(gang, lives=self.gangs.get(gang.id) is gang)
+        return arrays.recount(self, touched, stamped.at_ms)
 
     def refusal(self, event: Event) -> str | None:
         """Why the event cannot be folded in now, or None. Late facts of older generations are refused as stale."""
@@ -218,21 +234,42 @@ class State:
         if gang.awaits:
             return
         insort(self.classes.setdefault(gang.class_key, []), gang, key=lambda other: other.number)
+        if self._lines is not None:
+            self._lines.add(gang)
 
     def dequeue(self, gang: Gang) -> None:
         """A gang leaves its class; an empty class has no answer."""
         if gang.awaits:
             return
+        if self._lines is not None:
+            self._lines.remove(gang)
         members = self.classes[gang.class_key]
         members.remove(gang)
         if not members:
             del self.classes[gang.class_key]
             self.waits.pop(class_text(gang.class_key), None)
 
+    def lines(self, policy: "Policy") -> Lines:
+        """Pending gangs that come after nobody, in the lines that the policy puts them in."""
+        if self._lines is None or self._lines.policy != policy.NAME:
+            pending = (gang for members in self.classes.values() for gang in members)
+            self._lines = Lines(policy.NAME, policy.band, pending)
+        return self._lines
+
     def holding(self) -> list[tuple[Gang, Shares]]:
         """Gangs that nodes are taken for, with their shares, oldest first; in a trial also those it placed."""
         held = ((self.gangs[name], shares) for name, shares in self.shares.items())
         return sorted(held, key=lambda of: of[0].number)
+
+    def by_end(self, now_ms: int) -> Iterator[tuple[Gang, Shares]]:
+        """The same, the first to end by its limit first, those that nothing tells of last."""
+        leaving = (gang for gang in self.due.restless.values() if gang.state in LEAVING)
+        return self.shares.by_end(leaving, now_ms)
+
+    def on_nodes(self, names: Iterable[str]) -> list[Gang]:
+        """Gangs that hold something of one of these nodes, oldest first."""
+        there = {gang: None for name in names for gang in self.shares.residents.get(name, ())}
+        return sorted((self.gangs[gang] for gang in there), key=lambda gang: gang.number)
 
     def rendezvous_port(self, shares: Shares, before: Start | None) -> int:
         """First port of the next start, which has one, and one for each rank that meets others on the same address.
@@ -271,7 +308,8 @@ class State:
         self.tree = self._tree()
         self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, self.nodes.topology.levels)
         self.standings = Standings(self.tree, self._capacity(), self.standings.spent(), self.at_ms, self.undo)
-        self.classes, self.shares, self.active, self.dependents, self.charged = {}, {}, {}, {}, {}
+        self.classes, self.active, self.dependents, self.charged, self._lines = {}, {}, {}, {}, None
+        self.shares, self.due = Holding(self.gangs), Due()
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:
@@ -279,6 +317,7 @@ class State:
             elif gang.start:
                 self.take(gang, tuple(share for share in gang.start.shares if share.node in gang.left))
                 self.meter(gang)
+            self.due.note(gang, lives=True)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
@@ -309,7 +348,11 @@ class State:
             assert getattr(self.standings, name) == getattr(anew.standings, name), f"standings of {name} differ"
         assert self.charged == anew.charged, "what gangs are charged for differs"
         assert self.classes == anew.classes, "pending classes differ"
-        assert self.shares == anew.shares, "shares differ"
+        self.shares.validate(anew.shares)
+        self.due.validate(anew.due)
+        self.nodes.columns.validate()
+        if self._lines is not None:
+            self._lines.validate(gang for members in self.classes.values() for gang in members)
         assert self.active == anew.active, "active elements of arrays differ"
         assert {name: sorted(gangs) for name, gangs in self.dependents.items()} == {
             name: sorted(gangs) for name, gangs in anew.dependents.items()

@@ -31,6 +31,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
     return (-own_points(gang.job.spec.priority, now_ms - gang.submitted_ms, starves_after_ms), gang.number)
 
 
+def band(gang: Gang) -> int:
+    """One for each priority: of equal ones the older has at least as many points."""
+    return gang.job.spec.priority
+
+
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the most points, then order of submission."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))

@@ -30,6 +30,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
     return (-gang.job.spec.priority, gang.number)
 
 
+def band(gang: Gang) -> int:
+    """One for each priority."""
+    return gang.job.spec.priority
+
+
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: queue, user, priority, age."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))

@@ -23,6 +23,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
     return (0, gang.number)
 
 
+def band(gang: Gang) -> int:
+    """One for all."""
+    return 0
+
+
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the order of submission."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))

@@ -31,6 +31,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
     return (int(_attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
 
 
+def band(gang: Gang) -> bool:
+    """Old or young: what a waiting gang has used stands still."""
+    return gang.ran_ms * _width(gang) >= YOUNG_GPU_MS
+
+
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the young, then the old."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))

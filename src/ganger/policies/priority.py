@@ -28,6 +28,11 @@ def gang_key(gang: Gang, now_ms: int) -> Key:
     return (gang.submitted_ms - gang.job.spec.priority * POINT_MS, gang.number)
 
 
+def band(gang: Gang) -> int:
+    """One for each priority."""
+    return gang.job.spec.priority
+
+
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: submission and priority."""
     return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))

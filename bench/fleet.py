@@ -1,0 +1,124 @@
+"""A large cluster and its load for the benches of the core: nodes, queues, users, gangs of mixed shapes.
+
+Used by `round_full`, `round_next` and their like; drives a `State` by events alone, as the loop would. The mixture is
+that of published traces of training clusters: most gangs small, most GPUs asked for by large ones, limits from ten
+minutes to a week. One seed, one fleet.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Plan, Start
+from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.queue import Amount, Queue
+from ganger.model.units import GIB_BYTES, MINUTE_MS
+
+SEED: Final = 6
+GPUS: Final = 8
+NODES_A_RACK: Final = 32
+SIZES: Final = (
+    (1, 1, 340), (1, 2, 140), (1, 4, 140), (1, 8, 180), (2, 8, 80), (4, 8, 50),
+    (8, 8, 30), (16, 8, 20), (32, 8, 10), (64, 8, 6), (128, 8, 3), (512, 8, 1),
+)  # fmt: skip
+"""Nodes, GPUs on each, how often."""
+LIMITS_MS: Final = tuple(
+    minutes * MINUTE_MS for minutes in (10, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200, 10080)
+)
+PRIORITIES: Final = (0, 0, 0, 0, 100, -100)
+CPUS: Final = (4, 8, 12)
+"""CPUs a GPU."""
+BEGIN_MS: Final = 1_000_000_000_000
+ORIGIN: Final = Origin(directory="/")
+
+
+@dataclass(slots=True)
+class Fleet:
+    """A state and its clock. `step` folds one event in; `round` plans and takes what was decided for done."""
+
+    policy: Policy
+    nodes: int = 10_000
+    gangs: int = 100_000
+    queues: int = 40
+    users: int = 500
+    now_ms: int = BEGIN_MS
+    state: State = field(default_factory=State)
+    running: list[str] = field(default_factory=list)
+    submitted: int = 0
+    chance: random.Random = field(default_factory=lambda: random.Random(SEED))
+
+    def fill(self) -> None:
+        """Nodes, queues, and all the gangs that wait."""
+        for number in range(self.queues):
+            quota = Amount(gpus=self.nodes * GPUS // self.queues)
+            self.step(e.QueueSet(queue=Queue(name=f"q{number:02}", nominal=quota)))
+        self.step(e.NodesListed(nodes=tuple(_node(number) for number in range(self.nodes))))
+        for _ in range(self.gangs):
+            self.submit()
+
+    def submit(self) -> None:
+        """One more gang waits: a user is in one of two queues."""
+        chance = self.chance
+        user = chance.randrange(self.users)
+        queue = (user * 7 + chance.choice((0, 0, 0, 1)) * 13) % self.queues
+        nodes, gpus, _ = chance.choices(SIZES, [size[2] for size in SIZES])[0]
+        cpus = gpus * chance.choice(CPUS)
+        spec = JobSpec(
+            queue=f"q{queue:02}",
+            nodes=nodes,
+            priority=chance.choice(PRIORITIES),
+            resources=Resources(gpu=GpuRequest(count=gpus), cpu_milli=1000 * cpus, memory_bytes=16 * GIB_BYTES * gpus),
+            limits=Limits(time_ms=chance.choice(LIMITS_MS)),
+            run=("train",),
+        )
+        job = Job(id=f"j{self.submitted}", user=f"u{user:03}", spec=spec, origin=ORIGIN)
+        self.submitted += 1
+        self.step(e.Submitted(job=job))
+
+    def step(self, event: e.Event) -> None:
+        """One event happens."""
+        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+
+    def round(self) -> Plan:
+        """Plan, without a word to the world."""
+        return plan(self.state, self.now_ms, self.policy)
+
+    def decide(self, planned: Plan) -> None:
+        """What was decided is recorded; what was started runs at once."""
+        self.step(e.Decided(plan=planned, policy=self.policy.NAME, version=""))
+        for decision in planned.decisions:
+            if isinstance(decision, Start):
+                self.step(e.Started(gang=decision.gang, generation=decision.generation, nodes=decision.nodes))
+                self.running.append(decision.gang)
+
+    def end_one(self) -> None:
+        """A running gang ends well."""
+        at = self.chance.randrange(len(self.running))
+        self.running[at], self.running[-1] = self.running[-1], self.running[at]
+        gang = self.state.gangs[self.running.pop()]
+        for kind in (e.Finished, e.Cleared):
+            self.step(kind(gang=gang.id, generation=gang.generation, nodes=gang.nodes))
+
+    def lose_one(self) -> None:
+        """A node in service is lost, and what runs on it goes on elsewhere."""
+        ready = self.state.nodes.ready.nonzero()[0]
+        node = self.state.nodes.nodes[int(ready[self.chance.randrange(len(ready))])].name
+        self.step(e.NodeLost(node=node))
+        self.running = [name for name in self.running if name in self.state.gangs]
+
+
+def _node(number: int) -> Node:
+    rack = f"r{number // NODES_A_RACK:04}"
+    return Node(
+        name=f"n{number}",
+        domains=(rack,),
+        gpus=GPUS,
+        gpu_type="h100",
+        cpu_milli=1000 * 128,
+        memory_bytes=2048 * GIB_BYTES,
+    )

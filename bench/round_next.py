@@ -1,0 +1,36 @@
+"""The round after one event on a full cluster: 10,000 nodes x 8 GPUs, 100,000 gangs, of which most wait.
+
+200 events one second apart, each followed by one round: 45 % ends of a gang, 45 % submissions, 10 % lost nodes.
+Processor time of the core alone: the event and the round.
+"""
+
+import os
+import time
+
+from bench.fleet import Fleet
+from bench.measure import Figure, median
+from ganger.policies import priority
+
+NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
+EVENTS = 200
+BAR_S = 0.05
+ENDS, SUBMISSIONS = 0.45, 0.9
+
+
+def run() -> list[Figure]:
+    fleet = Fleet(priority, nodes=NODES, gangs=10 * NODES)
+    fleet.fill()
+    fleet.decide(fleet.round())
+    samples = []
+    for _ in range(EVENTS):
+        fleet.now_ms += 1_000
+        draw = fleet.chance.random()
+        happens = fleet.end_one if draw < ENDS else fleet.submit if draw < SUBMISSIONS else fleet.lose_one
+        before = time.process_time()
+        happens()
+        planned = fleet.round()
+        samples.append(time.process_time() - before)
+        fleet.decide(planned)
+    p99 = sorted(samples)[EVENTS * 99 // 100]
+    worst = Figure(name="round_next_p99", unit="s", samples=tuple(samples), value=p99, op="<", bar=BAR_S)
+    return [worst, median("round_next", "s", samples)]

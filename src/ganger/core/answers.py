@@ -1,0 +1,69 @@
+"""What a round tells those who still wait: the reason of each class, where it has changed.
+
+Called by `core.plan` when everything is placed, inside the round's trial. A round that looked at everybody would cost
+what waits: it looks at the newest gangs, and at a few others in turn. Which ones depends on the state alone, not on
+what the round found out. Whoever asks `core.explain` gets the answer of now.
+"""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Final
+
+from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.round import CURABLE, Round
+from ganger.core.shortage import no_room
+from ganger.model.decision import Wait
+from ganger.model.job import GangState
+from ganger.model.reason import Reason, Why
+
+MOST_TOLD: Final = 128
+"""Answers that one round looks at."""
+
+
+def told(now: Round, known: dict[ClassKey, Reason]) -> list[Wait]:
+    """In the order in which they wait. `known`: the answers that were found on the way."""
+    waiting = [(key, gang) for key in _looked_at(now, known) if (gang := _first(now, key))]
+    waiting.sort(key=lambda of: now.policy.key(of[1], now.state, now.now_ms))
+    kept_out = now.kept_out(gang for key, gang in waiting if key not in known)
+    news: list[Wait] = []
+    for key, gang in waiting:
+        reason, text = known.get(key) or _answer(now, gang, is_kept_out=gang.id in kept_out), class_text(key)
+        if now.state.waits.get(text) != reason:
+            news.append(Wait(gang_class=text, reason=reason))
+    return news
+
+
+def _answer(now: Round, gang: Gang, *, is_kept_out: bool) -> Reason:
+    """Why it waits, as the round stands when it is over."""
+    if now.state.is_full(gang):
+        return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
+    found = now.fit(gang)
+    if not isinstance(found, Reason):
+        return no_room(now.state, gang.shape, now.now_ms)
+    return (now.behind(gang) if is_kept_out and found.why in CURABLE else None) or found
+
+
+def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
+    """Classes, each once: those that are known, those of the newest gangs, then others, going round with the log."""
+    gangs = now.state.gangs
+    first = now.state.seq * MOST_TOLD % max(1, len(gangs))
+    newest = islice(reversed(gangs.values()), MOST_TOLD)
+    others = chain(islice(gangs.values(), first, None), islice(gangs.values(), first))
+    pending = (gang.class_key for gang in chain(newest, others) if gang.state is GangState.PENDING and not gang.awaits)
+    seen: dict[ClassKey, None] = {}
+    for key in chain(known, pending):
+        if len(seen) == MOST_TOLD:
+            return
+        if key not in seen:
+            seen[key] = None
+            yield key
+
+
+def _first(now: Round, key: ClassKey) -> Gang | None:
+    """The first of a class that still waits in this round and pauses no more."""
+    for gang in now.state.classes[key]:
+        if gang.id in now.ending or gang.id in now.begun or gang.not_before_ms > now.now_ms:
+            continue
+        if not gang.is_head or now.elements.get(gang.id, 0) < len(now.state.arrays[gang.id].rest):
+            return gang
+    return None

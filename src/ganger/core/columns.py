@@ -1,0 +1,113 @@
+"""How many of each kind of need every node holds now, and all nodes together: kept up to date by what changed.
+
+Owned by `core.nodes`; asked by `core.fit` and `core.turns` before anything is placed. A column is made when its need is
+first asked about, and reads the journal of changed nodes when it is asked again: what nobody asks about costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.topology import Ints
+from ganger.model.job import Shape
+
+if TYPE_CHECKING:
+    from ganger.core.nodes import NodeTable
+
+MOST_COLUMNS: Final = 4_096
+"""Beyond that many needs those that nobody asks about any more are let go."""
+
+JOURNAL: Final = 4
+"""Entries a node that the journal may have before it is let go."""
+
+
+class Journal:
+    """Indices of nodes in the order in which they changed. Put through an `Undo` like a value, an entry is made again
+    when the change is undone: undoing is a change too."""
+
+    def __init__(self) -> None:
+        """Nothing has changed."""
+        self.entries: list[int] = []
+
+    def __getitem__(self, at: int | Ints) -> None:
+        return None
+
+    def __setitem__(self, at: int | Ints, value: None) -> None:
+        if isinstance(at, int):
+            self.entries.append(at)
+        else:
+            self.entries += at.tolist()
+
+
+@dataclass(slots=True)
+class Column:
+    """times: (N,) int64, how many of the need each node holds: 0 or 1, unless it is stacked; total: their sum; read:
+    how far in the journal it has come; growth: how often a node came to hold more."""
+
+    part: Shape
+    times: NDArray[np.int64]
+    total: int
+    read: int
+    growth: int = 0
+
+
+class Columns:
+    """The columns of one table of nodes."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        """None yet."""
+        self._nodes = nodes
+        self._of: dict[Shape, Column] = {}
+        self._columns: dict[Shape, Column] = {}
+
+    def of(self, part: Shape) -> Column:
+        """The column of a part's need, as the nodes are now."""
+        column = self._of.get(part)
+        if column is None:
+            column = self._of[part] = self._made(part)
+        self.refresh(column)
+        return column
+
+    def refresh(self, column: Column) -> None:
+        """Bring a column up to date. O(nodes changed since)."""
+        entries = self._nodes.journal.entries
+        fresh = len(entries) - column.read
+        if not fresh:
+            return
+        changed = np.unique(np.array(entries[column.read :], dtype=np.intp))
+        column.read = len(entries)
+        before, now = column.times[changed], self._nodes.times_at(column.part, changed)
+        column.growth += bool((now > before).any())
+        column.total += int(now.sum()) - int(before.sum())
+        column.times[changed] = now
+
+    def trim(self) -> None:
+        """Let go of a journal that has become longer than reading all nodes anew would be."""
+        entries = self._nodes.journal.entries
+        if len(entries) <= JOURNAL * max(1, len(self._nodes.nodes)):
+            return
+        for column in self._columns.values():
+            self.refresh(column)
+            column.read = 0
+        entries.clear()
+
+    def validate(self) -> None:
+        """Count everything anew and compare. AssertionError names what differs."""
+        for part, column in self._columns.items():
+            self.refresh(column)
+            now = self._nodes.times_at(part, slice(None))
+            assert (column.times == now).all(), f"what nodes hold of {part} differs from the nodes"
+            assert column.total == now.sum(), f"the sum of what nodes hold of {part} is not {now.sum()}"
+
+    def _made(self, part: Shape) -> Column:
+        alike = replace(part, nodes=1, ranks=1, more=())
+        if alike not in self._columns:
+            if len(self._columns) >= MOST_COLUMNS:
+                self._of, self._columns = {}, {}
+            times = self._nodes.times_at(alike, slice(None))
+            self._columns[alike] = Column(alike, times, int(times.sum()), len(self._nodes.journal.entries))
+        return self._columns[alike]

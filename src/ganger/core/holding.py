@@ -1,0 +1,101 @@
+"""What every gang holds, by gang, by node and by the time it ends.
+
+Owned by `core.state`, changed through its `Undo`; read by `core.fit`, `core.backfill`, `core.preempt` and
+`core.explain`, none of which has to look at all gangs to find those that end first or that are on one node.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+from ganger.core.gang import Gang
+from ganger.model.decision import NodeShare
+
+Shares = tuple[NodeShare, ...]
+End = tuple[int, int, str]
+"""(when by its limit, number, id)"""
+
+
+class Holding(dict[str, Shares]):
+    """Shares by gang. residents: gangs by node; now_ms: of the round, from which what it places itself runs."""
+
+    def __init__(self, gangs: dict[str, Gang]) -> None:
+        """Nobody holds anything. `gangs`: the live ones by id, as the state has them."""
+        super().__init__()
+        self.now_ms = 0
+        self.residents: dict[str, dict[str, None]] = {}
+        self._oldest: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        self._gangs = gangs
+        self._ends: list[End] = []
+        self._end_of: dict[str, End] = {}
+        self._endless: list[tuple[int, str]] = []
+
+    def __setitem__(self, name: str, shares: Shares) -> None:
+        if name in self:
+            self._vacate(name)
+        else:
+            self._enter(self._gangs[name])
+        super().__setitem__(name, shares)
+        for share in shares:
+            self.residents.setdefault(share.node, {})[name] = None
+
+    def __delitem__(self, name: str) -> None:
+        self._vacate(name)
+        super().__delitem__(name)
+        gang = self._gangs[name]
+        for group in _groups(gang):
+            members = self._oldest[group]
+            del members[bisect_left(members, (gang.number, name))]
+        end = self._end_of.pop(name, None)
+        if end is not None:
+            del self._ends[bisect_left(self._ends, end)]
+        else:
+            del self._endless[bisect_left(self._endless, (gang.number, name))]
+
+    def oldest(self, *, queue: str = "", user: str = "") -> Iterator[Gang]:
+        """Gangs of a queue, of a user, or all, oldest first."""
+        return (self._gangs[name] for _, name in self._oldest.get((queue, user), ()))
+
+    def by_end(self, leaving: Iterable[Gang], now_ms: int) -> Iterator[tuple[Gang, Shares]]:
+        """Those that are `leaving` and those past their limit, then the first to end by its limit first, those without
+        one last; ties by number."""
+        past = bisect_left(self._ends, (now_ms + 1, 0, ""))
+        gone = {gang.id: gang for gang in leaving if gang.id in self}
+        gone |= {name: self._gangs[name] for _, _, name in self._ends[:past]}
+        for gang in sorted(gone.values(), key=lambda gang: gang.number):
+            yield gang, self[gang.id]
+        later = (name for _, _, name in islice(self._ends, past, None))
+        for name in chain(later, (name for _, name in self._endless)):
+            if name not in gone:
+                yield self._gangs[name], self[name]
+
+    def validate(self, anew: "Holding") -> None:
+        """Compare with one that everything was put into anew. AssertionError names what differs."""
+        assert self == anew, "shares differ"
+        mine, other = ((each._ends, each._endless, each._filled()) for each in (self, anew))  # noqa: SLF001 - its own kind
+        assert mine == other, "who holds what, by end, node and owner, differs"
+
+    def _filled(self) -> tuple[dict[str, list[str]], dict[tuple[str, str], list[tuple[int, str]]]]:
+        """Gangs by node and by owner, where there are any."""
+        return (
+            {node: sorted(there) for node, there in self.residents.items() if there},
+            {group: members for group, members in self._oldest.items() if members},
+        )
+
+    def _enter(self, gang: Gang) -> None:
+        for group in _groups(gang):
+            insort(self._oldest.setdefault(group, []), (gang.number, gang.id))
+        end_ms = gang.limit_ms(self.now_ms)
+        if end_ms is None:
+            insort(self._endless, (gang.number, gang.id))
+        else:
+            self._end_of[gang.id] = end_ms, gang.number, gang.id
+            insort(self._ends, self._end_of[gang.id])
+
+    def _vacate(self, name: str) -> None:
+        for share in self[name]:
+            self.residents[share.node].pop(name, None)
+
+
+def _groups(gang: Gang) -> tuple[tuple[str, str], ...]:
+    return ("", ""), (gang.queue, ""), ("", gang.job.user)
