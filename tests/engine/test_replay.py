@@ -144,6 +144,9 @@ class Fickle:
     def gang_key(self, gang: Gang, now_ms: int) -> tuple[Any, ...]:
         return (0, gang.number)
 
+    def band(self, gang: Gang) -> int:
+        return 0
+
     def factors(self, gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
         return ()
 

@@ -14,7 +14,12 @@ from ganger.engine import registry
 print(json.dumps([sorted(registry.frameworks()), sorted(registry.policies()), registry.broken()]))
 """
 GOOD = 'NAME = "mine"\nDOC = "d"\nRESERVED = ()\ndef rank_environment(placed, rank): return {"MINE": str(rank)}\n'
-POLICY = 'NAME = "mine"\nPROMISES = ()\nORDERS_RUNNING = False\nSTARVES_AFTER_MS = None\nkey = turn_ms = print\n'
+POLICY = """NAME = "mine"
+PROMISES = ()
+ORDERS_RUNNING = False
+STARVES_AFTER_MS = None
+account_key = gang_key = band = key = factors = turn_ms = print
+"""
 
 
 def installed(folder: Path, modules: dict[str, str], points: str) -> Path:

@@ -137,10 +137,11 @@ class State:
         self.seq, self.at_ms = stamped.seq, stamped.at_ms
         if self.at_ms >= self.standings.until_ms:
             self._recount()
-        touched = apply.fold(self, stamped)
-        for gang in touched:
-            self.due.note(gang, lives=self.gangs.get(gang.id) is gang)
-        return arrays.recount(self, touched, stamped.at_ms)
+        touched = arrays.recount(self, apply.fold(self, stamped), stamped.at_ms)
+        for each in touched:
+            if isinstance(each, Gang):
+                self.due.note(each, lives=self.gangs.get(each.id) is each)
+        return touched
 
     def refusal(self, event: Event) -> str | None:
         """Why the event cannot be folded in now, or None. Late facts of older generations are refused as stale."""
