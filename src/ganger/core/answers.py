@@ -5,7 +5,7 @@ what waits: it looks at the newest gangs, and at a few others in turn. Which one
 what the round found out. Whoever asks `core.explain` gets the answer of now.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
@@ -22,15 +22,18 @@ MOST_TOLD: Final = 128
 
 def told(now: Round, known: dict[ClassKey, Reason]) -> list[Wait]:
     """In the order in which they wait. `known`: the answers that were found on the way."""
-    waiting = [(key, gang) for key in _looked_at(now, known) if (gang := _first(now, key))]
+    answers = of_classes(now, _looked_at(now, known), known)
+    texts = ((class_text(key), reason) for key, reason in answers.items())
+    return [Wait(gang_class=text, reason=reason) for text, reason in texts if now.state.waits.get(text) != reason]
+
+
+def of_classes(now: Round, keys: Iterable[ClassKey], known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
+    """The answers of those of these classes that still wait, as the round stands when it is over; in the order in which
+    they wait."""
+    waiting = [(key, gang) for key in keys if (gang := _first(now, key))]
     waiting.sort(key=lambda of: now.policy.key(of[1], now.state, now.now_ms))
     kept_out = now.kept_out(gang for key, gang in waiting if key not in known)
-    news: list[Wait] = []
-    for key, gang in waiting:
-        reason, text = known.get(key) or _answer(now, gang, is_kept_out=gang.id in kept_out), class_text(key)
-        if now.state.waits.get(text) != reason:
-            news.append(Wait(gang_class=text, reason=reason))
-    return news
+    return {key: known.get(key) or _answer(now, gang, is_kept_out=gang.id in kept_out) for key, gang in waiting}
 
 
 def _answer(now: Round, gang: Gang, *, is_kept_out: bool) -> Reason:

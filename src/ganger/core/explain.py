@@ -11,11 +11,10 @@ from ganger.core.backfill import Opening, earliest
 from ganger.core.domains import domain_lines
 from ganger.core.fit import Ask, ask, where
 from ganger.core.gang import Gang, class_text
-from ganger.core.plan import carried_out, pending_order, plan
+from ganger.core.plan import answer, carried_out, pending_order
 from ganger.core.policy import Policy
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.state import State
-from ganger.model.decision import Wait
 from ganger.model.job import GangState, Shape, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.view import Change, Explanation, ReasonView
@@ -60,9 +59,8 @@ def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Re
     own = own_reason(state, gang, now_ms)
     if own is not None:
         return own
-    text = class_text(gang.class_key)
-    fresh = [d.reason for d in plan(state, now_ms, policy).decisions if isinstance(d, Wait) and d.gang_class == text]
-    return (fresh or [state.waits.get(text) or Reason(why=Why.NOT_LISTED)])[0]
+    told = state.waits.get(class_text(gang.class_key))
+    return answer(state, gang, now_ms, policy) or told or Reason(why=Why.NOT_LISTED)
 
 
 def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:

@@ -3,11 +3,11 @@
 Called by `engine.loop` after every batch of events and at `next_wake_ms`. Same state, time and policy: same plan.
 
 1. stop     jobs that were asked to end or have used up their time; what is left of a failed generation
-2. order    heads of the classes of pending gangs, by the policy
+2. order    heads of the lines of pending gangs, by the policy
 3. fit      each in turn: user limits, quota, nodes and devices; a gang starts whole or not at all
 4. preempt  only under a policy that orders running gangs
 5. keep     room for a gang that has waited beyond the starvation threshold
-6. answer   every class that still waits, when its answer has changed
+6. answer   classes that still wait, when their answer has changed
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,6 +55,15 @@ def carried_out(state: State, now_ms: int, policy: Policy, without: str) -> Iter
     with state.trial():
         _place_pending(Round(state, now_ms, policy, ending | {without: None}))
         yield
+
+
+def answer(state: State, gang: Gang, now_ms: int, policy: Policy) -> Reason | None:
+    """Why a pending gang waits, as a round held now would leave it; None when it would start."""
+    state.shares.now_ms = now_ms
+    with state.trial():
+        now = Round(state, now_ms, policy, {stop.gang: None for stop in _stops(state, now_ms)})
+        _, known = _place_pending(now)
+        return answers.of_classes(now, [gang.class_key], known).get(gang.class_key)
 
 
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
