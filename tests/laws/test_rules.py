@@ -27,7 +27,8 @@ def failing(draw: st.DrawFn) -> JobSpec:
     rules: tuple[Rule, ...] = tuple(draw(st.lists(draws.rules(), min_size=1, max_size=2)))
     retry = Retry(max=draw(st.sampled_from((None, 0, 2, 9, 9))), backoff_first_ms=1, rules=rules)
     spec = draw(draws.specs(("default",)))
-    return replace(spec, array=None, nodes=draw(st.integers(1, 2)), roles={}, retry=retry, limits=Limits())
+    small = replace(spec, array=None, nodes=draw(st.integers(1, 2)), roles={}, retry=retry, limits=Limits())
+    return draws.possible(small)
 
 
 def fail(world: World, data: st.DataObject, gang: str) -> None:
