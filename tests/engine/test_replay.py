@@ -141,7 +141,7 @@ class Fickle:
     def account_key(self, state: State, queue: str, user: str, now_ms: int) -> tuple[Any, ...]:
         return (0,)
 
-    def gang_key(self, gang: Gang, now_ms: int) -> tuple[Any, ...]:
+    def gang_key(self, gang: Gang, state: State, now_ms: int) -> tuple[Any, ...]:
         return (0, gang.number)
 
     def band(self, gang: Gang) -> int:

@@ -6,7 +6,7 @@ from math import floor
 
 from ganger.core.explain import reason_view, standing_reason
 from ganger.core.gang import Gang, class_text
-from ganger.core.policy import Policy
+from ganger.core.policy import Policy, starves_after_ms
 from ganger.core.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
@@ -154,7 +154,7 @@ def _heeds_usage(policy: Policy, state: State, now_ms: int) -> bool:
 
 def keeps(world: World, gang: Gang) -> bool:
     """Whether a round may keep room for a gang: it starves, or others are being stopped for it."""
-    threshold_ms = world.policy.STARVES_AFTER_MS
+    threshold_ms = starves_after_ms(world.policy, world.state.rules, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
         return True
     return (

@@ -6,10 +6,12 @@ Shares nothing with `core.share`: there are no sums to update, and no half-lives
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ganger.core.share import HALF_LIFE_MS
 from ganger.model import event as e
+from ganger.model.policy import Rules
 from tests.laws.raw import RESOURCES, Raw, total
 from tests.laws.world import World
+
+HALF_LIFE_MS = Rules().half_life_ms
 
 
 def doubling(at_ms: int, today_ms: int) -> Fraction:

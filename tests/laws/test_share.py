@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.policy import Policy
 from ganger.core.queues import QueueTree
-from ganger.core.share import HALF_LIFE_MS, REMEMBERED, Spent, Standings, base_of, own_points
+from ganger.core.share import REMEMBERED, Spent, Standings, base_of, own_points
 from ganger.core.state import State
 from ganger.core.undo import Undo
 from ganger.engine.codec import encode_image
@@ -19,11 +19,12 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Plan, Start
 from ganger.model.job import GpuRequest, JobSpec, Resources
+from ganger.model.policy import Weights
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import every_policy
-from tests.laws.shares import average
+from tests.laws.shares import HALF_LIFE_MS, average
 
 CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS
@@ -37,7 +38,7 @@ Held = tuple[Owner, list[int], tuple[int, int, int]]
 
 def standings(*queues: Queue, spent: tuple[Spent, ...] = (), at_ms: int = TODAY) -> Standings:
     tree = QueueTree((Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues), CAPACITY, Undo())
-    return Standings(tree, CAPACITY, spent, at_ms, Undo())
+    return Standings(tree, CAPACITY, spent, at_ms, HALF_LIFE_MS)
 
 
 def value(of: Standings, queue: str, user: str, at_ms: int) -> Fraction:
@@ -145,7 +146,7 @@ def test_to_look_at_it_in_between_changes_nothing_and_it_does_not_grow(lives: li
         often.standings.users,
         often.standings.spent(),
     )
-    assert seldom.standings.base == base_of(moment)
+    assert seldom.standings.base == base_of(moment, HALF_LIFE_MS)
     bits = max(abs(past).bit_length() for past in seldom.standings.queues[0].past)
     assert bits <= 2 * REMEMBERED + HALF_LIFE_MS.bit_length() + (64_000).bit_length() + 8
     assert all(len(each.periods) <= 2 * REMEMBERED for each in seldom.standings.spent())
@@ -209,23 +210,26 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
 @every_policy
 @given(ages_ms=st.lists(st.integers(0, 3 * 24 * 60 * MINUTE_MS), min_size=2, max_size=4), priority=st.integers(-9, 9))
 def test_of_one_account_and_class_the_older_is_first(policy: Policy, ages_ms: list[int], priority: int) -> None:
-    gangs = []
+    gangs, states = [], []
     for number, age_ms in enumerate(sorted(ages_ms, reverse=True), start=1):
         state = State()
+        states.append(state)
         spec = JobSpec(run="x", priority=priority)
         _apply(state, TODAY - age_ms, e.Submitted(job=draws.job(number, "ann", spec)))
         gangs.append(state.gangs[f"j{number}"])
         gangs[-1].number += number
-    keys = [policy.gang_key(gang, TODAY) for gang in gangs]
+    keys = [policy.gang_key(gang, state, TODAY) for gang, state in zip(gangs, states, strict=True)]
     assert keys == sorted(keys)
 
 
 @given(ages_ms=st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 40)), priority=st.integers(-1000, 1000))
 def test_points_rise_with_age_without_end(ages_ms: tuple[int, int], priority: int) -> None:
     younger, older = sorted(ages_ms)
-    assert own_points(priority, younger, 30 * MINUTE_MS) <= own_points(priority, older, 30 * MINUTE_MS)
+    weights, starves_ms = Weights(), 30 * MINUTE_MS
+    assert own_points(weights, priority, younger, starves_ms) <= own_points(weights, priority, older, starves_ms)
     late_ms = older + 100_000 * MINUTE_MS
-    assert own_points(-1000, late_ms, 30 * MINUTE_MS) > own_points(1000, older, 30 * MINUTE_MS) or older > 1 << 33
+    late, before = own_points(weights, -1000, late_ms, starves_ms), own_points(weights, 1000, older, starves_ms)
+    assert late > before or older > 1 << 33
 
 
 @every_policy

@@ -10,6 +10,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 from ganger.model.reason import Reason, Why
 
@@ -41,6 +42,11 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.NodeDrained(node="n1", by="ada", why="a fan"), None, "ada drains node n1: a fan"),
     (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada takes node n1 away in 30.0s"),
     (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
+    (
+        e.PolicySet(document=PolicyDocument(), version=3, by="ada", note="for the deadline"),
+        None,
+        "ada applied version 3 of the policy: for the deadline",
+    ),
     (e.QueueDeleted(queue="nlp", by="ada"), None, "ada deleted queue nlp"),
     (e.Submitted(job=JOB), "a-1", f"ada submitted a-1 to queue default: {JOB.spec.shape}"),
     (e.StopRequested(gang="a-1", by="ada"), "a-1", "ada asked a-1 to end"),

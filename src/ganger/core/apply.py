@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ganger.core import after, arrays, cluster, facts, heal
+from ganger.core import after, arrays, cluster, facts, heal, rules
 from ganger.core.gang import HEAD, STRIDE, Gang
 from ganger.core.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.usage import Account
@@ -40,6 +40,8 @@ def refusal(state: State, event: e.Event) -> str | None:
             return cluster.misplaced(state, queue)
         case e.QueueDeleted(queue=name):
             return cluster.kept(state, name)
+        case e.PolicySet():
+            return rules.refusal(state, event)
         case (
             e.NodeLost(node=name)
             | e.NodeReturned(node=name)
@@ -88,6 +90,8 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
             return ()
         case e.Decided(plan=plan):
             return _decided(state, plan.decisions, at_ms)
+        case e.PolicySet():
+            return rules.take(state, event)
         case (
             e.NodesListed()
             | e.NodeLost()

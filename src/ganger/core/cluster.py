@@ -37,11 +37,13 @@ def take(state: State, change: Change, at_ms: int) -> Touched:
             return _nodes_listed(state, change, at_ms)
         case e.QueueSet(queue=queue):
             state.queues[queue.name] = queue
+            state.policy_version += 1
             state.set_queues()
             return ()
         case e.QueueDeleted(queue=name):
             state.standings.pass_on(name, state.queues[name].parent or ROOT)
             del state.queues[name]
+            state.policy_version += 1
             state.set_queues()
             return ()
         case _:

@@ -20,7 +20,7 @@ from ganger.core.backfill import earliest
 from ganger.core.due import deadline_ms
 from ganger.core.fit import ask, barred, could_ever, placed, where
 from ganger.core.gang import RUNS, ClassKey, Gang
-from ganger.core.policy import Policy
+from ganger.core.policy import Policy, starves_after_ms
 from ganger.core.round import CURABLE, Round
 from ganger.core.state import Shares, State
 from ganger.core.turns import Turns
@@ -155,9 +155,8 @@ def _urgent_since_ms(now: Round, queue: str) -> int | None:
     kept. None: nobody gets one."""
     if now.policy.ORDERS_RUNNING:
         return now.now_ms
-    if now.policy.STARVES_AFTER_MS is None or not now.may_keep(queue):
-        return None
-    return now.now_ms - now.policy.STARVES_AFTER_MS
+    soonest_ms = now.state.rules.starvation.soonest_ms(now.policy.STARVES_AFTER_MS)
+    return None if soonest_ms is None or not now.may_keep(queue) else now.now_ms - soonest_ms
 
 
 def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
@@ -177,7 +176,7 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
         stopping = preempt.make_room(now, gang)
         if stopping:
             return stopping
-    if starves(gang, now.now_ms, now.policy) and now.may_keep(gang.queue):
+    if starves(now, gang) and now.may_keep(gang.queue):
         opening = earliest(now.state, wanted, now.now_ms) if why is Why.NO_CAPACITY else None
         now.keep(gang, why, opening.shares if opening else ())
     return why
@@ -189,9 +188,10 @@ def _elsewhere(now: Round, gang: Gang) -> Shares | None:
     return where(now.state, replace(wanted, avoids=(*wanted.avoids, *gang.shuns))) if gang.shuns else None
 
 
-def starves(gang: Gang, now_ms: int, policy: Policy) -> bool:
-    """Whether it has waited beyond the policy's threshold."""
-    return policy.STARVES_AFTER_MS is not None and now_ms - gang.since_ms >= policy.STARVES_AFTER_MS
+def starves(now: Round, gang: Gang) -> bool:
+    """Whether it has waited beyond the age that is said for its priority."""
+    after_ms = starves_after_ms(now.policy, now.state.rules, gang.job.spec.priority)
+    return after_ms is not None and now.now_ms - gang.since_ms >= after_ms
 
 
 def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> Start:

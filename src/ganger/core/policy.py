@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ganger.core.gang import Gang
 from ganger.core.state import State
+from ganger.model.policy import Rules
 from ganger.model.view import Factor
 
 Key = tuple[Any, ...]
@@ -26,7 +27,7 @@ class Policy(Protocol):
 
     NAME: how it is chosen; PROMISES: liveness laws it keeps ("work_conservation", "no_starvation"); ORDERS_RUNNING:
     whether running gangs compete too, so that one may be stopped for another; STARVES_AFTER_MS: age from which nodes
-    are held for a waiting gang, None for never.
+    are held for a waiting gang where `Rules.starvation` does not say it, None for never (see `starves_after_ms`).
     """
 
     NAME: str
@@ -39,7 +40,7 @@ class Policy(Protocol):
         never becomes smaller while usage only grows, as in a round. Costs microseconds."""
         ...
 
-    def gang_key(self, gang: Gang, now_ms: int) -> Key:
+    def gang_key(self, gang: Gang, state: State, now_ms: int) -> Key:
         """What a gang says for itself: begins with points, ends with `gang.number`, so that keys are total. Of waiting
         gangs of one class the older has the smaller one."""
         ...
@@ -60,3 +61,8 @@ class Policy(Protocol):
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:
         """When the gang's key changes although nothing happens; None: not. Asked where running gangs are ordered."""
         ...
+
+
+def starves_after_ms(policy: Policy, rules: Rules, priority: int) -> int | None:
+    """The age from which a gang of that priority starves; None: it never does."""
+    return rules.starvation.age_ms(priority, policy.STARVES_AFTER_MS)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
 from ganger.model.job import Shape
-from ganger.model.queue import MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
+from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
 
 UNLIMITED: Final = 1 << 62
 RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
@@ -61,7 +61,7 @@ class QueueTree:
     ) -> None:
         """Nothing used. `capacity` is what all nodes have, `of_type` their GPUs by type: the root's quota of what any
         queue has a quota of its own of."""
-        self._undo = undo
+        self.undo = undo
         self.queues = _parents_first({queue.name: queue for queue in queues})
         self.index = {queue.name: at for at, queue in enumerate(self.queues)}
         self.parent = [self.index[queue.parent] if queue.parent else -1 for queue in self.queues]
@@ -167,13 +167,13 @@ class QueueTree:
             before = self.users.get(key, NOTHING_HELD)
             now = Held(before.gpus + gpus, before.node_ms + node_ms, before.jobs + jobs)
             if now != NOTHING_HELD:
-                self._undo.put(self.users, key, now)
+                self.undo.put(self.users, key, now)
             elif key in self.users:
-                self._undo.drop(self.users, key)
+                self.undo.drop(self.users, key)
 
     def _add(self, at: int, r: int, amount: int) -> None:
         local, used = self._local[r][at], self.usage[r][at]
-        self._undo.put(self.usage[r], at, used + amount)
+        self.undo.put(self.usage[r], at, used + amount)
         bubbles = max(0, used + amount - local) - max(0, used - local)
         if bubbles and self.parent[at] >= 0:
             self._add(self.parent[at], r, bubbles)
@@ -229,8 +229,8 @@ def wrong_with(queue: Queue) -> str | None:
         return f"weight is {queue.weight}: it is from 1 to {MAX_WEIGHT}"
     for part in ("nominal", "borrowing", "lending", "user_limits"):
         for name, figure in _figures(getattr(queue, part)):
-            if figure is not None and not 0 <= figure < UNLIMITED:
-                return f"{part}.{name} is {figure}: an amount is 0 or more; leave it out for no limit"
+            if figure is not None and not 0 <= figure <= MAX_FIGURE:
+                return f"{part}.{name} is {figure}: it is from 0 to {MAX_FIGURE}; leave it out for no limit"
     types = queue.nominal.gpu_types
     together = sum(types.values())
     if queue.nominal.gpus is not None and together > queue.nominal.gpus:

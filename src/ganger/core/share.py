@@ -10,15 +10,14 @@ scheduling, section 2), here without rounding: see `growth`, and docs/decisions/
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import Final, NamedTuple
 
 from ganger.core.queues import QueueTree, Vector
-from ganger.core.undo import Undo
-from ganger.model.units import DAY_MS, MINUTE_MS
+from ganger.model.policy import Weights
+from ganger.model.units import MINUTE_MS
 
-HALF_LIFE_MS: Final = 7 * DAY_MS
 REMEMBERED: Final = 32
 """Half-lives after which what was held may be forgotten: it counts less than one part in four thousand million."""
 
@@ -38,30 +37,56 @@ class Spent:
     periods: tuple[tuple[int, Vector], ...]
 
 
-def base_of(at_ms: int) -> int:
+def base_of(at_ms: int, half_life_ms: int) -> int:
     """The first half-life that is remembered at a time: at least REMEMBERED and less than twice as many are. It moves
     in steps, so that sums are made anew seldom, and depends on nothing but the time."""
-    return (at_ms // HALF_LIFE_MS // REMEMBERED - 1) * REMEMBERED
+    return (at_ms // half_life_ms // REMEMBERED - 1) * REMEMBERED
 
 
-def growth(at_ms: int, base: int) -> int:
+def growth(at_ms: int, half_life_ms: int, base: int) -> int:
     """How much a millisecond counts that was held until `at_ms`, summed from for ever: it doubles with every half-life,
     to the millisecond, and is linear between, so that it is an integer.
 
     Holding `a` from t1 to t2 adds a * (growth(t2) - growth(t1)); the sum of that over growth(t) is the average that was
     held, as it counts at t. However an interval is cut, the sum is the same.
     """
-    period, into_ms = divmod(at_ms, HALF_LIFE_MS)
-    return HALF_LIFE_MS if period < base else (HALF_LIFE_MS + into_ms) << (period - base)
+    period, into_ms = divmod(at_ms, half_life_ms)
+    return half_life_ms if period < base else (half_life_ms + into_ms) << (period - base)
 
 
-def by_period(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int]]:
+def by_period(began_ms: int, ended_ms: int, half_life_ms: int) -> Iterator[tuple[int, int]]:
     """The half-lives of the calendar that an interval touches, and how many of its milliseconds are in each."""
     while began_ms < ended_ms:
-        period = began_ms // HALF_LIFE_MS
-        until_ms = min(ended_ms, (period + 1) * HALF_LIFE_MS)
+        period = began_ms // half_life_ms
+        until_ms = min(ended_ms, (period + 1) * half_life_ms)
         yield period, until_ms - began_ms
         began_ms = until_ms
+
+
+def respent(spent: Iterable[Spent], was_ms: int, half_life_ms: int, at_ms: int) -> list[Spent]:
+    """What was held, by half-lives of another length, from `at_ms` on. Of each half-life only the sum is known: it is
+    taken as held evenly over it, as far as it has passed. Nothing is lost to rounding: what is remembered of a
+    half-life has its sum."""
+    base = base_of(at_ms, half_life_ms)
+    found = (replace(each, periods=_recut(each.periods, was_ms, half_life_ms, (base, at_ms))) for each in spent)
+    return [each for each in found if each.periods]
+
+
+def _recut(
+    periods: Iterable[tuple[int, Vector]], was_ms: int, half_life_ms: int, span: tuple[int, int]
+) -> tuple[tuple[int, Vector], ...]:
+    base, at_ms = span
+    found: dict[int, Vector] = {}
+    for period, amounts in periods:
+        began_ms, ended_ms = period * was_ms, min((period + 1) * was_ms, at_ms)
+        cut_ms = min(ended_ms, max(began_ms, base * half_life_ms))
+        passed_ms, given = cut_ms - began_ms, _fraction(amounts, cut_ms - began_ms, ended_ms - began_ms)
+        for at, part_ms in by_period(cut_ms, ended_ms, half_life_ms):
+            passed_ms += part_ms
+            until = _fraction(amounts, passed_ms, ended_ms - began_ms)
+            found[at] = _plus(found.get(at, NOTHING), _plus(until, _times(given, -1)))
+            given = until
+    return tuple(sorted(found.items()))
 
 
 class Figures(NamedTuple):
@@ -98,16 +123,19 @@ class Standings:
     cluster. Figures change with `hold`, `begin` and `end`; nothing is summed when a value is asked for.
     """
 
-    def __init__(self, tree: QueueTree, capacity: Vector, spent: Iterable[Spent], at_ms: int, undo: Undo) -> None:
+    def __init__(
+        self, tree: QueueTree, capacity: Vector, spent: Iterable[Spent], at_ms: int, half_life_ms: int
+    ) -> None:
         """Nothing held now; `capacity` is what all nodes have. What is too old at `at_ms` is forgotten."""
-        self._tree, self._undo, self.base = tree, undo, base_of(at_ms)
+        self._tree, self._undo, self.half_life_ms = tree, tree.undo, half_life_ms
+        self.base = base_of(at_ms, half_life_ms)
         self.queues = [Figures()] * len(tree.queues)
         self.users: dict[Account, Figures] = {}
         """Accounts of which there is anything to say."""
         self._spent: dict[tuple[str, str], Mapping[int, Vector]] = {}
         self._whole = lcm(*(amount for amount in capacity if amount))
         self._parts = tuple(self._whole // amount if amount else 0 for amount in capacity)
-        self._grown = (at_ms, growth(at_ms, self.base))
+        self._grown = (at_ms, growth(at_ms, half_life_ms, self.base))
         self._ranks: dict[int, tuple[Basis, tuple[int, ...]]] = {}
         self._uses: dict[int, tuple[Basis, Use]] = {}
         """Of queues, as last computed."""
@@ -121,7 +149,7 @@ class Standings:
     @property
     def until_ms(self) -> int:
         """From when on it is to be made anew, so that what is too old is forgotten."""
-        return (self.base + 2 * REMEMBERED) * HALF_LIFE_MS
+        return (self.base + 2 * REMEMBERED) * self.half_life_ms
 
     def spent(self) -> list[Spent]:
         """What a snapshot keeps; all else follows from it and from what is held."""
@@ -145,13 +173,14 @@ class Standings:
 
     def begin(self, queue: str, user: str, wanted: Vector, began_ms: int) -> None:
         """What is held so is metered since `began_ms`."""
-        self._meter(queue, user, wanted, _times(wanted, -growth(began_ms, self.base)))
+        self._meter(queue, user, wanted, _times(wanted, -growth(began_ms, self.half_life_ms, self.base)))
 
     def end(self, queue: str, user: str, wanted: Vector, interval_ms: tuple[int, int]) -> None:
         """What was metered since the first of two moments is over with the second."""
         began_ms, ended_ms = interval_ms
-        self._meter(queue, user, _times(wanted, -1), _times(wanted, growth(ended_ms, self.base)))
-        for period, passed_ms in by_period(max(began_ms, self.base * HALF_LIFE_MS), ended_ms):
+        half_life_ms = self.half_life_ms
+        self._meter(queue, user, _times(wanted, -1), _times(wanted, growth(ended_ms, half_life_ms, self.base)))
+        for period, passed_ms in by_period(max(began_ms, self.base * half_life_ms), ended_ms, half_life_ms):
             self._book((queue, user), {period: _times(wanted, passed_ms)})
 
     def pass_on(self, queue: str, parent: str) -> None:
@@ -161,10 +190,10 @@ class Standings:
                 self._book((parent, user), periods)
                 del self._spent[name, user]
 
-    def copy(self, tree: QueueTree, undo: Undo) -> "Standings":
+    def copy(self, tree: QueueTree) -> "Standings":
         """The same over another tree of the same queues."""
         other = copy(self)
-        other._tree, other._undo = tree, undo  # noqa: SLF001 - its own kind
+        other._tree, other._undo = tree, tree.undo  # noqa: SLF001 - its own kind
         other.queues, other.users = list(self.queues), dict(self.users)
         other._spent, other._ranks, other._uses = dict(self._spent), {}, {}  # noqa: SLF001 - the same
         return other
@@ -237,7 +266,7 @@ class Standings:
 
     def _growth(self, now_ms: int) -> int:
         if self._grown[0] != now_ms:
-            self._grown = now_ms, growth(now_ms, self.base)
+            self._grown = now_ms, growth(now_ms, self.half_life_ms, self.base)
         return self._grown[1]
 
     def _value(self, of: Figures, g: int) -> int:
@@ -290,34 +319,17 @@ class Standings:
         return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[at]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """What each factor of `points` is worth: for each point of a job's priority; at most, for what its queue and its
-    user have not used; for each minute of age, up to age_cap_ms; for each minute after it began to starve, without
-    end."""
-
-    priority: int = 1
-    queue: int = 500
-    user: int = 500
-    age: int = 1
-    age_cap_ms: int = DAY_MS
-    starvation: int = 1
-
-
-WEIGHTS: Final = Weights()
-
-
-def account_points(standings: Standings, queue: str, user: str, now_ms: int) -> int:
+def account_points(standings: Standings, weights: Weights, queue: str, user: str, now_ms: int) -> int:
     """The points of every job of a user in a queue. They only fall while usage only grows."""
-    unused = standings.queue_use(queue, now_ms).points(WEIGHTS.queue)
-    return unused + standings.user_use(queue, user, now_ms).points(WEIGHTS.user)
+    unused = standings.queue_use(queue, now_ms).points(weights.queue)
+    return unused + standings.user_use(queue, user, now_ms).points(weights.user)
 
 
-def own_points(priority: int, age_ms: int, starves_after_ms: int) -> int:
+def own_points(weights: Weights, priority: int, age_ms: int, starves_after_ms: int) -> int:
     """The points of a job that do not depend on usage: of two of one priority the older never has fewer."""
-    aged = min(age_ms, WEIGHTS.age_cap_ms) // MINUTE_MS
+    aged = min(age_ms, weights.age_cap_ms) // MINUTE_MS
     starved = max(0, age_ms - starves_after_ms) // MINUTE_MS
-    return WEIGHTS.priority * priority + WEIGHTS.age * aged + WEIGHTS.starvation * starved
+    return weights.priority * priority + weights.age * aged + weights.starvation * starved
 
 
 def _plus(one: Vector, other: Vector) -> Vector:
@@ -326,6 +338,11 @@ def _plus(one: Vector, other: Vector) -> Vector:
 
 def _times(vector: Vector, factor: int) -> Vector:
     return vector[0] * factor, vector[1] * factor, vector[2] * factor
+
+
+def _fraction(vector: Vector, part: int, of: int) -> Vector:
+    """Rounded down."""
+    return vector[0] * part // of, vector[1] * part // of, vector[2] * part // of
 
 
 def _more(of: Figures, metered: Vector, past: Vector) -> Figures:

@@ -19,12 +19,13 @@ from ganger.core.holding import Holding
 from ganger.core.lines import Lines
 from ganger.core.nodes import NodeTable
 from ganger.core.queues import RESOURCES, QueueTree, Vector, need
-from ganger.core.share import Spent, Standings
+from ganger.core.share import Spent, Standings, respent
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Stamped
 from ganger.model.job import ENDED, GangState
+from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.reason import Reason
 
@@ -49,6 +50,8 @@ class Image:
     nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
+    policy_version: int = 0
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
@@ -60,7 +63,8 @@ class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
     rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest
     first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
-    nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and when; arrays: live array jobs
+    rules, policy_version: the policy document in force but its queues, and its number; nodes, tree: arrays of nodes, of
+    queues; leaving: nodes that are to be taken away, and when; arrays: live array jobs
     by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by
     its id."""
 
@@ -69,6 +73,7 @@ class State:
         image = image or Image()
         self.undo = Undo()
         self.seq, self.at_ms, self.ready, self.port_turn = image.seq, image.at_ms, image.ready, image.port_turn
+        self.rules, self.policy_version = image.rules, image.policy_version
         self.queues = {queue.name: queue for queue in image.queues}
         self.gangs = {gang.id: gang for gang in image.gangs}
         self.arrays = {array.id: array for array in image.arrays}
@@ -83,7 +88,7 @@ class State:
         self.charged: dict[str, Vector] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
         self.tree = self._tree()
-        self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.undo)
+        self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
         self._recount()
 
     def image(self) -> Image:
@@ -100,6 +105,8 @@ class State:
             nodes=list(self.nodes.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             leaving=dict(self.leaving),
+            rules=self.rules,
+            policy_version=self.policy_version,
             queues=list(self.queues.values()),
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
@@ -119,7 +126,7 @@ class State:
         other.gangs.update((name, gangs[name]) for name in self.gangs)
         other.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
         other.dependents = {name: list(waiting) for name, waiting in self.dependents.items()}
-        other.standings = self.standings.copy(other.tree, other.undo)
+        other.standings = self.standings.copy(other.tree)
         for gang in other.gangs.values():
             other.due.note(gang, lives=True)
         return other
@@ -301,14 +308,14 @@ class State:
         self._recount()
 
     def set_queues(self) -> None:
-        """`queues` was changed: the tree is made anew."""
+        """`queues` or `rules` were changed: the tree, and all that follows from it, is made anew."""
         self._recount()
 
     def _recount(self) -> None:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
         self.tree = self._tree()
         self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, self.nodes.topology.levels)
-        self.standings = Standings(self.tree, self._capacity(), self.standings.spent(), self.at_ms, self.undo)
+        self.standings = self._standings_anew()
         self.classes, self.active, self.dependents, self.charged, self._lines = {}, {}, {}, {}, None
         self.shares, self.due = Holding(self.gangs), Due()
         for gang in self.gangs.values():
@@ -319,6 +326,13 @@ class State:
                 self.take(gang, tuple(share for share in gang.start.shares if share.node in gang.left))
                 self.meter(gang)
             self.due.note(gang, lives=True)
+
+    def _standings_anew(self) -> Standings:
+        """With the half-life in force, whatever it was."""
+        spent, was_ms, half_life_ms = self.standings.spent(), self.standings.half_life_ms, self.rules.half_life_ms
+        if was_ms != half_life_ms:
+            spent = respent(spent, was_ms, half_life_ms, self.at_ms)
+        return Standings(self.tree, self._capacity(), spent, self.at_ms, half_life_ms)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}
@@ -345,7 +359,7 @@ class State:
         assert not gone, f"{gone} are to be taken away, and are not there"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
         assert self.tree.users == anew.tree.users, "usage of users differs"
-        for name in ("base", "queues", "users"):
+        for name in ("base", "half_life_ms", "queues", "users"):
             assert getattr(self.standings, name) == getattr(anew.standings, name), f"standings of {name} differ"
         assert self.charged == anew.charged, "what gangs are charged for differs"
         assert self.classes == anew.classes, "pending classes differ"

@@ -33,6 +33,7 @@ from ganger.model.event import (
     NodePreempted,
     NodeReturned,
     NodeUncordoned,
+    PolicySet,
     QueueDeleted,
     QueueSet,
     Stamped,
@@ -47,7 +48,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 EVERY: Final = JobFilter()
-_FORMAT: Final = 7
+_FORMAT: Final = 8
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
 _SCHEMA: Final = f"""
@@ -381,7 +382,7 @@ class EventLog:
 
 
 def about(event: Event) -> list[str]:
-    """What an event is about: gangs, and the arrays they belong to, `queue/NAME`, `node/NAME`."""
+    """What an event is about: gangs, and the arrays they belong to, `queue/NAME`, `node/NAME`, `policy/policy`."""
     match event:
         case Submitted(job=job):
             return [job.id]
@@ -389,9 +390,11 @@ def about(event: Event) -> list[str]:
             gangs = [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
             return [subject for gang in gangs for subject in _of_gang(gang)]
         case QueueSet(queue=queue):
-            return [f"queue/{queue.name}"]
+            return ["policy/policy", f"queue/{queue.name}"]
         case QueueDeleted(queue=name):
-            return [f"queue/{name}"]
+            return ["policy/policy", f"queue/{name}"]
+        case PolicySet(document=document):
+            return ["policy/policy", *(f"queue/{name}" for name in document.queues)]
         case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained() | NodePreempted():
             return [f"node/{event.node}"]
         case _:

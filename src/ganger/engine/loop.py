@@ -39,7 +39,7 @@ ASTRAY_MS = 60_000
 REQUESTS = (
     *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
     "described",
-    *("queue_set", "queue_deleted", "node_cordoned", "node_uncordoned", "node_drained"),
+    *("queue_set", "queue_deleted", "policy_set", "node_cordoned", "node_uncordoned", "node_drained"),
 )
 """Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
 

@@ -181,6 +181,8 @@ def _of_cluster(event: e.Event) -> str:
             return f"{by or 'somebody'} set queue {queue.name}"
         case e.QueueDeleted(queue=queue, by=by):
             return f"{by or 'somebody'} deleted queue {queue}"
+        case e.PolicySet(version=version, by=by, note=note):
+            return f"{by or 'somebody'} applied version {version} of the policy" + (f": {note}" if note else "")
         case _:
             return event.kind
 

@@ -11,6 +11,7 @@ from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Cause, Plan
 from ganger.model.evidence import FlawedCheckpoint, RankEnd
 from ganger.model.job import Job
+from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 
 
@@ -105,6 +106,20 @@ class QueueDeleted:
     queue: str
     by: str = ""
     kind: Literal["queue_deleted"] = field(default="queue_deleted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySet:
+    """Another policy document is in force from the next round on. `version` is one more than that of the one before:
+    whoever saw an older one is refused. `forced`: live jobs whose queue it does not have go to the nearest queue above
+    that it has; without it, it has the queues of all."""
+
+    document: PolicyDocument
+    version: int
+    by: str = ""
+    note: str = ""
+    forced: bool = False
+    kind: Literal["policy_set"] = field(default="policy_set")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +350,7 @@ Event = (
     | NodePreempted
     | QueueSet
     | QueueDeleted
+    | PolicySet
     | Submitted
     | StopRequested
     | SuspendRequested

@@ -10,8 +10,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from ganger.model.described import described as _spec
 from ganger.model.terms import PACK, PREFERRED, REQUIRED, SHARED, Layout, Selector, Slices
 
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
@@ -23,17 +24,6 @@ FIRST_ROLES: Final = ("chief", "master", "head", "scheduler")
 """Roles that have the first ranks, whatever the order they are written in."""
 _ELEMENT: Final = re.compile(r"(?P<array>[^\[\]]*)\[(?P<index>0|[1-9][0-9]{0,17})\]")
 """The id of an element; SQLite counts a little further."""
-
-
-def _spec(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
-    """A dataclass field of the spec. `form` names the parser in `engine.spec`; `key` is what the user writes. Fields
-    with the same key are the parts of one text."""
-    metadata = {"doc": doc, "form": form, "key": key}
-    if factory is not None:
-        return field(default_factory=factory, metadata=metadata)
-    if default is ...:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 class GangState(StrEnum):

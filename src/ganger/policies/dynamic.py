@@ -8,7 +8,7 @@ shows them as its sprio does.
 from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Key, joined
-from ganger.core.share import WEIGHTS, account_points, own_points
+from ganger.core.share import account_points, own_points
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor
@@ -16,19 +16,20 @@ from ganger.model.view import Factor
 NAME = "dynamic"
 PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
 ORDERS_RUNNING = False
-STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
+STARVES_AFTER_MS: int = 30 * MINUTE_MS
 
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     """The points of all jobs of the user in the queue."""
-    return (-account_points(state.standings, queue, user, now_ms),)
+    return (-account_points(state.standings, state.rules.weights, queue, user, now_ms),)
 
 
-def gang_key(gang: Gang, now_ms: int) -> Key:
+def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Its own points, then order of submission. Age is since submission, whatever it did since, so that one that starts
     again keeps its place."""
-    starves_after_ms = STARVES_AFTER_MS or 0
-    return (-own_points(gang.job.spec.priority, now_ms - gang.submitted_ms, starves_after_ms), gang.number)
+    priority = gang.job.spec.priority
+    points = own_points(state.rules.weights, priority, now_ms - gang.submitted_ms, _starves_after_ms(state, gang))
+    return (-points, gang.number)
 
 
 def band(gang: Gang) -> int:
@@ -38,20 +39,26 @@ def band(gang: Gang) -> int:
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the most points, then order of submission."""
-    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """The points that add up to its place."""
+    weights = state.rules.weights
     return (
-        of.priority(gang, WEIGHTS.priority),
-        of.queue_share(state, gang, now_ms, WEIGHTS.queue),
-        of.user_share(state, gang, now_ms, WEIGHTS.user),
-        of.age(gang, now_ms, WEIGHTS.age_cap_ms, WEIGHTS.age),
-        of.starvation(gang, now_ms, STARVES_AFTER_MS or 0, WEIGHTS.starvation),
+        of.priority(gang, weights.priority),
+        of.queue_share(state, gang, now_ms, weights.queue),
+        of.user_share(state, gang, now_ms, weights.user),
+        of.age(gang, now_ms, weights.age_cap_ms, weights.age),
+        of.starvation(gang, now_ms, _starves_after_ms(state, gang), weights.starvation),
     )
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
     """It is asked of orders of running gangs only."""
     return None
+
+
+def _starves_after_ms(state: State, gang: Gang) -> int:
+    after_ms = state.rules.starvation.age_ms(gang.job.spec.priority, STARVES_AFTER_MS)
+    return STARVES_AFTER_MS if after_ms is None else after_ms

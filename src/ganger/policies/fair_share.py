@@ -25,7 +25,7 @@ def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     return (*state.standings.rank(queue, user, now_ms), 0)
 
 
-def gang_key(gang: Gang, now_ms: int) -> Key:
+def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Priority, then order of submission."""
     return (-gang.job.spec.priority, gang.number)
 
@@ -37,7 +37,7 @@ def band(gang: Gang) -> int:
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: queue, user, priority, age."""
-    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:

@@ -26,7 +26,7 @@ def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     return (0,)
 
 
-def gang_key(gang: Gang, now_ms: int) -> Key:
+def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Band, then order of submission."""
     return (int(_attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
 
@@ -38,7 +38,7 @@ def band(gang: Gang) -> bool:
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: the young, then the old."""
-    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:

@@ -23,7 +23,7 @@ def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     return (0,)
 
 
-def gang_key(gang: Gang, now_ms: int) -> Key:
+def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """The moment of submission, put back by one minute for each point of priority."""
     return (gang.submitted_ms - gang.job.spec.priority * POINT_MS, gang.number)
 
@@ -35,7 +35,7 @@ def band(gang: Gang) -> int:
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
     """Smaller is earlier: submission and priority."""
-    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, now_ms))
+    return joined(account_key(state, gang.queue, gang.job.user, now_ms), gang_key(gang, state, now_ms))
 
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:

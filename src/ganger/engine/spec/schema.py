@@ -61,9 +61,18 @@ def by_key(noun: type) -> dict[str, tuple[Field[Any], ...]]:
     """The fields of a class by what the user writes."""
     keys: dict[str, tuple[Field[Any], ...]] = {}
     for part in fields(noun):
-        key = part.metadata["key"] or part.name
-        keys[key] = (*keys.get(key, ()), part)
+        if "doc" in part.metadata:
+            key = part.metadata["key"] or part.name
+            keys[key] = (*keys.get(key, ()), part)
     return keys
+
+
+@cache
+def naming(noun: type) -> tuple[str, str]:
+    """The form of the names that things of a class stand under in a mapping, and the field that has the name; nothing
+    where none has it."""
+    named = ((part.metadata["names"], part.name) for part in fields(noun) if "names" in part.metadata)
+    return next(named, ("name", ""))
 
 
 @cache
@@ -89,7 +98,7 @@ def _parts(hint: Any) -> tuple[type, ...]:
 
 
 def _described(noun: type) -> bool:
-    return all("doc" in part.metadata for part in fields(noun))
+    return any("doc" in part.metadata for part in fields(noun))
 
 
 @cache
@@ -115,9 +124,9 @@ def _mappings(noun: type, at: Loc) -> Iterator[tuple[Loc, tuple[str, ...]]]:
             yield from _mappings(within, (*at, key, ANY) if many(noun, key) else (*at, key))
 
 
-def build(noun: type, model: BaseModel) -> Any:
-    """The class of `model.job` that a validated model stands for; what was not given takes its default."""
-    values: dict[str, Any] = {}
+def build(noun: type, model: BaseModel, **values: Any) -> Any:
+    """The class of `model` that a validated model stands for, with `values` of other fields; what was not given takes
+    its default."""
     for key, parts in by_key(noun).items():
         if key not in model.model_fields_set:
             continue
@@ -130,7 +139,8 @@ def _built(within: type | None, value: Any) -> Any:
     if within is None:
         return value
     if isinstance(value, dict):
-        return {name: build(within, each) for name, each in value.items()}
+        _, name_field = naming(within)
+        return {name: build(within, each, **{name_field: name} if name_field else {}) for name, each in value.items()}
     if isinstance(value, list):
         return tuple(build(within, each) for each in value)
     return build(within, value) if isinstance(value, BaseModel) else value
@@ -149,7 +159,8 @@ def written(noun: type, value: Any) -> dict[str, Any]:
 def _written(noun: type, key: str, value: Any) -> Any:
     form, within = form_of(noun, key), inner(noun, key)
     if form in TABLES:
-        return dict(value)
+        name, text = (forms()[each] for each in TABLES[form])
+        return {name.write(key): text.write(each) for key, each in value.items()}
     if form or within is None:
         return forms()[form].write(value)
     if isinstance(value, dict):
@@ -173,7 +184,7 @@ def _annotation(noun: type, key: str) -> Any:
     if within is None:
         return _leaf(forms()[form])
     if not form:
-        return _of_models(model_of(within), many(noun, key))
+        return _of_models(within, many(noun, key))
     short = [Annotated[Any, WithJsonSchema(each)] for each in forms()[form].schema["anyOf"]]
     written_as: Any = model_of(within)
     for each in reversed(short):
@@ -186,9 +197,11 @@ def _annotation(noun: type, key: str) -> Any:
     return Annotated[model_of(within), WrapValidator(read, json_schema_input_type=written_as)]
 
 
-def _of_models(model: Any, many: type | None) -> Any:
+def _of_models(within: type, many: type | None) -> Any:
+    model: Any = model_of(within)
     if many is dict:
-        key = Annotated[Any, PlainValidator(forms()["name"].read), WithJsonSchema({"type": "string"})]
+        form, _ = naming(within)
+        key = Annotated[Any, PlainValidator(forms()[form].read), WithJsonSchema({"type": "string"})]
         return GenericAlias(dict, (key, model))
     return GenericAlias(list, (model,)) if many is tuple else model
 
@@ -208,7 +221,8 @@ def _given(noun: type, key: str) -> Any:
     def show_default(schema: dict[str, Any]) -> None:
         del schema["default"]
         if named:
-            schema["propertyNames"] = forms()["name"].schema
+            form, _ = naming(inner(noun, key) or noun)
+            schema["propertyNames"] = forms()[form].schema
         default = tuple(map(_default, parts)) if len(parts) > 1 else _default(first)
         if default not in (None, ()) and first.metadata["form"] in forms():
             schema["default"] = forms()[first.metadata["form"]].write(default)

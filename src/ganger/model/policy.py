@@ -1,0 +1,146 @@
+"""The policy document: everything that an operator sets of how the cluster is given out, as data.
+
+`State.rules` has all of it but the queues, which are `State.queues`; `PolicySet` brings a new version. Every field
+carries the key, the form and the sentence that `engine.spec` reads, writes and documents it by, as those of a job do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from ganger.model.described import described
+from ganger.model.queue import Queue
+from ganger.model.units import DAY_MS
+
+RESERVED, SPOT, ON_DEMAND, CPU = "reserved", "spot", "on-demand", "cpu"
+POOL_KINDS: Final = (RESERVED, SPOT, ON_DEMAND, CPU)
+"""What a pool's nodes are: owned or paid for anyway; taken back at any time; paid for while they are held; without
+GPUs, for jobs that ask for none."""
+FRAGMENTATION: Final = "fgd"
+SCORES: Final = ("pack", FRAGMENTATION)
+TIES: Final = ("least", "order")
+ORDER: Final = "dynamic"
+"""The queue order of a server that nobody configured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What each factor of the order `dynamic` is worth, in points."""
+
+    priority: int = described("for each point of a job's priority", form="points", default=1)
+    queue: int = described("at most, for what its queue has not used of its fair part", form="points", default=500)
+    user: int = described("at most, for what its user has not used", form="points", default=500)
+    age: int = described("for each minute since submission, up to age_cap", form="points", default=1)
+    age_cap_ms: int = described("the age beyond which age counts no more", form="pause", key="age_cap", default=DAY_MS)
+    starvation: int = described(
+        "for each minute after a job began to starve, without end, so that nobody starves",
+        form="some_points",
+        default=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starvation:
+    """From which age on a waiting job starves: nodes are then reserved for it."""
+
+    after_ms: int | None = described(
+        "the age; unset: what the order says (30m; las: never)", form="duration", key="after", default=None
+    )
+    by_priority: dict[int, int] = described(
+        "the age for jobs of at least a priority, low, normal, high or a number: the highest of these that a job has "
+        "reached decides",
+        form="ages",
+        factory=dict,
+    )
+
+    def age_ms(self, priority: int, otherwise_ms: int | None) -> int | None:
+        """The age for a job of that priority; `otherwise_ms`: where nothing is said of it."""
+        reached = [each for each in self.by_priority if each <= priority]
+        if reached:
+            return self.by_priority[max(reached)]
+        return otherwise_ms if self.after_ms is None else self.after_ms
+
+    def soonest_ms(self, otherwise_ms: int | None) -> int | None:
+        """The age below which no job starves, whatever its priority; None: none ever does."""
+        base_ms = otherwise_ms if self.after_ms is None else self.after_ms
+        return min((each for each in (base_ms, *self.by_priority.values()) if each is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservations:
+    """For how many jobs at a time nodes are reserved. None is for all of them: conservative backfill; total 1 is
+    EASY."""
+
+    total: int | None = described("of all queues: a number, or all", form="jobs", default=20)
+    per_queue: int | None = described("of one queue: a number, or all", form="jobs", default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Nodes that are filled after those of the pools before it, and given back before them."""
+
+    name: str = described("its name", form="name")
+    kind: str = described("reserved, spot, on-demand or cpu", form="pool_kind")
+    nodes: dict[str, str] = described(
+        "labels that its nodes have; a node is in the first pool that fits", form="labels"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuShares:
+    """How a device is chosen for jobs that ask for a part of one."""
+
+    score: str = described(
+        "pack: the device with the least left; fgd: the node whose room is least broken up by it, for what jobs here "
+        "ask for",
+        form="score",
+        default="pack",
+    )
+    cut: int = described(
+        "into how many whole grades the score is cut, so that nodes of about the same score tie; 0: none, it is exact",
+        form="grades",
+        default=0,
+    )
+    ties: str = described(
+        "of equal scores: least, the node with the least left; order, the first in topology order",
+        form="ties",
+        default="least",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The policy document without its queues."""
+
+    order: str = described("the queue order: `ganger policy orders` lists them", form="order", default=ORDER)
+    weights: Weights = described("what each factor of the order `dynamic` is worth", factory=Weights)
+    half_life_ms: int = described(
+        "after which what was used counts half as much", form="half_life", key="half_life", default=7 * DAY_MS
+    )
+    starvation: Starvation = described("from which age on a waiting job starves", form="starvation", factory=Starvation)
+    reservations: Reservations = described("for how many jobs nodes are reserved", factory=Reservations)
+    pools: tuple[Pool, ...] = described(
+        "nodes by how they are paid for, in the order in which they are filled", default=()
+    )
+    gpu_shares: GpuShares = described("how devices are chosen for parts of GPUs", factory=GpuShares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDocument(Rules):
+    """The whole document. `queues`: by name; root and default are always among them."""
+
+    queues: dict[str, Queue] = described(
+        "the queues, by name; what is left out of root and default is as it is without a document",
+        factory=dict,
+    )
+
+    @property
+    def rules(self) -> Rules:
+        """All of it but the queues."""
+        return Rules(**{part.name: getattr(self, part.name) for part in fields(Rules)})
+
+
+def document_of(rules: Rules, queues: Mapping[str, Queue]) -> PolicyDocument:
+    """The document that these make; queues in order of their names."""
+    said: dict[str, Any] = {part.name: getattr(rules, part.name) for part in fields(Rules)}
+    return PolicyDocument(**said, queues={name: queues[name] for name in sorted(queues)})
