@@ -10,7 +10,7 @@ from bench.fleet import Fleet
 from bench.measure import Figure, median
 from ganger.core.place import place
 from ganger.core.shortage import no_room
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 from ganger.policies import priority
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))

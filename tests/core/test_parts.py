@@ -6,7 +6,8 @@ from ganger.core.queues import need
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare
-from ganger.model.job import GpuRequest, JobSpec, Resources, Role, Shape
+from ganger.model.job import GpuRequest, JobSpec, Resources, Role
+from ganger.model.shape import Shape
 
 CPU = Resources(cpu_milli=1_000)
 

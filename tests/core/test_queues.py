@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ganger.core.queues import OF_TYPE, UNLIMITED, QueueTree, need
 from ganger.core.undo import Undo
-from ganger.model.job import Shape
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
+from ganger.model.shape import Shape
 from tests.laws import draws
 from tests.laws.raw import figure
 

@@ -12,7 +12,8 @@ from ganger.core.place import place
 from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare
-from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Shape
+from ganger.model.job import GpuRequest, JobSpec, Placement, Resources
+from ganger.model.shape import Shape
 from tests.laws import draws
 from tests.laws.raw import Part, parts
 from tests.laws.where import could_lie, lies_well, may_be_had

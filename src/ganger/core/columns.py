@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.topology import Ints
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 
 if TYPE_CHECKING:
     from ganger.core.nodes import NodeTable

@@ -15,8 +15,9 @@ from ganger.core.plan import answer, carried_out, pending_order
 from ganger.core.policy import Policy
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.state import State
-from ganger.model.job import GangState, Shape, typed
+from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
+from ganger.model.shape import Shape
 from ganger.model.view import Change, Explanation, ReasonView
 
 NOT_FORESEEN = (Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)

@@ -15,8 +15,8 @@ from ganger.core.place import place
 from ganger.core.queues import NOTHING_HELD, OF_TYPE, UNLIMITED, Held, QueueTree, need
 from ganger.core.shortage import MAX_HOLDERS, no_room
 from ganger.core.state import Shares, State
-from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
+from ganger.model.shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

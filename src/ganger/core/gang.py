@@ -12,7 +12,8 @@ from ganger.core.usage import Account, Part
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
 from ganger.model.evidence import FlawedCheckpoint
-from ganger.model.job import ENDED, After, GangState, Job, Shape
+from ganger.model.job import ENDED, After, GangState, Job
+from ganger.model.shape import Shape
 
 ClassKey = tuple[str, str, int, Shape, int, str, tuple[str, ...]]
 """(queue, user, priority, shape, time limit or -1, the array if it has a limit, nodes that it must not have): gangs of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.core.gang import ClassKey, Gang
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 
 NEVER_MS: Final = 1 << 62
 LineKey = tuple[str, str, Hashable]

@@ -17,7 +17,7 @@ from ganger.core.topology import Ints, Topology, in_order
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE, Selector
 
 FREE = -1

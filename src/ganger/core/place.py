@@ -20,7 +20,7 @@ from ganger.core.layout import bounds, lay_out, only_named, rooms
 from ganger.core.nodes import NodeTable
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, Layout, Slices
 
 Shares = tuple[NodeShare, ...]

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
-from ganger.model.job import Shape
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
+from ganger.model.shape import Shape
 
 UNLIMITED: Final = 1 << 62
 RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")

@@ -16,8 +16,8 @@ from ganger.core.layout import most
 from ganger.core.nodes import NodeTable
 from ganger.core.state import State
 from ganger.core.topology import Ints
-from ganger.model.job import Shape
 from ganger.model.reason import Reason, Why
+from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, Layout, Selector, Slices
 from ganger.model.units import format_bytes
 

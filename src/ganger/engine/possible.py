@@ -16,7 +16,7 @@ from ganger.core.place import place
 from ganger.core.undo import Undo
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 from ganger.model.terms import Layout, Selector
 from ganger.model.units import format_bytes, format_cpu
 

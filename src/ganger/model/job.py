@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from ganger.model.described import described as _spec
+from ganger.model.shape import Shape
 from ganger.model.terms import PACK, PREFERRED, REQUIRED, SHARED, Layout, Selector, Slices
 
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100}
@@ -335,7 +336,7 @@ class JobSpec:
         return self.env | self.role(name).env
 
     @property
-    def shape(self) -> "Shape":
+    def shape(self) -> Shape:
         """What the scheduler needs to know of the job's size: a part for each role, in the order of the ranks."""
         first, *more = (self._part(name) for name in self.order or (WORKER,))
         said = self.placement
@@ -356,7 +357,7 @@ class JobSpec:
             return Slices()
         return Slices(said.level, said.nodes or max(1, (said.ranks or 1) // self.processes_per_node))
 
-    def _part(self, name: str) -> "Shape":
+    def _part(self, name: str) -> Shape:
         alike = name not in self.roles
         count, asked = (self.nodes, self.resources) if alike else (self.roles[name].count, self.roles[name].resources)
         ranks = self.processes_per_node if alike else 1
@@ -372,62 +373,6 @@ class JobSpec:
             selector=self.selector,
             slices=self.slices if alike else Slices(),
         )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Shape:
-    """The size of a gang: `nodes` times the same need, with `ranks` processes each, and `more` parts that differ.
-
-    GPUs are whole devices; a lower-case type, None for any. The nodes of a part are different ones, unless it is
-    `stacked`: then they are shares of nodes, several of which one node may hold. `layout` is that of the whole gang.
-    """
-
-    nodes: int
-    gpus: int = 0
-    gpu_type: str | None = None
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    ranks: int = 1
-    stacked: bool = False
-    more: tuple["Shape", ...] = ()
-    other_types: tuple[str, ...] = ()
-    selector: Selector = Selector()
-    slices: Slices = Slices()
-    layout: Layout = Layout()
-
-    @property
-    def parts(self) -> tuple["Shape", ...]:
-        """Every part, this one first, without the others."""
-        return (replace(self, more=()), *self.more) if self.more else (self,)
-
-    @property
-    def choices(self) -> tuple["Shape", ...]:
-        """What this part may be, the first that has room: all its nodes of one type and on one network."""
-        networks = self.selector.networks
-        if not self.other_types and len(networks) < 2:
-            return (self,)
-        return tuple(
-            replace(self, gpu_type=kind, other_types=(), selector=replace(self.selector, networks=of))
-            for kind in (self.gpu_type, *self.other_types)
-            for of in (*((each,) for each in networks), *[()] * (not networks))
-        )
-
-    @property
-    def terms(self) -> str:
-        """What this part says of where it may be, in one word; nothing where it says nothing."""
-        said = ("|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout))
-        return ";".join(said) if any(said) else ""
-
-    @property
-    def all_nodes(self) -> int:
-        """Nodes of all parts."""
-        return self.nodes + sum(part.nodes for part in self.more)
-
-    def __str__(self) -> str:
-        """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU; parts joined by `+`."""
-        kind = "|".join((self.gpu_type or "gpu", *self.other_types))
-        size = f"{self.gpus} {kind}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
-        return " + ".join([f"{self.nodes}x{size}", *map(str, self.more)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,75 @@
+"""The size of a gang as the scheduler sees it: what every node of it needs, how many nodes, and how they may lie.
+
+Made by `model.job` from what a spec asks for; nearly everything that the core derives is found by it.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+
+from ganger.model.terms import Layout, Selector, Slices
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """The size of a gang: `nodes` times the same need, with `ranks` processes each, and `more` parts that differ.
+
+    GPUs are whole devices; a lower-case type, None for any. The nodes of a part are different ones, unless it is
+    `stacked`: then they are shares of nodes, several of which one node may hold. `layout` is that of the whole gang.
+    """
+
+    nodes: int
+    gpus: int = 0
+    gpu_type: str | None = None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    ranks: int = 1
+    stacked: bool = False
+    more: tuple["Shape", ...] = ()
+    other_types: tuple[str, ...] = ()
+    selector: Selector = Selector()
+    slices: Slices = Slices()
+    layout: Layout = Layout()
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        # Computed once: whatever the core knows of a kind of gang it finds by its shape.
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(_COMPARED(self)))
+        return self._hash or 0
+
+    @property
+    def parts(self) -> tuple["Shape", ...]:
+        """Every part, this one first, without the others."""
+        return (replace(self, more=()), *self.more) if self.more else (self,)
+
+    @property
+    def choices(self) -> tuple["Shape", ...]:
+        """What this part may be, the first that has room: all its nodes of one type and on one network."""
+        networks = self.selector.networks
+        if not self.other_types and len(networks) < 2:
+            return (self,)
+        return tuple(
+            replace(self, gpu_type=kind, other_types=(), selector=replace(self.selector, networks=of))
+            for kind in (self.gpu_type, *self.other_types)
+            for of in (*((each,) for each in networks), *[()] * (not networks))
+        )
+
+    @property
+    def terms(self) -> str:
+        """What this part says of where it may be, in one word; nothing where it says nothing."""
+        said = ("|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout))
+        return ";".join(said) if any(said) else ""
+
+    @property
+    def all_nodes(self) -> int:
+        """Nodes of all parts."""
+        return self.nodes + sum(part.nodes for part in self.more)
+
+    def __str__(self) -> str:
+        """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU; parts joined by `+`."""
+        kind = "|".join((self.gpu_type or "gpu", *self.other_types))
+        size = f"{self.gpus} {kind}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
+        return " + ".join([f"{self.nodes}x{size}", *map(str, self.more)])
+
+
+_COMPARED = attrgetter(*(each.name for each in fields(Shape) if each.compare))
