@@ -9,13 +9,18 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
+from ganger.core.fit import ask, over_limits, room
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.round import CURABLE, Round
 from ganger.core.shortage import no_room
+from ganger.core.state import Shares
 from ganger.model.decision import Wait
 from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
+from ganger.model.shape import Shape
 
+Rooms = dict[tuple[Shape, tuple[str, ...]], Shares | Reason]
+"""By kind what the nodes have for it."""
 MOST_TOLD: Final = 128
 """Answers that one round looks at."""
 
@@ -33,17 +38,29 @@ def of_classes(now: Round, keys: Iterable[ClassKey], known: dict[ClassKey, Reaso
     waiting = [(key, gang) for key in keys if (gang := _first(now, key))]
     waiting.sort(key=lambda of: now.policy.key(of[1], now.state, now.now_ms))
     kept_out = now.kept_out(gang for key, gang in waiting if key not in known)
-    return {key: known.get(key) or _answer(now, gang, is_kept_out=gang.id in kept_out) for key, gang in waiting}
+    rooms: Rooms = {}
+    return {key: known.get(key) or _answer(now, gang, rooms, is_kept_out=gang.id in kept_out) for key, gang in waiting}
 
 
-def _answer(now: Round, gang: Gang, *, is_kept_out: bool) -> Reason:
+def _answer(now: Round, gang: Gang, rooms: Rooms, *, is_kept_out: bool) -> Reason:
     """Why it waits, as the round stands when it is over."""
     if now.state.is_full(gang):
         return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
-    found = now.fit(gang)
+    found = _found(now, gang, rooms)
     if not isinstance(found, Reason):
         return no_room(now.state, gang.shape, now.now_ms)
     return (now.behind(gang) if is_kept_out and found.why in CURABLE else None) or found
+
+
+def _found(now: Round, gang: Gang, rooms: Rooms) -> Shares | Reason:
+    """Where it may start, or what binds. What the nodes have to say of a kind is found once."""
+    if gang.id in now.claims or now.state.tree.types:
+        return now.fit(gang)
+    wanted, kind = ask(gang), (gang.shape, gang.avoids)
+    limit = over_limits(now.state, wanted)
+    if limit is None and kind not in rooms:
+        rooms[kind] = room(now.state, wanted, now.now_ms)
+    return limit or rooms[kind]
 
 
 def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:

@@ -50,9 +50,16 @@ def ask(gang: Gang) -> Ask:
 
 def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     """Where it may start now, or the first constraint that binds."""
-    limit = over_user_limits(state, wanted) or over_quota(state, wanted)
-    if limit:
-        return limit
+    return over_limits(state, wanted) or room(state, wanted, now_ms)
+
+
+def over_limits(state: State, wanted: Ask) -> Reason | None:
+    """What its user may not have, or its queue; of the nodes nothing."""
+    return over_user_limits(state, wanted) or over_quota(state, wanted)
+
+
+def room(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
+    """Its place on the nodes, or why there is none: the same for all of its kind where no type has a quota."""
     return placed(state, wanted) or over_type(state, wanted) or _no_room(state, wanted, now_ms)
 
 

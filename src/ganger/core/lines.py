@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.core.gang import ClassKey, Gang
+from ganger.core.gang import Gang
 from ganger.model.shape import Shape
 
 NEVER_MS: Final = 1 << 62
@@ -31,100 +31,133 @@ class Kind:
 
 
 @dataclass(slots=True, eq=False)
+class Line:
+    """Gangs of one user in one queue and one band, the oldest first. kinds: how many there are of each; since_ms: none
+    has waited for longer."""
+
+    key: LineKey
+    entries: list["Entry"] = field(default_factory=list)
+    kinds: dict[Kind, int] = field(default_factory=dict)
+    since_ms: int = NEVER_MS
+
+    @property
+    def queue(self) -> str:
+        """The queue its gangs wait in."""
+        return self.key[0]
+
+
+@dataclass(slots=True, eq=False)
 class Entry:
     """One gang in its line."""
 
     gang: Gang
     kind: Kind
-    class_key: ClassKey
-    line: LineKey
+    line: Line
 
 
 @dataclass(slots=True, eq=False)
-class Line:
-    """Gangs of one user in one queue and one band, the oldest first. kinds: how many there are of each; since_ms: none
-    has waited for longer."""
+class Crowd:
+    """All that wait in one queue: its lines, and by kind those with a gang of it."""
 
-    queue: str
-    entries: list[Entry] = field(default_factory=list)
-    kinds: dict[Kind, int] = field(default_factory=dict)
-    since_ms: int = NEVER_MS
+    lines: dict[Line, None] = field(default_factory=dict)
+    of_kind: dict[Kind, dict[Line, None]] = field(default_factory=dict)
 
-    def admit(self, entry: Entry) -> None:
-        """One more is in it."""
-        self.kinds[entry.kind] = self.kinds.get(entry.kind, 0) + 1
-        self.since_ms = min(self.since_ms, entry.gang.since_ms)
+    def admit(self, line: Line, kind: Kind) -> None:
+        """A line has the first gang of a kind."""
+        self.lines[line] = None
+        self.of_kind.setdefault(kind, {})[line] = None
 
-    def dismiss(self, entry: Entry) -> None:
-        """One less is."""
-        self.kinds[entry.kind] -= 1
-        if not self.kinds[entry.kind]:
-            del self.kinds[entry.kind]
+    def dismiss(self, line: Line, kind: Kind) -> None:
+        """A line has no gang of a kind any more."""
+        del self.of_kind[kind][line]
+        if not self.of_kind[kind]:
+            del self.of_kind[kind]
+        if not line.kinds:
+            del self.lines[line]
 
 
 class Lines:
-    """of: every line there is; kinds: of all that wait; policy: the name of the one whose bands they are."""
+    """of: every line there is; kinds: of all that wait; queues: who waits in each; policy: the name of the one whose
+    bands they are."""
 
     def __init__(self, policy: str, band: Callable[[Gang], Hashable], pending: Iterable[Gang]) -> None:
         """`pending`: gangs that may be started."""
         self.policy = policy
         self.of: dict[LineKey, Line] = {}
         self.kinds: dict[tuple[Shape, tuple[str, ...]], Kind] = {}
+        self.queues: dict[str, Crowd] = {}
         self._band = band
         self._entries: dict[str, Entry] = {}
         for gang in pending:
-            entry = self._entry(gang)
-            line = self._line(entry)
-            line.entries.append(entry)
-            line.admit(entry)
+            entry = self._admit(gang)
+            entry.line.entries.append(entry)
         for line in self.of.values():
             line.entries.sort(key=_number)
 
     def add(self, gang: Gang) -> None:
         """A gang waits from now on."""
-        entry = self._entry(gang)
-        line = self._line(entry)
-        insort(line.entries, entry, key=_number)
-        line.admit(entry)
+        entry = self._admit(gang)
+        insort(entry.line.entries, entry, key=_number)
 
     def remove(self, gang: Gang) -> None:
         """A gang does not wait any more."""
         entry = self._entries.pop(gang.id)
-        line = self.of[entry.line]
+        line, kind = entry.line, entry.kind
         del line.entries[bisect_left(line.entries, gang.number, key=_number)]
-        line.dismiss(entry)
+        line.kinds[kind] -= 1
+        if not line.kinds[kind]:
+            del line.kinds[kind]
+            self.queues[line.queue].dismiss(line, kind)
         if not line.entries:
-            del self.of[entry.line]
-        entry.kind.waiting -= 1
-        if not entry.kind.waiting:
-            del self.kinds[entry.kind.shape, entry.kind.avoids]
+            del self.of[line.key]
+            if not self.queues[line.queue].lines:
+                del self.queues[line.queue]
+        kind.waiting -= 1
+        if not kind.waiting:
+            del self.kinds[kind.shape, kind.avoids]
 
     def validate(self, pending: Iterable[Gang]) -> None:
         """Compare with lines made anew. AssertionError names what differs."""
         anew = Lines(self.policy, self._band, pending)
-        mine, other = (
-            (
-                {key: [entry.gang.id for entry in line.entries] for key, line in each.of.items()},
-                {what: kind.waiting for what, kind in each.kinds.items()},
-            )
-            for each in (self, anew)
-        )
-        assert mine == other, "lines of pending gangs differ"
+        assert _content(self) == _content(anew), "lines of pending gangs differ"
 
-    def _line(self, entry: Entry) -> Line:
-        if entry.line not in self.of:
-            self.of[entry.line] = Line(entry.gang.queue)
-        return self.of[entry.line]
-
-    def _entry(self, gang: Gang) -> Entry:
+    def _admit(self, gang: Gang) -> Entry:
+        """It has an entry, which its line counts but does not have yet."""
         what = gang.shape, gang.avoids
         kind = self.kinds.get(what)
         if kind is None:
             kind = self.kinds[what] = Kind(gang.shape, gang.shape.parts, gang.avoids)
+        key = gang.queue, gang.job.user, self._band(gang)
+        line = self.of.get(key)
+        if line is None:
+            line = self.of[key] = Line(key)
         kind.waiting += 1
-        line = gang.queue, gang.job.user, self._band(gang)
-        entry = self._entries[gang.id] = Entry(gang, kind, gang.class_key, line)
+        line.since_ms = min(line.since_ms, gang.since_ms)
+        if kind in line.kinds:
+            line.kinds[kind] += 1
+        else:
+            line.kinds[kind] = 1
+            self._crowd(line.queue).admit(line, kind)
+        entry = self._entries[gang.id] = Entry(gang, kind, line)
         return entry
+
+    def _crowd(self, queue: str) -> Crowd:
+        if queue not in self.queues:
+            self.queues[queue] = Crowd()
+        return self.queues[queue]
+
+
+def _content(lines: Lines) -> tuple[object, ...]:
+    return (
+        {key: [entry.gang.id for entry in line.entries] for key, line in lines.of.items()},
+        {what: kind.waiting for what, kind in lines.kinds.items()},
+        {
+            (queue, kind.shape, kind.avoids): sorted(map(str, (line.key for line in has)))
+            for queue, crowd in lines.queues.items()
+            for kind, has in crowd.of_kind.items()
+        },
+        {queue: sorted(map(str, (line.key for line in crowd.lines))) for queue, crowd in lines.queues.items()},
+    )
 
 
 def _number(entry: Entry) -> int:

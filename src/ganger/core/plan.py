@@ -125,7 +125,7 @@ def _place_pending(now: Round) -> tuple[list[Start], dict[ClassKey, Reason]]:
         if not isinstance(found, tuple):
             # Equal gangs get the same answer: the class is done.
             if isinstance(found, Reason):
-                known[entry.class_key] = found
+                known[entry.gang.class_key] = found
             turns.refuse(entry, found.why if isinstance(found, Reason) else found)
             continue
         begun, is_last = _next_of(now, entry.gang)

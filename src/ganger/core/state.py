@@ -28,6 +28,7 @@ from ganger.model.job import ENDED, GangState
 from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.reason import Reason
+from ganger.model.shape import Shape
 
 if TYPE_CHECKING:
     from ganger.core.policy import Policy
@@ -85,6 +86,7 @@ class State:
         self.shares = Holding(self.gangs)
         self.due = Due()
         self._lines: Lines | None = None
+        self._shapes: dict[Shape, Shape] = {}
         self.charged: dict[str, Vector] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
         self.tree = self._tree()
@@ -241,6 +243,7 @@ class State:
         after others does so when these have ended."""
         if gang.awaits:
             return
+        gang.shape = self._shapes.setdefault(gang.shape, gang.shape)
         insort(self.classes.setdefault(gang.class_key, []), gang, key=lambda other: other.number)
         if self._lines is not None:
             self._lines.add(gang)

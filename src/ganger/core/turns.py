@@ -6,18 +6,19 @@ refused in this round, or its kind in its queue: within a round nodes and quota 
 key that was computed earlier is at most too early, and is looked at again when its turn comes.
 """
 
-from collections.abc import Callable
-from heapq import heappop, heappush
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, count
+from typing import Final
 
 from ganger.core.gang import ClassKey
-from ganger.core.lines import NEVER_MS, Entry, Kind, Line
-from ganger.core.policy import Policy
+from ganger.core.lines import NEVER_MS, Crowd, Entry, Kind, Line
+from ganger.core.policy import Key, Policy, joined
 from ganger.core.state import State
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
-Turn = tuple[tuple[Any, ...], int, int, Line]
+Turn = tuple[Key, int, int, Line]
 """(key, number of the line, place in it, the line)"""
 
 
@@ -30,14 +31,19 @@ class Turns:
     ) -> None:
         """`out`: gangs that are not to start in this round."""
         self._state, self._now_ms, self._policy, self._out, self._urgent = state, now_ms, policy, out, urgent
-        lines = state.lines(policy)
-        self._kinds = {kind: None for kind in lines.kinds.values() if self._has_place(kind)}
+        self._lines = state.lines(policy)
+        self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open: dict[str, dict[Kind, None]] = {}
+        self._since: dict[str, int | None] = {}
         self._refused: dict[ClassKey, None] = {}
         self._turns: list[Turn] = []
-        self._since_ms = min((line.since_ms for line in lines.of.values()), default=NEVER_MS)
-        for number, line in enumerate(lines.of.values()):
-            self._offer(number, 0, line)
+        self._oldest_ms: int | None = None
+        self._accounts: dict[tuple[str, str], Key] = {}
+        numbers = count()
+        for queue, crowd in self._lines.queues.items():
+            self._open[queue] = self._within_quota(queue, crowd.of_kind)
+            for line in self._worth_a_look(queue, crowd):
+                self._offer(next(numbers), 0, line)
 
     def next(self) -> Entry | None:
         """The first in the order; None when nobody is left. It stays where it is until it is told on."""
@@ -48,11 +54,14 @@ class Turns:
                 self._close(entry.kind)
                 if self._is_over():
                     return None
-            if self._is_out(entry) or not self._is_open(line.queue, entry) or self._key(entry) > key:
+            if self._is_out(entry) or not self._is_open(line.queue, entry):
                 heappop(self._turns)
                 self._offer(number, at, line)
                 continue
-            return entry
+            late = self._key(entry)
+            if late == key:
+                return entry
+            heapreplace(self._turns, (late, number, at, line))
         return None
 
     def go_on(self) -> None:
@@ -63,11 +72,20 @@ class Turns:
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
-        self._refused[entry.class_key] = None
+        self._refused[entry.gang.class_key] = None
+        self._since = {}  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
         if why in NO_PLACE and not self._state.tree.types:
             entry.kind.failed_at = self._growth(entry.kind)
+
+    def _worth_a_look(self, queue: str, crowd: Crowd) -> dict[Line, None]:
+        """Lines of a queue with a gang of an open kind, and those in which somebody may have become urgent."""
+        able = dict.fromkeys(chain.from_iterable(crowd.of_kind[kind] for kind in self._open[queue]))
+        since_ms = self._since_ms(queue)
+        if since_ms is None:
+            return able
+        return able | {line: None for line in crowd.lines if line.since_ms <= since_ms}
 
     def _has_place(self, kind: Kind) -> bool:
         """Whether each part of a kind has room by itself, and it has not failed since room was made."""
@@ -81,8 +99,23 @@ class Turns:
         columns = self._state.nodes.columns
         return tuple(columns.of(choice).growth for part in kind.parts for choice in part.choices)
 
-    def _key(self, entry: Entry) -> tuple[Any, ...]:
+    def _key(self, entry: Entry) -> Key:
         return self._policy.key(entry.gang, self._state, self._now_ms)
+
+    def _early_key(self, entry: Entry) -> Key:
+        """The same, or a smaller one: with what usage said of its account when the round first asked."""
+        queue, user, _ = entry.line.key
+        account = self._accounts.get((queue, user))
+        if account is None:
+            account = self._policy.account_key(self._state, queue, user, self._now_ms)
+            self._accounts[queue, user] = account
+        return joined(account, self._policy.gang_key(entry.gang, self._now_ms))
+
+    def _since_ms(self, queue: str) -> int | None:
+        """Since when one of this queue must have waited to be urgent."""
+        if queue not in self._since:
+            self._since[queue] = self._urgent(queue)
+        return self._since[queue]
 
     def _close(self, kind: Kind) -> None:
         """There is no place for it any more in this round."""
@@ -92,24 +125,30 @@ class Turns:
 
     def _is_over(self) -> bool:
         """Whether there is room for nobody, and nobody gets a turn without."""
-        urgent = [since_ms for queue in self._open if (since_ms := self._urgent(queue)) is not None]
-        return not self._kinds and self._since_ms > max(urgent, default=-1)
+        if self._kinds:
+            return False
+        urgent = [since_ms for queue in self._open if (since_ms := self._since_ms(queue)) is not None]
+        if not urgent:
+            return True
+        if self._oldest_ms is None:
+            self._oldest_ms = min((line.since_ms for line in self._lines.of.values()), default=NEVER_MS)
+        return self._oldest_ms > max(urgent)
 
     def _is_out(self, entry: Entry) -> bool:
         gang = entry.gang
-        return gang.not_before_ms > self._now_ms or entry.class_key in self._refused or gang.id in self._out
+        if gang.not_before_ms > self._now_ms or (self._out and gang.id in self._out):
+            return True
+        return bool(self._refused) and gang.class_key in self._refused
 
     def _is_open(self, queue: str, entry: Entry) -> bool:
         if entry.kind in self._open[queue]:
             return True
-        since_ms = self._urgent(queue)
+        since_ms = self._since_ms(queue)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
     def _offer(self, number: int, at: int, line: Line) -> None:
         """The first gang of a line, from a place in it on, that is worth a try."""
-        if line.queue not in self._open:
-            self._open[line.queue] = self._within_quota(line.queue)
-        open_, since_ms = self._open[line.queue], self._urgent(line.queue)
+        open_, since_ms = self._open[line.queue], self._since_ms(line.queue)
         if since_ms is not None and line.since_ms > since_ms:
             since_ms = None
         if since_ms is None and open_.keys().isdisjoint(line.kinds):
@@ -120,10 +159,11 @@ class Turns:
             if entry.kind not in open_ and (since_ms is None or entry.gang.since_ms > since_ms):
                 continue
             if not self._is_out(entry):
-                heappush(self._turns, (self._key(entry), number, place, line))
+                heappush(self._turns, (self._early_key(entry), number, place, line))
                 return
 
-    def _within_quota(self, queue: str) -> dict[Kind, None]:
-        """Kinds that have a place, and that the queue has the quota for."""
-        tree = self._state.tree
-        return {kind: None for kind in self._kinds if tree.short_of(queue, tree.wanted(kind.shape)) is None}
+    def _within_quota(self, queue: str, kinds: Iterable[Kind]) -> dict[Kind, None]:
+        """Those of these kinds that have a place, and that the queue has the quota for."""
+        tree, placed = self._state.tree, self._kinds
+        able = (kind for kind in kinds if kind in placed)
+        return {kind: None for kind in able if tree.short_of(queue, tree.wanted(kind.shape)) is None}

@@ -3,8 +3,7 @@
 Made by `model.job` from what a spec asks for; nearly everything that the core derives is found by it.
 """
 
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from dataclasses import dataclass, replace
 
 from ganger.model.terms import Layout, Selector, Slices
 
@@ -29,13 +28,10 @@ class Shape:
     selector: Selector = Selector()
     slices: Slices = Slices()
     layout: Layout = Layout()
-    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        # Computed once: whatever the core knows of a kind of gang it finds by its shape.
-        if self._hash is None:
-            object.__setattr__(self, "_hash", hash(_COMPARED(self)))
-        return self._hash or 0
+        # Of its sizes alone: cheap, since whatever the core knows of a kind of gang it finds by its shape.
+        return (self.nodes << 44) ^ (self.ranks << 36) ^ (self.gpus << 28) ^ (self.memory_bytes >> 20) ^ self.cpu_milli
 
     @property
     def parts(self) -> tuple["Shape", ...]:
@@ -70,6 +66,3 @@ class Shape:
         kind = "|".join((self.gpu_type or "gpu", *self.other_types))
         size = f"{self.gpus} {kind}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
         return " + ".join([f"{self.nodes}x{size}", *map(str, self.more)])
-
-
-_COMPARED = attrgetter(*(each.name for each in fields(Shape) if each.compare))
