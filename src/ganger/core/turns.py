@@ -109,7 +109,7 @@ class Turns:
         if account is None:
             account = self._policy.account_key(self._state, queue, user, self._now_ms)
             self._accounts[queue, user] = account
-        return joined(account, self._policy.gang_key(entry.gang, self._now_ms))
+        return joined(account, self._policy.gang_key(entry.gang, self._state, self._now_ms))
 
     def _since_ms(self, queue: str) -> int | None:
         """Since when one of this queue must have waited to be urgent."""
