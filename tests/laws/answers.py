@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import floor
 
-from ganger.core.explain import reason_view, standing_reason
+from ganger.core.explain import every_reason, reason_view, standing_reason
 from ganger.core.gang import Gang, class_text
 from ganger.core.policy import Policy, starves_after_ms
 from ganger.core.state import State
@@ -44,7 +44,9 @@ def everybody_is_answered(world: World) -> None:
 
 
 def questions_are_answered(world: World) -> None:
-    """`standing_reason` names what comes first, else gives the pause of a gang that pauses, else its class's answer."""
+    """`standing_reason` names what comes first, else gives the pause of a gang that pauses, else its class's answer.
+    What is told of all at once is the same."""
+    every = every_reason(world.state, world.now_ms, world.policy)
     for gang in world.state.gangs.values():
         if gang.state is GangState.PENDING and world.state.ready:
             reason = standing_reason(world.state, gang, world.now_ms, world.policy)
@@ -52,6 +54,7 @@ def questions_are_answered(world: World) -> None:
             assert (reason.why is Why.DEPENDENCY) == bool(first)
             pauses = gang.not_before_ms > world.now_ms and not first
             assert (reason.why is Why.BACKOFF) == pauses
+            assert first or pauses or reason == every.get(gang.class_key, reason), "alone and together"
             assert not first or set(reason.holders) <= set(first)
             # Who is in the way, and in which order they end, may have changed with the very round that was recorded.
             assert first or pauses or replace(reason, holders=()) == replace(answer(world, gang), holders=())

@@ -2,25 +2,23 @@
 
 Called by `core.plan` when everything is placed, inside the round's trial. A round that looked at everybody would cost
 what waits: it looks at the newest gangs, and at a few others in turn. Which ones depends on the state alone, not on
-what the round found out. Whoever asks `core.explain` gets the answer of now.
+what the round found out. Whoever asks `core.explain` gets the answer of now. What is the same for many classes, what
+binds in a queue and why the nodes have no place for a kind of gang, is found out once.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
-from ganger.core.fit import ask, over_limits, room
+from ganger.core.fit import Ask, ask, over_limits, room
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.round import CURABLE, Round
 from ganger.core.shortage import no_room
-from ganger.core.state import Shares
 from ganger.model.decision import Wait
 from ganger.model.job import GangState
+from ganger.model.queue import UserLimits
 from ganger.model.reason import Reason, Why
-from ganger.model.shape import Shape
 
-Rooms = dict[tuple[Shape, tuple[str, ...]], Shares | Reason]
-"""By kind what the nodes have for it."""
 MOST_TOLD: Final = 128
 """Answers that one round looks at."""
 
@@ -37,30 +35,74 @@ def of_classes(now: Round, keys: Iterable[ClassKey], known: dict[ClassKey, Reaso
     they wait."""
     waiting = [(key, gang) for key in keys if (gang := _first(now, key))]
     waiting.sort(key=lambda of: now.policy.key(of[1], now.state, now.now_ms))
-    kept_out = now.kept_out(gang for key, gang in waiting if key not in known)
-    rooms: Rooms = {}
-    return {key: known.get(key) or _answer(now, gang, rooms, is_kept_out=gang.id in kept_out) for key, gang in waiting}
+    found = _answered(now, waiting, known)
+    return {key: found[key] for key, _ in waiting}
 
 
-def _answer(now: Round, gang: Gang, rooms: Rooms, *, is_kept_out: bool) -> Reason:
-    """Why it waits, as the round stands when it is over."""
-    if now.state.is_full(gang):
-        return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
-    found = _found(now, gang, rooms)
-    if not isinstance(found, Reason):
-        return no_room(now.state, gang.shape, now.now_ms)
-    return (now.behind(gang) if is_kept_out and found.why in CURABLE else None) or found
+def of_all(now: Round, known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
+    """The same of every class, in no order that means anything."""
+    classes = now.state.classes.items()
+    return _answered(now, [(key, gang) for key, members in classes if (gang := _first_of(now, members))], known)
 
 
-def _found(now: Round, gang: Gang, rooms: Rooms) -> Shares | Reason:
-    """Where it may start, or what binds. What the nodes have to say of a kind is found once."""
-    if gang.id in now.claims or now.state.tree.types:
-        return now.fit(gang)
-    wanted, kind = ask(gang), (gang.shape, gang.avoids)
-    limit = over_limits(now.state, wanted)
-    if limit is None and kind not in rooms:
-        rooms[kind] = room(now.state, wanted, now.now_ms)
-    return limit or rooms[kind]
+Waiting = list[tuple[ClassKey, Gang]]
+
+
+def _answered(now: Round, waiting: Waiting, known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
+    fits, groups = _Fits(now), dict[Alike, Waiting]()
+    for key, gang in waiting:
+        groups.setdefault(fits.alike(key, gang), []).append((key, gang))
+    kept_out = now.kept_out(members[0][1] for members in groups.values())
+    found: dict[ClassKey, Reason] = {}
+    for members in groups.values():
+        first = members[0][1]
+        reason = fits.reason(first)
+        is_kept_out = first.id in kept_out and reason.why in CURABLE
+        for key, gang in members:
+            found[key] = (now.behind(gang) if is_kept_out else None) or reason
+    return found | {key: reason for key, reason in known.items() if key in found}
+
+
+Alike = tuple[Any, ...]
+"""What decides a reason: gangs that are equal in it have the same, but for who goes before them."""
+
+
+class _Fits:
+    """Reasons of one round that is over. What binds is asked once for all that are alike in it."""
+
+    def __init__(self, now: Round) -> None:
+        """Of a round in which everything is placed."""
+        self._now = now
+        tree = now.state.tree
+        limited = [queue.user_limits != UserLimits() for queue in tree.queues]
+        self._limited = {name: any(limited[above] for above in tree.path(at)) for name, at in tree.index.items()}
+        self._rooms: dict[Alike, Reason] = {}
+
+    def alike(self, key: ClassKey, gang: Gang) -> Alike:
+        """What a gang's reason follows from."""
+        queue, user, _, shape, limit_ms, array, avoids = key
+        own = (user, limit_ms) if self._limited[queue] else ("", limit_ms) if self._now.claims else ("", 0)
+        return queue, shape, avoids, *own, array, gang.id if gang.id in self._now.claims else ""
+
+    def reason(self, gang: Gang) -> Reason:
+        """Why it waits, as the round stands when it is over."""
+        state = self._now.state
+        if state.is_full(gang):
+            return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
+        if gang.id in self._now.claims:
+            found = self._now.fit(gang)
+            return found if isinstance(found, Reason) else no_room(state, gang.shape, self._now.now_ms)
+        wanted = ask(gang)
+        return over_limits(state, wanted) or self._no_room(wanted)
+
+    def _no_room(self, wanted: Ask) -> Reason:
+        state = self._now.state
+        closed = state.tree.closed_types(wanted.queue, wanted.shape)
+        key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else ""
+        if key not in self._rooms:
+            found = room(state, wanted, self._now.now_ms)
+            self._rooms[key] = found if isinstance(found, Reason) else no_room(state, wanted.shape, self._now.now_ms)
+        return self._rooms[key]
 
 
 def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
@@ -81,7 +123,11 @@ def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
 
 def _first(now: Round, key: ClassKey) -> Gang | None:
     """The first of a class that still waits in this round and pauses no more."""
-    for gang in now.state.classes[key]:
+    return _first_of(now, now.state.classes[key])
+
+
+def _first_of(now: Round, members: Iterable[Gang]) -> Gang | None:
+    for gang in members:
         if gang.id in now.ending or gang.id in now.begun or gang.not_before_ms > now.now_ms:
             continue
         if not gang.is_head or now.elements.get(gang.id, 0) < len(now.state.arrays[gang.id].rest):

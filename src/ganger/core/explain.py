@@ -4,14 +4,18 @@ Called by `engine.service` on demand, on a copy of the state. The same checks th
 opening and every suggested change, so what it says is what happens.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+from ganger.core import answers
 from ganger.core.backfill import Opening, earliest
 from ganger.core.domains import domain_lines
 from ganger.core.fit import Ask, ask, where
-from ganger.core.gang import Gang, class_text
-from ganger.core.plan import answer, carried_out, pending_order
+from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.lines import Entry
+from ganger.core.plan import held
 from ganger.core.policy import Policy
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.state import State
@@ -35,8 +39,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
     if gang.state is not GangState.PENDING:
         return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang))
     reason = standing_reason(state, gang, now_ms, policy)
-    order = [other.id for other in pending_order(state, now_ms, policy) if other.queue == gang.queue]
-    position = None if gang.awaits else order.index(gang.id) + 1
+    position, waiting = _position(state, gang, now_ms, policy)
     opening = None if reason.why in NOT_FORESEEN else earliest(state, ask(gang), now_ms)
     return Explanation(
         job=name,
@@ -44,7 +47,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         sentence=sentence(reason),
         reason=reason_view(_timed(reason, gang, opening), gang.id, gang.queue),
         position=position,
-        waiting=len(order),
+        waiting=waiting,
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=_expected_ms(gang, opening),
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
@@ -61,7 +64,17 @@ def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Re
     if own is not None:
         return own
     told = state.waits.get(class_text(gang.class_key))
-    return answer(state, gang, now_ms, policy) or told or Reason(why=Why.NOT_LISTED)
+    with held(state, now_ms, policy) as (now, known):
+        found = answers.of_classes(now, [gang.class_key], known)
+    return found.get(gang.class_key) or told or Reason(why=Why.NOT_LISTED)
+
+
+def every_reason(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, Reason]:
+    """The answer of every class of pending gangs that come after nobody, but of those that pause."""
+    if not state.ready:
+        return dict.fromkeys(state.classes, Reason(why=Why.NOT_LISTED))
+    with held(state, now_ms, policy) as (now, known):
+        return answers.of_all(now, known)
 
 
 def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
@@ -86,6 +99,23 @@ def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
     return ReasonView(
         code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
     )
+
+
+def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[int | None, int]:
+    """Its place among those of its queue, from 1, and how many they are. Who comes after others has no place yet.
+
+    Each line is in order by itself, so that halving finds how many of it go first.
+    """
+    lines = [line.entries for line in state.lines(policy).of.values() if line.queue == gang.queue]
+    waiting = sum(map(len, lines))
+    if gang.awaits:
+        return None, waiting
+
+    def key(entry: Entry) -> tuple[Any, ...]:
+        return policy.key(entry.gang, state, now_ms)
+
+    mine = policy.key(gang, state, now_ms)
+    return 1 + sum(bisect_left(entries, mine, key=key) for entries in lines), waiting
 
 
 def _timed(reason: Reason, gang: Gang, opening: Opening | None) -> Reason:
@@ -127,7 +157,7 @@ def _quota(state: State, gang: Gang) -> str:
 
 def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Change, ...]:
     """Forms of the same job that would start now if it were submitted so: tried on what this round leaves over."""
-    with carried_out(state, now_ms, policy, without=gang.id):
+    with held(state, now_ms, policy, without=gang.id):
         return tuple(_that_start(state, ask(gang)))
 
 

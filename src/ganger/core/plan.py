@@ -29,6 +29,7 @@ from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
 
 WITHOUT_NOTICE_MS = 0
+Known = dict[ClassKey, Reason]
 
 
 def plan(state: State, now_ms: int, policy: Policy) -> Plan:
@@ -49,21 +50,15 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
 
 
 @contextmanager
-def carried_out(state: State, now_ms: int, policy: Policy, without: str) -> Iterator[None]:
-    """Inside it the nodes and quotas are as this round would leave them if the gang `without` did not wait."""
-    ending = {stop.gang: None for stop in _stops(state, now_ms)}
-    with state.trial():
-        _place_pending(Round(state, now_ms, policy, ending | {without: None}))
-        yield
-
-
-def answer(state: State, gang: Gang, now_ms: int, policy: Policy) -> Reason | None:
-    """Why a pending gang waits, as a round held now would leave it; None when it would start."""
+def held(state: State, now_ms: int, policy: Policy, without: str = "") -> Iterator[tuple[Round, Known]]:
+    """Inside it the nodes and quotas are as a round held now would leave them, if the gang `without` did not wait.
+    Gives the round, and the answers that it found on its way."""
     state.shares.now_ms = now_ms
+    out = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
-        now = Round(state, now_ms, policy, {stop.gang: None for stop in _stops(state, now_ms)})
+        now = Round(state, now_ms, policy, out)
         _, known = _place_pending(now)
-        return answers.of_classes(now, [gang.class_key], known).get(gang.class_key)
+        yield now, known
 
 
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
@@ -114,11 +109,11 @@ def _notice_left_ms(gang: Gang, now_ms: int) -> int:
     return notice_ms(gang) if gang.leave_by_ms is None else max(0, min(notice_ms(gang), gang.leave_by_ms - now_ms))
 
 
-def _place_pending(now: Round) -> tuple[list[Start], dict[ClassKey, Reason]]:
+def _place_pending(now: Round) -> tuple[list[Start], Known]:
     """Steps 2 to 5: starts, and the classes whose answer is known already; who gives way is noted in the round."""
     state = now.state
     starts: list[Start] = []
-    known: dict[ClassKey, Reason] = {}
+    known: Known = {}
     turns = Turns(state, now.now_ms, now.policy, now.ending, partial(_urgent_since_ms, now))
     while (entry := turns.next()) is not None:
         found = _try(now, entry.gang)
@@ -219,9 +214,3 @@ def _frees_others(state: State, stops: Iterable[Stop]) -> bool:
     """Whether a gang ends with this very plan that others come after: for these another round is due at once."""
     waiting = [state.gangs[stop.gang] for stop in stops if state.gangs[stop.gang].start is None]
     return any(gang.id in state.dependents or gang.array in state.dependents for gang in waiting)
-
-
-def pending_order(state: State, now_ms: int, policy: Policy) -> list[Gang]:
-    """Every pending gang in the order in which this round would try them."""
-    waiting = [gang for members in state.classes.values() for gang in members]
-    return sorted(waiting, key=lambda gang: policy.key(gang, state, now_ms))

@@ -1,0 +1,45 @@
+"""The full answer for one of 100,000 pending gangs, with its verified changes; and the reason of every pending class.
+
+10,000 nodes x 8 GPUs, all of them taken. 100 gangs are asked about, drawn from all that wait; processor time of the
+core alone. `explain_classes`: how many classes there are.
+"""
+
+import os
+import time
+
+from bench.fleet import Fleet
+from bench.measure import Figure, median
+from ganger.core.explain import every_reason, explain
+from ganger.policies import dynamic
+
+NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
+ASKED = 100
+BAR_S, BAR_ALL_S = 0.1, 1.0
+
+
+def run() -> list[Figure]:
+    fleet = Fleet(dynamic, nodes=NODES, gangs=10 * NODES)
+    fleet.fill()
+    fleet.decide(fleet.round())
+    fleet.now_ms += 1_000
+    fleet.round()
+    waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
+    samples = []
+    for name in fleet.chance.sample(waiting, ASKED):
+        before = time.process_time()
+        said = explain(fleet.state, name, fleet.now_ms, fleet.policy)
+        samples.append(time.process_time() - before)
+        if said.reason is None or said.position is None:
+            raise AssertionError(f"{name} waits without a reason, or without a place: {said}")
+    worst = Figure(name="explain_worst", unit="s", samples=tuple(samples), value=max(samples), op="<", bar=BAR_S)
+    return [worst, *_every(fleet)]
+
+
+def _every(fleet: Fleet) -> list[Figure]:
+    samples, answered = [], 0
+    for _ in range(5):
+        before = time.process_time()
+        found = every_reason(fleet.state, fleet.now_ms, fleet.policy)
+        samples.append(time.process_time() - before)
+        answered = len(found)
+    return [median("explain_every", "s", samples, under=BAR_ALL_S), median("explain_classes", "classes", [answered])]

@@ -1,0 +1,60 @@
+"""Explanations where far more classes wait than a round looks at: whoever asks gets the answer of now."""
+
+from ganger.core.answers import MOST_TOLD
+from ganger.core.explain import every_reason, explain, standing_reason
+from ganger.core.gang import class_text
+from ganger.policies import dynamic, priority
+from tests.pictures.film import Film
+
+MANY = 2 * MOST_TOLD + 50
+
+
+def crowded() -> Film:
+    """One node, which A leaves to the first of many gangs, each of a class of its own; one round after that."""
+    film = Film(priority, "n1:AAAA n2:BBBB", "")
+    film.do(" ".join(f"J{number}:1x4,time={number + 1}h" for number in range(MANY)))
+    film.round()
+    film.do("done A")
+    film.round()
+    return film
+
+
+def test_who_asks_gets_the_answer_of_now_though_a_round_told_it_to_others() -> None:
+    film = crowded()
+    waits = film.state.waits
+    gangs = [film.state.gangs[f"J{number}"] for number in range(1, MANY)]
+    stale = [gang for gang in gangs if waits.get(class_text(gang.class_key)) is None or _names_a(film, gang.id)]
+    assert stale, f"a round told all of {MANY} classes: there is nothing to see here"
+    for gang in (stale[0], stale[-1]):
+        told = explain(film.state, gang.id, film.now_ms, film.policy)
+        assert told.reason
+        assert told.reason.holders[0] == "J0", "J0 has the node now, and ends before B"
+
+
+def _names_a(film: Film, gang: str) -> bool:
+    return "A" in film.state.waits[class_text(film.state.gangs[gang].class_key)].holders
+
+
+def test_all_reasons_at_once_are_those_of_each() -> None:
+    for policy in (priority, dynamic):
+        film = crowded()
+        film.policy = policy
+        film.now_ms += 60 * 60_000
+        found = every_reason(film.state, film.now_ms, policy)
+        assert len(found) == MANY - 1
+        for gang in [film.state.gangs[f"J{number}"] for number in range(1, MANY, 20)]:
+            assert found[gang.class_key] == standing_reason(film.state, gang, film.now_ms, policy)
+
+
+def test_the_place_in_a_queue_is_counted_without_sorting_all_who_wait() -> None:
+    film = Film(dynamic, "n1:AAAA", "q= p=")
+    film.do(
+        "C:1x4,q=q D:1x4,q=p,prio=high E:1x4,q=q,user=bob,prio=high F:1x4,q=q,user=bob G:1x4,q=q,prio=low H:1x4,q=p"
+    )
+    film.round()
+    waiting = [gang for members in film.state.classes.values() for gang in members]
+    for gang in waiting:
+        key = film.policy.key(gang, film.state, film.now_ms)
+        of_queue = [film.policy.key(other, film.state, film.now_ms) for other in waiting if other.queue == gang.queue]
+        told = explain(film.state, gang.id, film.now_ms, film.policy)
+        assert (told.position, told.waiting) == (1 + sorted(of_queue).index(key), len(of_queue))
