@@ -140,15 +140,21 @@ def _cannot_take(gang: Gang, request: e.Event) -> str | None:
     return f"{name} is not suspended" if isinstance(request, e.ResumeRequested) and not suspended else None
 
 
+def submitted(job: Job, seq: int, at_ms: int) -> Gang:
+    """The gang that a submission makes."""
+    account = Account(opened_ms=at_ms, since_ms=at_ms)
+    gang = Gang(job=job, shape=job.spec.shape, number=seq * STRIDE, submitted_ms=at_ms, since_ms=at_ms, account=account)
+    gang.awaits = list(job.awaits)
+    gang.number += HEAD if gang.is_head else 0
+    return gang
+
+
 def _submitted(state: State, job: Job, stamped: e.Stamped) -> Touched:
-    at_ms, number = stamped.at_ms, stamped.seq * STRIDE
+    at_ms = stamped.at_ms
     # What an untouched element comes to is told to nobody, so it gets a gang of its own.
     named = [gang for each in job.awaits if arrays.untouched(state, each.job) for gang in arrays.meant(state, each.job)]
-    account = Account(opened_ms=at_ms, since_ms=at_ms)
-    gang = Gang(job=job, shape=job.spec.shape, number=number, submitted_ms=at_ms, since_ms=at_ms, account=account)
-    gang.awaits = list(job.awaits)
+    gang = submitted(job, stamped.seq, at_ms)
     if gang.is_head:
-        gang.number += HEAD
         arrays.begin(state, gang)
     state.gangs[gang.id] = gang
     after.waits(state, gang)

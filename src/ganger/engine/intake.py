@@ -10,18 +10,19 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from ganger.core.explain import explain
-from ganger.core.plan import plan
 from ganger.core.state import State
+from ganger.core.suppose import supposed, would_start
 from ganger.engine.admission import nearest
 from ganger.engine.dependencies import in_order
 from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.log import EventLog
-from ganger.engine.loop import Loop, copy_of
+from ganger.engine.loop import Loop
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import spec_to_dict
+from ganger.engine.study import Study
 from ganger.engine.submission import (
     Requests,
     Submission,
@@ -34,8 +35,8 @@ from ganger.engine.submission import (
     read_spec,
     read_specs,
 )
-from ganger.model.decision import Decision, Start
-from ganger.model.event import Stamped, Submitted
+from ganger.model.decision import Start
+from ganger.model.event import Submitted
 from ganger.model.job import ENDED, After, GangState, Job, JobSpec, Origin, array_of
 from ganger.model.view import DryRun
 from ganger.settings import Home
@@ -47,9 +48,9 @@ LISTED_WITHIN_S: Final = 5.0
 class Intake:
     """Takes jobs in for one user. Safe from any thread."""
 
-    def __init__(self, loop: Loop, log: EventLog, home: Home, user: str) -> None:
+    def __init__(self, study: Study, loop: Loop, log: EventLog, home: Home, user: str) -> None:
         """Over a loop that is open."""
-        self._loop, self._log, self._home, self._user = loop, log, home, user
+        self._study, self._loop, self._log, self._home, self._user = study, loop, log, home, user
         self._requests = Requests()
 
     def submit(self, submission: Submission) -> tuple[str, bool]:
@@ -156,16 +157,15 @@ class Intake:
         return tuple(live)
 
     def dry_run(self, submission: Submission) -> DryRun:
-        """What the next round would do with the job: the same checks, and the round itself on a copy of the state."""
+        """What the next round would do with the job: the same checks, and the round itself on a state of its own."""
         check_text(submission)
         job = self._checked(self._resolved(read_spec(submission), {}), submission, "")
-        state, now_ms = copy_of(self._loop.view()), self._loop.now_ms()
-        job = replace(job, awaits=self._awaited(job.spec.after))
-        state.apply(Stamped(state.seq + 1, now_ms, Submitted(job=job)))
-        starts = [decision for decision in plan(state, now_ms, self._loop.policy).decisions if _is_of(decision, job)]
-        if starts:
-            return _would_start(job, starts[0], state)
-        told = explain(state, job.id, now_ms, self._loop.policy)
+        job, policy = replace(job, awaits=self._awaited(job.spec.after)), self._loop.policy
+        with self._study.state() as (state, now_ms), supposed(state, job, now_ms) as gang:
+            start = would_start(state, gang, now_ms, policy)
+            if start is not None:
+                return _would_start(job, start, state)
+            told = explain(state, job.id, now_ms, policy)
         return DryRun(
             spec=job.spec,
             shape=str(job.spec.shape),
@@ -255,11 +255,6 @@ def _digest(said: dict[str, Any]) -> str:
     except RecursionError:
         raise Refused("bad_spec", "the job is nested too deep", "ganger explain-spec") from None
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _is_of(decision: Decision, job: Job) -> TypeGuard[Start]:
-    """Whether it starts the job, or an element of it."""
-    return isinstance(decision, Start) and job.id in (decision.gang, (array_of(decision.gang) or ("",))[0])
 
 
 def _would_start(job: Job, start: Start, state: State) -> DryRun:

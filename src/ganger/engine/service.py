@@ -25,7 +25,7 @@ from ganger.engine.intake import Intake
 from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.log_request import see_attempt, see_there
-from ganger.engine.loop import Loop, copy_of
+from ganger.engine.loop import Loop
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
@@ -34,6 +34,7 @@ from ganger.engine.rows import many, waiting_for
 from ganger.engine.secret_store import SecretStore
 from ganger.engine.sentences import job_of, sentence
 from ganger.engine.spec import json_schema as spec_schema
+from ganger.engine.study import Study
 from ganger.engine.submission import Submission
 from ganger.engine.tokens import TokenRow, Tokens
 from ganger.model.event import (
@@ -101,7 +102,8 @@ class Service(ClusterService):
         self._log, self._home = log, home
         self._started_ms = loop.now_ms()
         self._changes = threading.Lock()
-        self._intake = Intake(loop, log, home, self._user)
+        self._study = Study(loop, log)
+        self._intake = Intake(self._study, loop, log, home, self._user)
         self._histories = Histories(log)
         self.secrets = SecretStore(home.secrets)
         self.presence = Presence(loop.view, backend, self._alive)
@@ -240,9 +242,9 @@ class Service(ClusterService):
     def explain(self, text: str) -> Explanation:
         """Why a job waits, or one sentence about what it does instead."""
         name = self.find(text)
-        state = copy_of(self._loop.view())
-        if state.stand_in(name) is not None:
-            return explain(state, name, max(self._loop.now_ms(), state.at_ms), self._loop.policy)
+        with self._study.state() as (state, now_ms):
+            if state.stand_in(name) is not None:
+                return explain(state, name, now_ms, self._loop.policy)
         row = self._known(name)[0]
         does = f"it has {_past(row.state)}" if row.state in ENDED else f"all of it has begun: {row.sentence}"
         return Explanation(job=name, state=row.state, sentence=f"{name} does not wait: {does}")

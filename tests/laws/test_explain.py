@@ -1,0 +1,148 @@
+"""Invariant 16: a dry run is what the next round does; and every waiting gang has a reason that names what binds, so
+that when just that changes, the result does."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.explain import standing_reason
+from ganger.core.gang import Gang
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.core.suppose import supposed
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Start, Stop
+from ganger.model.job import GangState, Shape
+from ganger.model.queue import Amount, Queue, UserLimits
+from ganger.model.reason import Reason, Why
+from ganger.model.units import GIB_BYTES
+from tests.laws import draws
+from tests.laws.policies import every_policy
+from tests.laws.safety import copy_of, fingerprint
+from tests.laws.world import World
+
+NODES = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
+OF_USERS = {Why.USER_GPUS: "gpus", Why.USER_JOBS: "jobs", Why.USER_TIME: "time_ms", Why.USER_NODE_TIME: "node_ms"}
+NOT_TRIED = (Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.STOPPING_OTHERS)
+"""Others have to end: that is no constraint to change."""
+
+
+def lived(policy: Policy, data: st.DataObject) -> World:
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
+    for _ in range(data.draw(st.integers(1, 6), label="batches")):
+        world.batch(data)
+        world.round()
+    return world
+
+
+@every_policy
+@given(data=st.data())
+def test_invariant_16_a_dry_run_is_what_the_next_round_does(policy: Policy, data: st.DataObject) -> None:
+    world = lived(policy, data)
+    job = draws.job(999, data.draw(st.sampled_from(draws.USERS)), data.draw(draws.specs(tuple(world.state.queues))))
+    before = fingerprint(world.state)
+    with supposed(world.state, job, world.now_ms):
+        foretold = plan(world.state, world.now_ms, policy)
+    assert fingerprint(world.state) == before, "a dry run leaves the state as it found it"
+    world.state.validate()
+    assert world.submit(job)
+    acts = [each for each in world.round().decisions if isinstance(each, Start | Stop)]
+    assert acts == [each for each in foretold.decisions if isinstance(each, Start | Stop)]
+
+
+@every_policy
+@given(data=st.data())
+def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObject) -> None:
+    world = lived(policy, data)
+    if not world.state.ready:
+        return
+    pending = [gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING]
+    for gang in pending[:4]:
+        reason = standing_reason(world.state, gang, world.now_ms, policy)
+        if reason.why in NOT_TRIED or _starts(world.state, gang.id, world.now_ms, policy):
+            continue
+        state, now_ms = copy_of(world.state), world.now_ms
+        if reason.why is Why.BACKOFF:
+            assert reason.until_ms is not None
+            now_ms = reason.until_ms
+        for event in _cured(world.state, gang, reason):
+            assert state.refusal(event) is None
+            state.apply(e.Stamped(state.seq + 1, now_ms, event))
+        again = state.gangs[gang.id]
+        if not _starts(state, gang.id, now_ms, policy):
+            other = standing_reason(state, again, now_ms, policy)
+            assert not _same(reason, other), f"{gang.id}: {reason} was cured, and still it is {other}"
+
+
+def _same(reason: Reason, other: Reason) -> bool:
+    if reason.why in NODES:
+        there = (reason.level, reason.slice_level)
+        return other.why in NODES and there == (other.level, other.slice_level) and {*there} <= {"", *draws.LEVELS}
+    if reason.why is Why.HELD:
+        return other.why is Why.HELD and not {*reason.holders}.isdisjoint(other.holders)
+    return (reason.why, reason.scope, reason.resource) == (other.why, other.scope, other.resource)
+
+
+def _starts(state: State, gang: str, now_ms: int, policy: Policy) -> bool:
+    decisions = plan(state, now_ms, policy).decisions
+    starts = [each.gang for each in decisions if isinstance(each, Start)]
+    return gang in starts or any(name.startswith(f"{gang}[") for name in starts)
+
+
+def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
+    """Events that change the one constraint that the reason names."""
+    if reason.why in NODES:
+        waiting = [other for other in state.gangs.values() if other.state is GangState.PENDING]
+        new = _nodes_for(gang, sum(map(_all_nodes, waiting)))
+        return [e.NodesListed(nodes=(*state.nodes.nodes, *new), levels=draws.LEVELS)]
+    if reason.why is Why.OVER_QUOTA:
+        tree = state.tree
+        path = reversed([tree.queues[at] for at in tree.path(tree.index[gang.queue])])
+        return [e.QueueSet(queue=_unbounded(queue, reason.resource, depth)) for depth, queue in enumerate(path)]
+    if reason.why in OF_USERS:
+        queue = state.queues[reason.scope]
+        limits: UserLimits = replace(queue.user_limits, **{OF_USERS[reason.why]: None})
+        return [e.QueueSet(queue=replace(queue, user_limits=limits))]
+    if reason.why is Why.HELD:
+        return [e.StopRequested(gang=name) for name in reason.holders]
+    return []
+
+
+def _all_nodes(gang: Gang) -> int:
+    elements = len(gang.job.spec.array.indices) if gang.job.spec.array else 1
+    return elements * gang.shape.all_nodes
+
+
+def _nodes_for(gang: Gang, many: int) -> list[Node]:
+    """New nodes, in a new domain of every level: enough of each part's, whoever else takes of them."""
+    domains = tuple("new" for _ in draws.LEVELS)
+    return [_node(f"new{at}-{each}", domains, part) for at, part in enumerate(gang.shape.parts) for each in range(many)]
+
+
+def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
+    return Node(
+        name=name,
+        domains=domains,
+        gpus=part.gpus,
+        gpu_type=part.gpu_type or "",
+        cpu_milli=max(1000, part.cpu_milli),
+        memory_bytes=max(GIB_BYTES, part.memory_bytes),
+        labels=dict(part.selector.labels),
+        networks=part.selector.networks,
+    )
+
+
+def _unbounded(queue: Queue, resource: str, depth: int) -> Queue:
+    much = 1 << (60 - 8 * depth)
+    kind = resource.removeprefix("gpus.") if resource.startswith("gpus.") else ""
+
+    def put(amount: Amount, figure: int | None) -> Amount:
+        if not kind:
+            return replace(amount, **{resource: figure})
+        others = {name: value for name, value in amount.gpu_types.items() if name != kind}
+        return replace(amount, gpu_types=others if figure is None else others | {kind: figure})
+
+    return replace(queue, nominal=put(queue.nominal, much), borrowing=put(queue.borrowing, None))
