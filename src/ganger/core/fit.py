@@ -63,11 +63,6 @@ def room(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     return placed(state, wanted) or over_type(state, wanted) or _no_room(state, wanted, now_ms)
 
 
-def over_limits(state: State, wanted: Ask) -> Reason | None:
-    """The limit of its user, or of its queue, that binds, whatever the nodes have."""
-    return over_user_limits(state, wanted) or over_quota(state, wanted)
-
-
 def where(state: State, wanted: Ask) -> Shares | None:
     """Where it may start now, without a word of why not: for those who try many times."""
     return None if barred(state, wanted) else placed(state, wanted)
