@@ -146,7 +146,8 @@ def _held_is_true(world: World, gang: Gang, reason: Reason) -> None:
         assert holder.state is GangState.PENDING, f"{gang.id} is behind {name}, which does not wait"
         assert keeps(world, holder)
         mine, its = (policy.key(of, state, world.now_ms) for of in (gang, holder))
-        assert its < mine or _heeds_usage(policy, state, world.now_ms), "room is kept from those after it only"
+        before = its < mine or _heeds_usage(policy, state, world.now_ms)
+        assert before or name in state.promises, "room is kept from those after it only"
 
 
 def _heeds_usage(policy: Policy, state: State, now_ms: int) -> bool:
@@ -157,6 +158,8 @@ def _heeds_usage(policy: Policy, state: State, now_ms: int) -> bool:
 
 def keeps(world: World, gang: Gang) -> bool:
     """Whether a round may keep room for a gang: it starves, or others are being stopped for it."""
+    if gang.id in world.state.promises:
+        return True
     threshold_ms = starves_after_ms(world.policy, world.state.rules, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:
         return True

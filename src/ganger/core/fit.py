@@ -70,7 +70,11 @@ def where(state: State, wanted: Ask) -> Shares | None:
 
 def barred(state: State, wanted: Ask) -> Why | None:
     """Whether its user may not have that much more, or its queue: which of them."""
-    tree = state.tree
+    return barred_in(state.tree, wanted)
+
+
+def barred_in(tree: QueueTree, wanted: Ask) -> Why | None:
+    """The same, where so much is used as a tree says."""
     bar = _user_bar(tree, wanted, tree.users)
     if bar is not None:
         return bar.why

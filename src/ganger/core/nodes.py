@@ -7,7 +7,7 @@ this one: a node's index in every array is its place in the network, so a domain
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,18 @@ UNCOUNTED: Final = 1 << 20
 """How many fit on a node of what needs nothing."""
 
 
+class Kept(NamedTuple):
+    """What is not to be taken though it is free, of some nodes: `at`, their indices; that much of each resource; those
+    that are to have other guests, and those that are to be shared with nobody."""
+
+    at: NDArray[np.intp]
+    gpus: Ints
+    cpu_milli: Ints
+    memory_bytes: Ints
+    guests: NDArray[np.bool_]
+    alone: NDArray[np.bool_]
+
+
 class NodeTable:
     """Struct of arrays over N nodes and their D devices.
 
@@ -39,8 +51,9 @@ class NodeTable:
     (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
     owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
     that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
-    outside `without`). `nodes` and `states` are lists in the same order; `topology` has the domains. journal: nodes
-    that changed; columns: what of each need they hold.
+    outside `without`); kept: what is free and not to be taken by it (never outside `keeping`). `nodes` and `states` are
+    lists in the same order; `topology` has the domains. journal: nodes that changed; columns: what of each need they
+    hold.
     """
 
     def __init__(
@@ -69,6 +82,7 @@ class NodeTable:
         self.barred = np.zeros(len(self.nodes), dtype=bool)
         self.guests = np.zeros(len(self.nodes), dtype=np.int32)
         self.alone = np.zeros(len(self.nodes), dtype=np.int32)
+        self.kept: Kept | None = None
         self._of_type: dict[str, NDArray[np.bool_]] = {}
         self._bare: NodeTable | None = None
         self.journal = Journal()
@@ -149,7 +163,10 @@ class NodeTable:
 
     def times(self, part: Shape) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node."""
-        return self.times_at(part, EVERY) * ~self.barred
+        times = self.times_at(part, EVERY) * ~self.barred
+        if self.kept is not None:
+            times[self.kept.at] = np.minimum(times[self.kept.at], self._times_beside(part, self.kept))
+        return times
 
     def times_at(self, part: Shape, at: Places) -> NDArray[np.int64]:
         """The same of these nodes. Bars are not looked at."""
@@ -166,7 +183,20 @@ class NodeTable:
 
     def room(self, part: Shape) -> int:
         """How many of the part's nodes there is room for now."""
-        return int(self.times(part).sum()) if self.barred.any() else self.columns.of(part).total
+        barred = self.kept is not None or bool(self.barred.any())
+        return int(self.times(part).sum()) if barred else self.columns.of(part).total
+
+    def _times_beside(self, part: Shape, kept: Kept) -> NDArray[np.int64]:
+        """How many of the part's nodes those take of which something is kept."""
+        has: tuple[Ints, ...] = (self.free_gpus, self.free_cpu_milli, self.free_memory_bytes)
+        keeps = (kept.gpus, kept.cpu_milli, kept.memory_bytes)
+        free = tuple(amount[kept.at] - less for amount, less in zip(has, keeps, strict=True))
+        fits = self.fits(part, kept.at) & ~kept.alone
+        for amount, need in zip(free, (part.gpus, part.cpu_milli, part.memory_bytes), strict=True):
+            fits &= amount >= need
+        if part.selector.sharing != SHARED:
+            fits &= ~kept.guests
+        return self._times(part, fits, free)
 
     def _times(
         self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]
@@ -231,6 +261,15 @@ class NodeTable:
             for at in there:
                 self._undo.put(self.barred, at, value=True)
             yield
+
+    @contextmanager
+    def keeping(self, kept: Kept | None) -> Iterator[None]:
+        """Inside it nobody is given what is kept."""
+        before, self.kept = self.kept, kept
+        try:
+            yield
+        finally:
+            self.kept = before
 
     def trial(self) -> AbstractContextManager[None]:
         """Inside it shares may be taken; all of it is undone at the end."""

@@ -6,7 +6,7 @@ Called by `engine.loop` after every batch of events and at `next_wake_ms`. Same 
 2. order    heads of the lines of pending gangs, by the policy
 3. fit      each in turn: user limits, quota, nodes and devices; a gang starts whole or not at all
 4. preempt  only under a policy that orders running gangs
-5. keep     room for a gang that has waited beyond the starvation threshold
+5. promise  a start to a gang that has waited beyond the starvation threshold, or is the next of its queue; or keep room
 6. answer   classes that still wait, when their answer has changed
 """
 
@@ -16,11 +16,10 @@ from dataclasses import replace
 from functools import partial
 
 from ganger.core import answers, arrays, preempt
-from ganger.core.backfill import earliest
 from ganger.core.due import deadline_ms
-from ganger.core.fit import ask, barred, could_ever, placed, where
+from ganger.core.fit import ask, could_ever
 from ganger.core.gang import RUNS, ClassKey, Gang
-from ganger.core.policy import Policy, starves_after_ms
+from ganger.core.policy import Policy
 from ganger.core.round import CURABLE, Round
 from ganger.core.state import Shares, State
 from ganger.core.turns import Turns
@@ -44,7 +43,8 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
         starts, known = _place_pending(now)
         told = answers.told(now, known)
     preempted = [_give_way(victim) for victim in now.victims]
-    decisions: list[Decision] = [*stops, *preempted, *starts, *told]
+    promised = now.promises.decided.values()
+    decisions: list[Decision] = [*stops, *preempted, *starts, *promised, *told]
     wake_ms = now_ms if _frees_others(state, stops) else _next_wake_ms(now, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=wake_ms)
 
@@ -114,7 +114,7 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
     state = now.state
     starts: list[Start] = []
     known: Known = {}
-    turns = Turns(state, now.now_ms, now.policy, now.ending, partial(_urgent_since_ms, now))
+    turns = Turns(now, partial(_urgent_since_ms, now))
     while (entry := turns.next()) is not None:
         found = _try(now, entry.gang)
         if not isinstance(found, tuple):
@@ -125,6 +125,7 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
             continue
         begun, is_last = _next_of(now, entry.gang)
         state.take(begun, found)
+        now.took(begun, entry.gang.id, found)
         now.begun[begun.id] = begun
         starts.append(_start(state, begun, found, starts[-1] if starts else None))
         if is_last:
@@ -148,7 +149,7 @@ def _give_way(victim: Gang) -> Stop:
 def _urgent_since_ms(now: Round, queue: str) -> int | None:
     """Since when a gang must have waited to get its turn though it has no place: others may be stopped for it, or room
     kept. None: nobody gets one."""
-    if now.policy.ORDERS_RUNNING:
+    if now.policy.ORDERS_RUNNING or now.may_be_head(queue):
         return now.now_ms
     soonest_ms = now.state.rules.starvation.soonest_ms(now.policy.STARVES_AFTER_MS)
     return None if soonest_ms is None or not now.may_keep(queue) else now.now_ms - soonest_ms
@@ -158,35 +159,18 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones."""
     if now.state.is_full(gang):
         return Why.ARRAY_LIMIT
-    wanted = ask(gang)
-    why = barred(now.state, wanted)
-    if why is None:
-        found = placed(now.state, wanted)
-        if found:
-            return _elsewhere(now, gang) or found
-        why = Why.NO_CAPACITY
-    if why not in CURABLE or not could_ever(now.state, wanted):
+    found = now.start(gang)
+    if not isinstance(found, Why):
+        return found
+    why = found
+    if why not in CURABLE or not could_ever(now.state, ask(gang)):
         return why
     if now.policy.ORDERS_RUNNING and why is Why.NO_CAPACITY and not now.behind(gang):
         stopping = preempt.make_room(now, gang)
         if stopping:
             return stopping
-    if starves(now, gang) and now.may_keep(gang.queue):
-        opening = earliest(now.state, wanted, now.now_ms) if why is Why.NO_CAPACITY else None
-        now.keep(gang, why, opening.shares if opening else ())
+    now.reserve(gang, why)
     return why
-
-
-def _elsewhere(now: Round, gang: Gang) -> Shares | None:
-    """Where it starts without the node on which it failed again and again, if it can."""
-    wanted = ask(gang)
-    return where(now.state, replace(wanted, avoids=(*wanted.avoids, *gang.shuns))) if gang.shuns else None
-
-
-def starves(now: Round, gang: Gang) -> bool:
-    """Whether it has waited beyond the age that is said for its priority."""
-    after_ms = starves_after_ms(now.policy, now.state.rules, gang.job.spec.priority)
-    return after_ms is not None and now.now_ms - gang.since_ms >= after_ms
 
 
 def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> Start:

@@ -13,8 +13,10 @@ Every resource is counted by itself: GPUs of all types, CPUs, memory, and the GP
 figure for. A job that takes any type is counted, until it is placed, against each of them.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ganger.core.undo import Undo
@@ -83,6 +85,20 @@ class QueueTree:
         self._lending = [[_figure(queue.lending, self.resources[r]) for queue in self.queues] for r in every]
         self.subtree = [self._subtrees(r) for r in every]
         self._local = [[self._kept(at, r) for at in range(len(self.queues))] for r in every]
+
+    def unused(self) -> "QueueTree":
+        """The same queues with nothing used, to charge at will."""
+        other = copy.copy(self)
+        other._undo, other.users = Undo(), {}  # noqa: SLF001 - its own kind
+        other.usage = [[0] * len(self.queues) for _ in self.resources]
+        return other
+
+    @property
+    def limits_anybody(self) -> bool:
+        """Whether any queue has a figure that could keep a job waiting."""
+        figured = (figure for queue in self.queues for each in _amounts(queue) for _, figure in _figures(each))
+        limited = (figure for queue in self.queues for _, figure in _figures(queue.user_limits))
+        return any(figure is not None for figure in chain(figured, limited))
 
     def path(self, at: int) -> Iterator[int]:
         """A queue and those above it, the root last."""

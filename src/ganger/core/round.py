@@ -1,28 +1,36 @@
-"""One round as it goes: what it is about, and the room it keeps for gangs that cannot start yet from those after them.
+"""One round as it goes: what it is about, and what is kept for gangs that cannot start yet from those after them.
 
-Made by `core.plan`, handed to `core.preempt`. Room is kept for a gang that starves and for one that others are stopped
-for. A gang keeps what it would use of each limit it is within, and of the one that binds whatever there is: its
-owner's allowance, then quota, then nodes. So what ends goes to it, and nobody is kept from what it cannot use yet. That
-it owns the room from the moment of the decision is HiveD's idea (reference: scheduling, section 2).
+Made by `core.plan`, handed to `core.preempt` and `core.answers`. A gang that starves, or is the head of its queue, is
+promised a start (`core.promises`). Where no moment can be told, since somebody in the way has no limit, and for one
+that others are stopped for, room is kept as long as the round lasts: a gang keeps what it would use of each limit it
+is within, and of the one that binds whatever there is: its owner's allowance, then quota, then nodes. So what ends goes
+to it, and nobody is kept from what it cannot use yet. That it owns the room from the moment of the decision is HiveD's
+idea (reference: scheduling, section 2). A promise goes before room that is kept.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ganger.core.fit import ask, fit, where
+from ganger.core.backfill import earliest
+from ganger.core.fit import ask, barred, fit, where
 from ganger.core.gang import Gang
-from ganger.core.policy import Policy
+from ganger.core.policy import Policy, starves_after_ms
+from ganger.core.promises import Promise, Promises
 from ganger.core.queues import Vector, need
 from ganger.core.state import Shares, State
+from ganger.model.decision import Moved
 from ganger.model.reason import Reason, Why
 
-CURABLE: Final = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY)
+CURABLE: Final = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD)
 """Reasons that end when other gangs do."""
 MOST_CLAIMS: Final = 20
 """For how many gangs room is kept at a time; for the others when these have started."""
 MOST_IN_QUEUE: Final = 5
 """Of these, how many of one queue."""
+HEADS_TRIED: Final = 3
+"""For how many gangs of a queue that has no promise a round looks for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,8 @@ class Claim:
 class Round:
     """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
     victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
-    claims: room kept, by gang."""
+    claims: room kept, by gang; promises: starts that are promised; tried: gangs of each queue that no start could be
+    promised to."""
 
     state: State
     now_ms: int
@@ -48,28 +57,117 @@ class Round:
     begun: dict[str, Gang] = field(default_factory=dict)
     elements: dict[str, int] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
+    tried: dict[str, int] = field(default_factory=dict)
+    promises: Promises = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.promises = Promises(self.state, self.now_ms, self.ending)
+
+    # -- who starts --------------------------------------------------------------------------------------------------
+
+    def start(self, gang: Gang) -> Shares | Why:
+        """Where it starts, or what binds: its own limits, the nodes, or what is kept for others."""
+        if gang.id in self.promises.standing:
+            with self._all_lifted():
+                return self._start(gang)
+        return self._start(gang)
+
+    def _start(self, gang: Gang) -> Shares | Why:
+        wanted = ask(gang)
+        why = barred(self.state, wanted)
+        if why is not None:
+            return why
+        found = self.promises.start(gang, wanted)
+        if found:
+            # Without the node on which it failed again and again, if it can.
+            shy = replace(wanted, avoids=(*wanted.avoids, *gang.shuns))
+            return (self.promises.start(gang, shy) if gang.shuns else None) or found
+        if not self.promises.standing or not where(self.state, wanted):
+            return Why.NO_CAPACITY
+        return self.promises.start(gang, wanted, self._weaker(gang)) or Why.HELD
+
+    def took(self, gang: Gang, name: str, shares: Shares) -> None:
+        """It has started; `name`: under which it waited. Weaker promises that it was in the way of move back."""
+        weaker = self._weaker(gang) if self.promises.standing else []
+        self.promises.began(name, gang, shares)
+        for promise in weaker:
+            outranked = gang.job.spec.priority > promise.gang.job.spec.priority
+            self.promises.give_way(promise, Moved.OUTRANKED if outranked else Moved.RESTARTED)
+
+    def _weaker(self, gang: Gang) -> list[Promise]:
+        """Promises that do not keep it from starting: of gangs that come after it in the order, where it has a higher
+        priority, or had started before."""
+        priority, standing = gang.job.spec.priority, self.promises.standing.values()
+        able = [each for each in standing if gang.generation or priority > each.gang.job.spec.priority]
+        if not able:
+            return []
+        mine = self._key(gang)
+        return [each for each in able if each.gang.id != gang.id and mine < self._key(each.gang)]
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def reserve(self, gang: Gang, why: Why) -> None:
+        """A gang that waits because of `why` is promised a start, or room is kept for it, as far as that may be."""
+        if gang.id in self.promises.standing:
+            return
+        if self._may_promise(gang) and self.promises.reserve(gang):
+            return
+        self.tried[gang.queue] = self.tried.get(gang.queue, 0) + 1
+        if self.starves(gang) and self.may_keep(gang.queue):
+            opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
+            self.keep(gang, why, opening.shares if opening else ())
+
+    def starves(self, gang: Gang) -> bool:
+        """Whether it has waited beyond the policy's threshold."""
+        after_ms = starves_after_ms(self.policy, self.state.rules, gang.job.spec.priority)
+        return after_ms is not None and self.now_ms - gang.since_ms >= after_ms
+
+    def may_promise(self, queue: str) -> bool:
+        """Whether one more gang may be promised a start, of that queue. Under a policy that stops gangs for others
+        nobody can say when they end."""
+        most = self.state.rules.reservations
+        if self.policy.ORDERS_RUNNING or self.policy.STARVES_AFTER_MS is None:
+            return False
+        standing = self.promises.standing
+        there = sum(promise.gang.queue == queue for promise in standing.values()) if most.per_queue is not None else 0
+        return len(standing) < (most.total or len(standing) + 1) and there < (most.per_queue or 1)
+
+    def may_be_head(self, queue: str) -> bool:
+        """Whether a gang of the queue that has not waited for long may be promised a start, if it is the next."""
+        return self.tried.get(queue, 0) < HEADS_TRIED and self.may_promise(queue)
+
+    def _may_promise(self, gang: Gang) -> bool:
+        # Whether an array has come to its limit is known only when a turn comes.
+        return self.may_promise(gang.queue) and gang.array_limit is None
 
     def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
         """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
         tree, wanted = self.state.tree, self.state.tree.counted(gang.shape)
         quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
-        if why in (Why.OVER_QUOTA, Why.NO_CAPACITY):
+        if why in (Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD):
             at = tree.index[gang.queue]
             quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
-        self.claims[gang.id] = Claim(gang, quota, nodes if why is Why.NO_CAPACITY else ())
+        self.claims[gang.id] = Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else ())
         self._count(self.claims[gang.id], +1)
-
-    def fit(self, gang: Gang) -> Shares | Reason:
-        """Where it may start as the round stands, or what binds; room kept for itself is not in its way."""
-        with self.state.trial():
-            if gang.id in self.claims:
-                self._count(self.claims[gang.id], -1)
-            return fit(self.state, ask(gang), self.now_ms)
 
     def may_keep(self, queue: str) -> bool:
         """Whether room may be kept for one more gang, of that queue."""
         there = sum(claim.gang.queue == queue for claim in self.claims.values())
         return len(self.claims) < MOST_CLAIMS and there < MOST_IN_QUEUE
+
+    # -- what those who wait are told --------------------------------------------------------------------------------
+
+    def fit(self, gang: Gang) -> Shares | Reason:
+        """Where it may start as the round stands, or what binds; what is kept for itself is not in its way."""
+        with self.state.trial():
+            if gang.id in self.promises.standing:
+                self._lift(self.claims.values())
+            elif gang.id in self.claims:
+                self._count(self.claims[gang.id], -1)
+            found = fit(self.state, ask(gang), self.now_ms)
+            if isinstance(found, Reason) or not self.promises.standing or self.promises.start(gang, ask(gang)):
+                return found
+            return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
 
     def kept_out(self, gangs: Iterable[Gang]) -> dict[str, None]:
         """Ids of those that would start if no room were kept."""
@@ -104,6 +202,15 @@ class Round:
 
     def _bars(self, gang: Gang) -> bool:
         return not where(self.state, ask(gang))
+
+    @contextmanager
+    def _all_lifted(self) -> Iterator[None]:
+        if not self.claims:
+            yield
+            return
+        with self.state.trial():
+            self._lift(self.claims.values())
+            yield
 
     def _lift(self, claims: Iterable[Claim]) -> None:
         for claim in claims:

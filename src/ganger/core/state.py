@@ -22,7 +22,7 @@ from ganger.core.queues import RESOURCES, QueueTree, Vector, need
 from ganger.core.share import Spent, Standings, respent
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
-from ganger.model.decision import NodeShare, Start
+from ganger.model.decision import NodeShare, Reserve, Start
 from ganger.model.event import Event, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.policy import Rules
@@ -57,6 +57,7 @@ class Image:
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
     waits: dict[str, Reason] = field(default_factory=dict)
+    promises: list[Reserve] = field(default_factory=list)
     spent: list[Spent] = field(default_factory=list)
 
 
@@ -64,8 +65,9 @@ class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
     rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest
     first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
-    rules, policy_version: the policy document in force but its queues, and its number; nodes, tree: arrays of nodes, of
-    queues; leaving: nodes that are to be taken away, and when; arrays: live array jobs
+    promises: starts that waiting gangs were promised, by gang; rules, policy_version: the policy document in force but
+    its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and
+    when; arrays: live array jobs
     by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by
     its id."""
 
@@ -81,6 +83,7 @@ class State:
         self.active: dict[str, int] = {}
         self.dependents: dict[str, list[str]] = {}
         self.waits = dict(image.waits)
+        self.promises = {promise.gang: promise for promise in image.promises}
         self.leaving = dict(image.leaving)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares = Holding(self.gangs)
@@ -113,6 +116,7 @@ class State:
             gangs=list(self.gangs.values()),
             arrays=list(self.arrays.values()),
             waits=dict(self.waits),
+            promises=list(self.promises.values()),
             spent=spent,
         )
 
@@ -252,6 +256,7 @@ class State:
         """A gang leaves its class; an empty class has no answer."""
         if gang.awaits:
             return
+        self.promises.pop(gang.id, None)
         if self._lines is not None:
             self._lines.remove(gang)
         members = self.classes[gang.class_key]
@@ -371,6 +376,9 @@ class State:
         self.nodes.columns.validate()
         if self._lines is not None:
             self._lines.validate(gang for members in self.classes.values() for gang in members)
+        for name in self.promises:
+            assert name in self.gangs, f"{name} was promised a start, and is not there"
+            assert self.gangs[name].state is GangState.PENDING, f"{name} was promised a start, and does not wait"
         assert self.active == anew.active, "active elements of arrays differ"
         assert {name: sorted(gangs) for name, gangs in self.dependents.items()} == {
             name: sorted(gangs) for name, gangs in anew.dependents.items()

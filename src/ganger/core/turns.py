@@ -13,8 +13,8 @@ from typing import Final
 
 from ganger.core.gang import ClassKey
 from ganger.core.lines import NEVER_MS, Crowd, Entry, Kind, Line
-from ganger.core.policy import Key, Policy, joined
-from ganger.core.state import State
+from ganger.core.policy import Key, joined
+from ganger.core.round import Round
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
@@ -23,19 +23,19 @@ Turn = tuple[Key, int, int, Line]
 
 
 class Turns:
-    """The order of one round. `urgent`: since when a gang of a queue must have waited to get its turn even where it has
-    no place; None: none does."""
+    """The order of one round. A gang that is promised a start may have it though others of its class may not. `urgent`:
+    since when a gang of a queue must have waited to get its turn even where it has no place; None: none does."""
 
-    def __init__(
-        self, state: State, now_ms: int, policy: Policy, out: dict[str, None], urgent: Callable[[str], int | None]
-    ) -> None:
-        """`out`: gangs that are not to start in this round."""
-        self._state, self._now_ms, self._policy, self._out, self._urgent = state, now_ms, policy, out, urgent
-        self._lines = state.lines(policy)
+    def __init__(self, now: Round, urgent: Callable[[str], int | None]) -> None:
+        """Nobody has had a turn."""
+        self._state, self._now_ms, self._policy, self._urgent = now.state, now.now_ms, now.policy, urgent
+        self._out, self._promised = now.ending, now.promises.standing
+        self._lines = now.state.lines(now.policy)
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open: dict[str, dict[Kind, None]] = {}
         self._since: dict[str, int | None] = {}
         self._refused: dict[ClassKey, None] = {}
+        self._tried: dict[str, None] = {}
         self._turns: list[Turn] = []
         self._oldest_ms: int | None = None
         self._accounts: dict[tuple[str, str], Key] = {}
@@ -73,6 +73,7 @@ class Turns:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
         self._refused[entry.gang.class_key] = None
+        self._tried[entry.gang.id] = None
         self._since = {}  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
@@ -138,6 +139,8 @@ class Turns:
         gang = entry.gang
         if gang.not_before_ms > self._now_ms or (self._out and gang.id in self._out):
             return True
+        if gang.id in self._promised:
+            return gang.id in self._tried
         return bool(self._refused) and gang.class_key in self._refused
 
     def _is_open(self, queue: str, entry: Entry) -> bool:

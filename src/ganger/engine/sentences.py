@@ -2,7 +2,7 @@
 
 from ganger.core.verdict import attribute
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Start, Stop
+from ganger.model.decision import Cause, Decision, Moved, Reserve, Start, Stop, Wait
 from ganger.model.reason import sentence as answer
 from ganger.model.units import format_duration
 
@@ -27,6 +27,17 @@ CAUSES: dict[Cause, str] = {
     Cause.NODE_PREEMPTED: "its node is taken away",
     Cause.DONE: "it is done without them",
     Cause.DEPENDENCY: "a job that it comes after did not come to what it asks",
+}
+
+MOVED: dict[Moved, str] = {
+    Moved.RESERVED: "it is the next of its queue, or has waited for long",
+    Moved.EARLIER: "it can be earlier now",
+    Moved.NODE_OUT: "a node that was kept for it is out of service",
+    Moved.OVERRUN: "others hold its nodes for longer than their limits said",
+    Moved.MAINTENANCE: "a node that was kept for it is to be maintained",
+    Moved.POLICY_CHANGED: "what its queue or its user may have has changed",
+    Moved.RESTARTED: "a job before it failed, and starts again",
+    Moved.OUTRANKED: "a job of a higher priority goes before it",
 }
 
 
@@ -60,7 +71,7 @@ def job_of(event: e.Event) -> str | None:
         case e.Submitted(job=job):
             return job.id
         case e.Decided(plan=plan):
-            gangs = {decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)}
+            gangs = {decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop | Reserve)}
             return gangs.pop() if len(gangs) == 1 else None
         case _:
             gang: str | None = getattr(event, "gang", None)
@@ -194,7 +205,11 @@ def _decision(decision: Decision) -> str:
         case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
-        case _:
+        case Reserve(gang=gang, start_ms=None, cause=cause):
+            return f"{gang} is promised no start any more: {MOVED[cause]}"
+        case Reserve(gang=gang, nodes=nodes, cause=cause):
+            return f"{gang} is promised a start on {_names(nodes)}: {MOVED[cause]}"
+        case Wait():
             queue, user, *_ = decision.gang_class.split("/")
             return f"jobs of {user} in queue {queue}: {answer(decision.reason)}"
 

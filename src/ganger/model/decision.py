@@ -30,6 +30,23 @@ class Cause(StrEnum):
     DEPENDENCY = "dependency"
 
 
+class Moved(StrEnum):
+    """Why a promised start is when it is. Stable: these are codes of the API. All but the first two may move it back.
+
+    node_out: one of its nodes is lost, or takes nothing new; overrun: somebody holds its nodes for longer than a limit
+    said; restarted: one before it failed, and goes on; outranked: one before it has a higher priority.
+    """
+
+    RESERVED = "reserved"
+    EARLIER = "earlier"
+    NODE_OUT = "node_out"
+    OVERRUN = "overrun"
+    MAINTENANCE = "maintenance"
+    POLICY_CHANGED = "policy_changed"
+    RESTARTED = "restarted"
+    OUTRANKED = "outranked"
+
+
 FAILURES: Final = (
     Cause.RANK_FAILED,
     Cause.OUT_OF_MEMORY,
@@ -93,7 +110,22 @@ class Wait:
     kind: Literal["wait"] = field(default="wait")
 
 
-Decision = Start | Stop | Wait
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """A waiting gang is promised to start at `start_ms` at the latest. From then on these nodes are kept for it, one
+    for each share in rank order; they may be others in the end. None: no moment can be told any more.
+
+    cause: why this is decided now; of one that is late, why it is.
+    """
+
+    gang: str
+    start_ms: int | None
+    nodes: tuple[str, ...] = ()
+    cause: Moved = Moved.RESERVED
+    kind: Literal["reserve"] = field(default="reserve")
+
+
+Decision = Start | Stop | Wait | Reserve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

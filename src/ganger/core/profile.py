@@ -1,0 +1,212 @@
+"""What every node has free over time, by when those on it end and by what is promised.
+
+Made by `core.backfill`. Time is cut into slots at edges. Edges are exact (every end, every promised start) while slots
+times nodes are few; else they lie on a grid of 1, 5, 30 minutes and 6 hours, absolute, each finer one containing the
+coarser: what was promised on the coarse grid stays an edge of the fine one. Ends are rounded up to an edge, so what the
+profile says is free is. For each kind of need asked about it keeps until when each node holds it, from every slot on,
+so that the earliest start of a gang is a look at rows. Source of the slots: Slurm's backfill (reference: scheduling,
+section 2); of the finer ones first: section 5.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.nodes import NodeTable
+from ganger.core.topology import Ints
+from ganger.model.job import Shape
+from ganger.model.terms import SHARED, WHOLE
+from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
+
+NEVER_MS: Final = 1 << 62
+MOST_CELLS: Final = 1 << 21
+"""Slots times nodes up to which every edge is exact."""
+GRID: Final = (
+    (MINUTE_MS, 40 * MINUTE_MS),
+    (5 * MINUTE_MS, 4 * HOUR_MS),
+    (30 * MINUTE_MS, 2 * DAY_MS),
+    (6 * HOUR_MS, 16 * DAY_MS),
+)
+"""Steps of the grid, and how far from now on each goes."""
+ROWS: Final = 64
+"""Slots that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Nodes of one part of a gang, by index, for a time: one node several times where the part is stacked."""
+
+    part: Shape
+    at: Ints
+    begin_ms: int
+    end_ms: int
+
+
+class Window(NamedTuple):
+    """Over some slots, of some nodes: the least that is free of each resource, the most shares, and the most of those
+    that share with nobody."""
+
+    gpus: Ints
+    cpu_milli: Ints
+    memory_bytes: Ints
+    guests: Ints
+    alone: Ints
+
+
+@dataclass(slots=True)
+class _Holds:
+    """until: (S, N) the first slot, from each on, in which a node does not hold the need; read: how far in the log of
+    changes it has come; cuts: how often the slots had been cut by then."""
+
+    until: NDArray[np.int32]
+    read: int
+    cuts: int
+
+
+class Profile:
+    """edges: (S,) int64, when each slot begins, the last one without end; free: of GPUs, CPUs and memory, (S, N) each;
+    guests, alone: (S, N) as in `NodeTable`."""
+
+    def __init__(self, nodes: NodeTable, edges: Ints, stays: Iterable[Stay]) -> None:
+        """What `stays` leave. `edges` rise, the first is now."""
+        self.nodes, self.edges, self.exact = nodes, edges, len(edges) * len(nodes.nodes) <= MOST_CELLS
+        self._holds: dict[Shape, _Holds] = {}
+        self._log: list[int] = []
+        self._cuts = 0
+        taken = self._taken(stays)
+        has: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        self.free: list[Ints] = [amount - gone for amount, gone in zip(has, taken[:3], strict=True)]
+        self.guests, self.alone = taken[3], taken[4]
+
+    def upto(self, ms: int) -> int:
+        """The first edge at that moment or later: what ends then has all slots before it."""
+        return int(np.searchsorted(self.edges, ms))
+
+    def slot(self, ms: int) -> int:
+        """The slot in which a moment is."""
+        return max(0, int(np.searchsorted(self.edges, ms, side="right")) - 1)
+
+    def slots(self, begin_ms: int, end_ms: int) -> tuple[int, int]:
+        """The first slot of a time, and the edge up to which it lasts."""
+        begin = self.slot(begin_ms)
+        return begin, max(begin + 1, self.upto(end_ms))
+
+    def add(self, stay: Stay, sign: int = 1) -> None:
+        """One stay more, or less. New edges are cut where it begins and ends, unless that would be too many."""
+        self._cut(stay.begin_ms)
+        self._cut(stay.end_ms)
+        rows = slice(*self.slots(stay.begin_ms, stay.end_ms))
+        at, times = np.unique(stay.at, return_counts=True)
+        part = stay.part
+        needs = (part.gpus, part.cpu_milli, part.memory_bytes)
+        for amount, need in zip(self.free, needs, strict=True):
+            if need:
+                amount[rows, at] -= sign * need * times
+        self.guests[rows, at] += sign * times
+        if part.selector.sharing != SHARED:
+            self.alone[rows, at] += sign * times
+        self._log += at.tolist()
+
+    def window(self, at: Ints, begin: int, end: int) -> Window:
+        """What is there of these nodes in slots begin : end, at least one."""
+        rows = slice(begin, max(end, begin + 1))
+        gpus, cpu_milli, memory_bytes = (amount[rows, at].min(axis=0) for amount in self.free)
+        guests, alone = (amount[rows, at].max(axis=0) for amount in (self.guests, self.alone))
+        return Window(gpus, cpu_milli, memory_bytes, guests, alone)
+
+    def starts(self, part: Shape, wanted: tuple[int, int], usable: NDArray[np.bool_], first: int) -> Iterator[int]:
+        """Slots from `first` on in which so many usable nodes hold the part for so long: `wanted` is (nodes, ms)."""
+        until, ends = self.until(part), self.ends(wanted[1])
+        for begin in range(first, len(self.edges), ROWS):
+            rows = slice(begin, begin + ROWS)
+            many = np.count_nonzero((until[rows] >= ends[rows, None]) & usable, axis=1)
+            yield from (begin + np.flatnonzero(many >= wanted[0])).tolist()
+
+    def holding(self, part: Shape, slot: int, for_ms: int) -> NDArray[np.bool_]:
+        """(N,) nodes that hold one of the part from the beginning of a slot on for so long."""
+        held: NDArray[np.bool_] = self.until(part)[slot] >= self.ends(for_ms)[slot]
+        return held
+
+    def ends(self, for_ms: int) -> Ints:
+        """(S,) for each slot the edge up to which what begins with it lasts."""
+        if for_ms >= NEVER_MS:
+            return np.full(len(self.edges), len(self.edges))
+        return np.searchsorted(self.edges, self.edges + for_ms)
+
+    def until(self, part: Shape) -> NDArray[np.int32]:
+        """(S, N) the first slot, from each on, in which a node does not hold one of the part; S where it always does.
+        States of nodes are not looked at."""
+        holds = self._holds.get(part)
+        if holds is None or holds.cuts != self._cuts:
+            every = np.arange(len(self.nodes.nodes))
+            holds = self._holds[part] = _Holds(self._until(part, every), len(self._log), self._cuts)
+        elif holds.read < len(self._log):
+            changed = np.unique(np.array(self._log[holds.read :], dtype=np.intp))
+            holds.until[:, changed] = self._until(part, changed)
+            holds.read = len(self._log)
+        return holds.until
+
+    def _until(self, part: Shape, at: Ints) -> NDArray[np.int32]:
+        nodes, sharing = self.nodes, part.selector.sharing
+        static = nodes.of_type(part.gpu_type)[at] & nodes.meant(part.selector)[at]
+        static &= (nodes.gpus[at] == part.gpus) | (sharing != WHOLE)
+        ok = static & (self.alone[:, at] == 0)
+        for amount, need in zip(self.free, (part.gpus, part.cpu_milli, part.memory_bytes), strict=True):
+            ok &= amount[:, at] >= need
+        if sharing != SHARED:
+            ok &= self.guests[:, at] == 0
+        slots = np.arange(len(self.edges), dtype=np.int32)[:, None]
+        ends = np.where(ok, np.int32(len(self.edges)), slots)
+        found: NDArray[np.int32] = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
+        return found
+
+    def _cut(self, ms: int) -> None:
+        """An edge at that moment, unless that would be one too many."""
+        at = self.upto(ms)
+        there = at < len(self.edges) and self.edges[at] == ms
+        if ms >= NEVER_MS or there or at == 0 or not self.exact or len(self.edges) * len(self.nodes.nodes) > MOST_CELLS:
+            return
+        self.edges = np.insert(self.edges, at, ms)
+        self.free = [np.insert(amount, at, amount[at - 1], axis=0) for amount in self.free]
+        self.guests = np.insert(self.guests, at, self.guests[at - 1], axis=0)
+        self.alone = np.insert(self.alone, at, self.alone[at - 1], axis=0)
+        self._cuts += 1
+
+    def _taken(self, stays: Iterable[Stay]) -> list[Ints]:
+        """GPUs, CPUs, memory, guests and those alone: (S, N) each."""
+        every = list(stays)
+        counts = [len(stay.at) for stay in every]
+        at = np.concatenate([stay.at for stay in every]) if every else np.zeros(0, dtype=np.int64)
+        slots = np.array([self.slots(stay.begin_ms, stay.end_ms) for stay in every], dtype=np.int64).reshape(-1, 2)
+        begins, ends = np.repeat(slots[:, 0], counts), np.repeat(slots[:, 1], counts)
+        needs = [
+            (each.part.gpus, each.part.cpu_milli, each.part.memory_bytes, 1, int(each.part.selector.sharing != SHARED))
+            for each in every
+        ]
+        amounts = np.repeat(np.array(needs, dtype=np.int64).reshape(-1, 5), counts, axis=0)
+        found = []
+        for r in range(5):
+            change = np.zeros((len(self.edges) + 1, len(self.nodes.nodes)), dtype=np.int64)
+            np.add.at(change, (begins, at), amounts[:, r])
+            np.subtract.at(change, (ends, at), amounts[:, r])
+            found.append(change[:-1].cumsum(axis=0))
+        return found
+
+
+def edges(now_ms: int, moments: Iterable[int], nodes: int) -> Ints:
+    """Where slots begin: at each of the moments, or on the grid where these are too many for so many nodes."""
+    exact = np.unique(np.array([now_ms, *(ms for ms in moments if now_ms < ms < NEVER_MS)], dtype=np.int64))
+    return exact if 2 * len(exact) * nodes <= MOST_CELLS else grid(now_ms)
+
+
+def grid(now_ms: int) -> Ints:
+    """Edges from the minute that has begun on, finer first."""
+    found = [now_ms - now_ms % MINUTE_MS]
+    for at, (step_ms, reach_ms) in enumerate(GRID):
+        next_ms = GRID[at + 1][0] if at + 1 < len(GRID) else step_ms
+        while found[-1] < now_ms + reach_ms or found[-1] % next_ms:
+            found.append(found[-1] + step_ms)
+    return np.array(found, dtype=np.int64)
