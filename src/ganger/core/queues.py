@@ -89,7 +89,7 @@ class QueueTree:
     def unused(self) -> "QueueTree":
         """The same queues with nothing used, to charge at will."""
         other = copy.copy(self)
-        other._undo, other.users = Undo(), {}  # noqa: SLF001 - its own kind
+        other.undo, other.users = Undo(), {}
         other.usage = [[0] * len(self.queues) for _ in self.resources]
         return other
 

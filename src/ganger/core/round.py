@@ -129,8 +129,8 @@ class Round:
         if self.policy.ORDERS_RUNNING or self.policy.STARVES_AFTER_MS is None:
             return False
         standing = self.promises.standing
-        there = sum(promise.gang.queue == queue for promise in standing.values()) if most.per_queue is not None else 0
-        return len(standing) < (most.total or len(standing) + 1) and there < (most.per_queue or 1)
+        there = [promise for promise in standing.values() if promise.gang.queue == queue]
+        return _is_below(len(standing), most.total) and _is_below(len(there), most.per_queue)
 
     def may_be_head(self, queue: str) -> bool:
         """Whether a gang of the queue that has not waited for long may be promised a start, if it is the next."""
@@ -221,3 +221,7 @@ class Round:
         tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
         tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
         self.state.nodes.hold(claim.nodes, held=sign > 0)
+
+
+def _is_below(count: int, most: int | None) -> bool:
+    return most is None or count < most
