@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes import NodeTable
 from ganger.core.topology import Ints
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 

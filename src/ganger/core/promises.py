@@ -28,7 +28,7 @@ from ganger.core.runtime import runs_for_ms
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
 from ganger.model.decision import Moved, NodeShare, Reserve
-from ganger.model.job import Shape
+from ganger.model.shape import Shape
 
 AT_ONCE_MS: Final = 1
 """When those are gone that should be gone already."""
