@@ -14,6 +14,7 @@ from ganger.core.fit import Ask, ask, over_limits, room
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.round import CURABLE, Round
 from ganger.core.shortage import no_room
+from ganger.core.state import Shares
 from ganger.model.decision import Wait
 from ganger.model.job import GangState
 from ganger.model.queue import UserLimits
@@ -76,32 +77,41 @@ class _Fits:
         tree = now.state.tree
         limited = [queue.user_limits != UserLimits() for queue in tree.queues]
         self._limited = {name: any(limited[above] for above in tree.path(at)) for name, at in tree.index.items()}
-        self._rooms: dict[Alike, Reason] = {}
+        self._rooms: dict[Alike, Reason | None] = {}
 
     def alike(self, key: ClassKey, gang: Gang) -> Alike:
         """What a gang's reason follows from."""
         queue, user, _, shape, limit_ms, array, avoids = key
-        own = (user, limit_ms) if self._limited[queue] else ("", limit_ms) if self._now.claims else ("", 0)
-        return queue, shape, avoids, *own, array, gang.id if gang.id in self._now.claims else ""
+        kept = self._now.claims or self._now.promises.standing
+        own = (user, limit_ms) if self._limited[queue] else ("", limit_ms) if kept else ("", 0)
+        return queue, shape, avoids, *own, array, gang.id if self._has_its_own(gang) else ""
 
     def reason(self, gang: Gang) -> Reason:
         """Why it waits, as the round stands when it is over."""
         state = self._now.state
         if state.is_full(gang):
             return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
-        if gang.id in self._now.claims:
-            found = self._now.fit(gang)
-            return found if isinstance(found, Reason) else no_room(state, gang.shape, self._now.now_ms)
         wanted = ask(gang)
-        return over_limits(state, wanted) or self._no_room(wanted)
+        if self._has_its_own(gang):
+            found: Shares | Reason | None = self._now.fit(gang)
+        else:
+            found = over_limits(state, wanted) or self._no_room(wanted)
+        if found is None and self._now.promises.standing:
+            found = self._now.fit(gang)  # what is promised to others depends on how long it stays
+        return found if isinstance(found, Reason) else no_room(state, gang.shape, self._now.now_ms)
 
-    def _no_room(self, wanted: Ask) -> Reason:
+    def _has_its_own(self, gang: Gang) -> bool:
+        """Whether room is kept for it, or a start promised."""
+        return gang.id in self._now.claims or gang.id in self._now.promises.standing
+
+    def _no_room(self, wanted: Ask) -> Reason | None:
+        """Why the nodes have none for it; None: they have."""
         state = self._now.state
         closed = state.tree.closed_types(wanted.queue, wanted.shape)
         key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else ""
         if key not in self._rooms:
             found = room(state, wanted, self._now.now_ms)
-            self._rooms[key] = found if isinstance(found, Reason) else no_room(state, wanted.shape, self._now.now_ms)
+            self._rooms[key] = found if isinstance(found, Reason) else None
         return self._rooms[key]
 
 
