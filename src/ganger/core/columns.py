@@ -72,6 +72,15 @@ class Columns:
         self.refresh(column)
         return column
 
+    def holds(self, part: Shape, many: int) -> bool:
+        """Whether all nodes together hold so many of a part now. O(1) where they did with more to spare than nodes have
+        changed since."""
+        column = self._of.get(part)
+        if column is None or part.stacked:
+            return self.of(part).total >= many
+        fresh = len(self._nodes.journal.entries) - column.read
+        return column.total - fresh >= many or self.of(part).total >= many
+
     def refresh(self, column: Column) -> None:
         """Bring a column up to date. O(nodes changed since)."""
         entries = self._nodes.journal.entries

@@ -92,7 +92,7 @@ class Turns:
         """Whether each part of a kind has room by itself, and it has not failed since room was made."""
         columns = self._state.nodes.columns
         for part in kind.parts:
-            if all(columns.of(choice).total < part.nodes for choice in part.choices):
+            if not any(columns.holds(choice, part.nodes) for choice in part.choices):
                 return False
         return kind.failed_at is None or kind.failed_at != self._growth(kind)
 
