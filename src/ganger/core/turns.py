@@ -7,8 +7,8 @@ key that was computed earlier is at most too early, and is looked at again when 
 """
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush, heapreplace
-from itertools import chain, count
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain
 from typing import Final
 
 from ganger.core.gang import ClassKey
@@ -18,8 +18,8 @@ from ganger.core.round import Round
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
-Turn = tuple[Key, int, int, Line]
-"""(key, number of the line, place in it, the line)"""
+Turn = tuple[Key, int, Line]
+"""(key, place in the line, the line): no two keys are equal"""
 
 
 class Turns:
@@ -39,16 +39,16 @@ class Turns:
         self._turns: list[Turn] = []
         self._oldest_ms: int | None = None
         self._accounts: dict[tuple[str, str], Key] = {}
-        numbers = count()
         for queue, crowd in self._lines.queues.items():
             self._open[queue] = self._within_quota(queue, crowd.of_kind)
-            for line in self._worth_a_look(queue, crowd):
-                self._offer(next(numbers), 0, line)
+            turns = (self._turn(0, line) for line in self._worth_a_look(queue, crowd))
+            self._turns += [turn for turn in turns if turn is not None]
+        heapify(self._turns)
 
     def next(self) -> Entry | None:
         """The first in the order; None when nobody is left. It stays where it is until it is told on."""
         while self._turns:
-            key, number, at, line = self._turns[0]
+            key, at, line = self._turns[0]
             entry = line.entries[at]
             if entry.kind in self._kinds and not self._has_place(entry.kind):
                 self._close(entry.kind)
@@ -56,18 +56,18 @@ class Turns:
                     return None
             if self._is_out(entry) or not self._is_open(line.queue, entry):
                 heappop(self._turns)
-                self._offer(number, at, line)
+                self._offer(at, line)
                 continue
             late = self._key(entry)
             if late == key:
                 return entry
-            heapreplace(self._turns, (late, number, at, line))
+            heapreplace(self._turns, (late, at, line))
         return None
 
     def go_on(self) -> None:
         """The gang whose turn it was has started."""
-        _, number, at, line = heappop(self._turns)
-        self._offer(number, at + 1, line)
+        _, at, line = heappop(self._turns)
+        self._offer(at + 1, line)
 
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
@@ -105,11 +105,10 @@ class Turns:
 
     def _early_key(self, entry: Entry) -> Key:
         """The same, or a smaller one: with what usage said of its account when the round first asked."""
-        queue, user, _ = entry.line.key
-        account = self._accounts.get((queue, user))
+        owner = entry.line.key[:2]
+        account = self._accounts.get(owner)
         if account is None:
-            account = self._policy.account_key(self._state, queue, user, self._now_ms)
-            self._accounts[queue, user] = account
+            account = self._accounts[owner] = self._policy.account_key(self._state, *owner, self._now_ms)
         return joined(account, self._policy.gang_key(entry.gang, self._state, self._now_ms))
 
     def _since_ms(self, queue: str) -> int | None:
@@ -149,21 +148,26 @@ class Turns:
         since_ms = self._since_ms(queue)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
-    def _offer(self, number: int, at: int, line: Line) -> None:
-        """The first gang of a line, from a place in it on, that is worth a try."""
-        open_, since_ms = self._open[line.queue], self._since_ms(line.queue)
+    def _offer(self, at: int, line: Line) -> None:
+        """The first gang of a line, from a place in it on, that is worth a try has its turn."""
+        turn = self._turn(at, line)
+        if turn is not None:
+            heappush(self._turns, turn)
+
+    def _turn(self, at: int, line: Line) -> Turn | None:
+        open_, since_ms = self._open[line.key[0]], self._since_ms(line.key[0])
         if since_ms is not None and line.since_ms > since_ms:
             since_ms = None
         if since_ms is None and open_.keys().isdisjoint(line.kinds):
-            return
+            return None
         entries = line.entries
         for place in range(at, len(entries)):
             entry = entries[place]
             if entry.kind not in open_ and (since_ms is None or entry.gang.since_ms > since_ms):
                 continue
             if not self._is_out(entry):
-                heappush(self._turns, (self._early_key(entry), number, place, line))
-                return
+                return self._early_key(entry), place, line
+        return None
 
     def _within_quota(self, queue: str, kinds: Iterable[Kind]) -> dict[Kind, None]:
         """Those of these kinds that have a place, and that the queue has the quota for."""

@@ -55,9 +55,10 @@ class Starvation:
 
     def age_ms(self, priority: int, otherwise_ms: int | None) -> int | None:
         """The age for a job of that priority; `otherwise_ms`: where nothing is said of it."""
-        reached = [each for each in self.by_priority if each <= priority]
-        if reached:
-            return self.by_priority[max(reached)]
+        if self.by_priority:
+            reached = [each for each in self.by_priority if each <= priority]
+            if reached:
+                return self.by_priority[max(reached)]
         return otherwise_ms if self.after_ms is None else self.after_ms
 
     def soonest_ms(self, otherwise_ms: int | None) -> int | None:
