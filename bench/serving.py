@@ -73,7 +73,7 @@ def fill(environment: dict[str, str], jobs: int) -> None:
     path = home_of(environment).database
     path.parent.mkdir(mode=0o700, parents=True)
     log = EventLog(path)
-    loop = Loop(log, _Instant(), policies()["priority"], WallClock(), "bench")  # type: ignore[arg-type] - only what the loop calls
+    loop = Loop(log, _Instant(), lambda _: policies()["priority"], WallClock(), "bench")  # type: ignore[arg-type] - only what the loop calls
     thread = threading.Thread(target=loop.run)
     thread.start()
     loop.open()

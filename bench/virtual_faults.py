@@ -95,7 +95,7 @@ def lived(day: Day, path: Path) -> Audit:
         log = _MortalLog(path, fuse)
         _ask_again(world, log)
         try:
-            loop = Loop(log, world, order, world, "bench")
+            loop = Loop(log, world, lambda _: order, world, "bench")
             loop.open()
             world.run(loop, day.until_ms + DAY_MS)
             _ask_again(world, log)

@@ -180,6 +180,7 @@ def queue(name: str, **fields: Any) -> QueueRow:
         "used": {"gpus": 3, "cpu_milli": 1500, "memory_bytes": 0},
         "available": {"gpus": None, "cpu_milli": None, "memory_bytes": None},
         "user_limits": asdict(UserLimits()),
+        "default_time_ms": None,
         "fair_gpus": 5,
         "pending": 1,
         "running": 2,

@@ -52,7 +52,7 @@ def limits(time_ms: int | None = None, queue_time_ms: int | None = None) -> Limi
 def serve(world: World, log: EventLog | Path | str = MEMORY, policy: str = "priority") -> Loop:
     """A server over the world, open."""
     opened = log if isinstance(log, EventLog) else EventLog(log)
-    loop = Loop(opened, world, POLICIES[policy], world, "test")
+    loop = Loop(opened, world, lambda _: POLICIES[policy], world, "test")
     loop.open()
     return loop
 

@@ -43,7 +43,7 @@ class Running:
     """A loop at work on its own thread, over a world whose time stands still unless a clock is given."""
 
     def __init__(self, log: EventLog, world: World, clock: Any = None) -> None:
-        self.loop = Loop(log, world, POLICIES["priority"], clock or world, "test")
+        self.loop = Loop(log, world, lambda _: POLICIES["priority"], clock or world, "test")
         self.broke: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)  # a loop that hangs must not hang the tests
 
@@ -104,7 +104,7 @@ def test_a_batch_is_one_round_after_all_of_it(log: EventLog, world: World) -> No
 
 
 def test_nothing_is_planned_before_the_nodes_are_listed(log: EventLog, world: World) -> None:
-    loop = Loop(log, world, POLICIES["fifo"], world, "test")
+    loop = Loop(log, world, lambda _: POLICIES["fifo"], world, "test")
     loop.post(submit("job-1"))
     loop.turn(loop.drain())
     loop.open()

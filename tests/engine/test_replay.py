@@ -177,7 +177,7 @@ def lived_under(policy: Policy, log: EventLog, jobs: int = 14) -> None:
     world = World(nodes(2, gpus=2))
     for number in range(jobs):
         world.at(number * 300, submit(f"job-{number}", 1, 2, user=f"u{number}"))
-    loop = Loop(log, world, policy, world, "test")
+    loop = Loop(log, world, lambda _: policy, world, "test")
     loop.open()
     world.run(loop, HOUR_MS)
 

@@ -109,7 +109,7 @@ def test_no_step_is_lost_and_no_attempt_spent_whatever_the_cause(world: Embedded
 
 
 def test_a_job_that_gives_way_to_a_more_urgent_one_goes_on_where_it_was(tmp_path: Path, zipapp: Path) -> None:
-    world = Embedded(tmp_path, zipapp, policy=URGENT)
+    world = Embedded(tmp_path, zipapp, orders=lambda _: URGENT)
     try:
         job = _submit(world, "modest", "a100:2")
         wait_until(lambda: _steps(world, job), "it steps")

@@ -28,6 +28,7 @@ from ganger.model.view import JobView
 from ganger.settings import Home
 
 DEADLINE_S = 60.0
+Orders = Callable[[str], Policy]
 SLEEPS = ["sleep", "300"]
 NODES = (
     *(
@@ -42,7 +43,7 @@ class Embedded:
     """The parts of one server in this process. `service` is what the tests talk to."""
 
     def __init__(
-        self, directory: Path, launcher: Path, nodes: tuple[Node, ...] = NODES, *, policy: Policy | None = None
+        self, directory: Path, launcher: Path, nodes: tuple[Node, ...] = NODES, *, orders: Orders | None = None
     ) -> None:
         self.home = Home(directory)
         self.events = asyncio.new_event_loop()
@@ -51,7 +52,7 @@ class Embedded:
         layout = Layout(home=directory, socket=self.home.socket("launcher"), launcher=launcher)
         self.log = EventLog(self.home.database)
         self.backend = LocalBackend(layout, Cluster(nodes), launch_plans, self.events)
-        self.loop = Loop(self.log, self.backend, policy or policies()["priority"], WallClock(), __version__)
+        self.loop = Loop(self.log, self.backend, orders or (lambda _: policies()["priority"]), WallClock(), __version__)
         self.loop.open()
         self.core = threading.Thread(target=self.loop.run)
         self.core.start()

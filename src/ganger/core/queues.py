@@ -247,6 +247,8 @@ def wrong_with(queue: Queue) -> str | None:
         for name, figure in _figures(getattr(queue, part)):
             if figure is not None and not 0 <= figure <= MAX_FIGURE:
                 return f"{part}.{name} is {figure}: it is from 0 to {MAX_FIGURE}; leave it out for no limit"
+    if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
+        return f"default_time_ms is {queue.default_time_ms}: it is from 1 to {MAX_FIGURE}; leave it out for no limit"
     types = queue.nominal.gpu_types
     together = sum(types.values())
     if queue.nominal.gpus is not None and together > queue.nominal.gpus:

@@ -171,7 +171,7 @@ class State:
         if gang.id not in self.gangs:
             self.undo.put(self.gangs, gang.id, gang)  # an element of an array that a round tries
         self.nodes.take(gang.number, gang.shape, shares)
-        self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self._type_of))
+        self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self.type_of))
         self._activate(gang, +1)
         self.undo.put(self.shares, gang.id, shares)
 
@@ -209,7 +209,7 @@ class State:
         self.tree.charge_user(gang.queue, gang.job.user, -taken[0], -gang.node_ms, -1)
         self.standings.hold(gang.queue, gang.job.user, taken[: len(RESOURCES)], -1)
 
-    def _type_of(self, node: str) -> str:
+    def type_of(self, node: str) -> str:
         """The type of a node's GPUs; nothing of one that is not there any more."""
         at = self.nodes.index.get(node)
         return "" if at is None else self.nodes.gpu_types[at]
@@ -350,10 +350,14 @@ class State:
         return (int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
 
     def _tree(self) -> QueueTree:
+        return self.tree_with(self.queues.values())
+
+    def tree_with(self, queues: Iterable[Queue]) -> QueueTree:
+        """The tree that these queues make of the nodes there are; nothing of it is used."""
         of_type: dict[str, int] = {}
         for kind, gpus in zip(self.nodes.gpu_types, self.nodes.gpus.tolist(), strict=True):
             of_type[kind] = of_type.get(kind, 0) + gpus
-        return QueueTree(self.queues.values(), self._capacity(), self.undo, of_type)
+        return QueueTree(queues, self._capacity(), self.undo, of_type)
 
     def validate(self) -> None:
         """Recompute everything from the gangs alone and compare. AssertionError names what differs."""

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from ganger.core.fit import Ask
-from ganger.core.queues import OF_TYPE, QueueTree, contradiction, need
+from ganger.core.queues import OF_TYPE, QueueTree, Vector, contradiction, need
 from ganger.core.queues import wrong_with as figures_wrong_with
 from ganger.core.state import State
 from ganger.engine.possible import SAY, check_nodes
@@ -47,9 +47,17 @@ def limited(state: State, spec: JobSpec) -> JobSpec:
             f"one job may wait for {most} in queue {spec.queue}, and it asks for {wanted}",
             "submit with a shorter limits.queue_time",
         )
-    time_ms = longest if asked.time_ms is None else asked.time_ms
+    time_ms = _own_time_ms(tree, spec.queue, longest) if asked.time_ms is None else asked.time_ms
     queue_time_ms = waits if asked.queue_time_ms is None else asked.queue_time_ms
     return replace(spec, limits=replace(asked, time_ms=time_ms, queue_time_ms=queue_time_ms))
+
+
+def _own_time_ms(tree: QueueTree, queue: str, longest_ms: int | None) -> int | None:
+    """The limit of a job that names none: the default of its queue, or of the nearest above it that has one, and at
+    most what one job may run."""
+    defaults = (tree.queues[at].default_time_ms for at in tree.path(tree.index[queue]))
+    default_ms = next((each for each in defaults if each is not None), longest_ms)
+    return default_ms if longest_ms is None or default_ms is None else min(default_ms, longest_ms)
 
 
 def check_waiting(state: State, spec: JobSpec, user: str) -> None:
@@ -78,6 +86,29 @@ def check(state: State, wanted: Ask) -> None:
         check_nodes(state.nodes, wanted.shape)
     _check_quota(state.tree, wanted)
     _check_user(state.tree, wanted)
+
+
+def refused_for(tree: QueueTree, wanted: Ask) -> str | None:
+    """Why nothing that ends could make room for it in its queue, or for its user; None: it could."""
+    try:
+        _check_quota(tree, wanted)
+        _check_user(tree, wanted)
+    except Refused as refused:
+        return refused.detail
+    return None
+
+
+def over_quota(tree: QueueTree, queue: str, amounts: Vector, does: str = "needs") -> str | None:
+    """Why a queue may never use that much of each resource, in words, or None; `does`: what the job does with it."""
+    at = tree.index[queue]
+    for r, total in enumerate(amounts):
+        most, resource = max(0, tree.potential(at, r)), tree.resources[r]
+        if total > most:
+            return (
+                f"queue {queue} may use at most {_said(resource, most)} when nobody else uses any, "
+                f"and the job {does} {_said(resource, total)}"
+            )
+    return None
 
 
 def wrong_with(queue: Queue) -> str | None:
@@ -111,17 +142,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _check_quota(tree: QueueTree, wanted: Ask) -> None:
-    at = tree.index[wanted.queue]
-    for r, total in enumerate(tree.wanted(wanted.shape)):
-        most, resource = max(0, tree.potential(at, r)), tree.resources[r]
-        if total > most:
-            raise Refused(
-                "quota_too_small",
-                f"queue {wanted.queue} may use at most {_said(resource, most)} when nobody else uses any, "
-                f"and the job needs {_said(resource, total)}",
-                "submit smaller or to another queue (`ganger queue`), or raise it: "
-                f"ganger queue set {wanted.queue} {_flag(resource, total)}",
-            )
+    amounts, at = tree.wanted(wanted.shape), tree.index[wanted.queue]
+    if (why := over_quota(tree, wanted.queue, amounts)) is not None:
+        r = next(r for r, total in enumerate(amounts) if total > max(0, tree.potential(at, r)))
+        raise Refused(
+            "quota_too_small",
+            why,
+            "submit smaller or to another queue (`ganger queue`), or raise it: "
+            f"ganger queue set {wanted.queue} {_flag(tree.resources[r], amounts[r])}",
+        )
 
 
 def _said(resource: str, amount: int) -> str:

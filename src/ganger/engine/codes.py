@@ -59,6 +59,11 @@ CODES: Final[dict[str, Code]] = {
     # a job that cannot be
     "bad_directory": Code(409, "a directory is no absolute path"),
     "bad_ignore_file": Code(409, "an ignore file has a line that is no pattern"),
+    "bad_policy": Code(409, "the policy document has faults; each is told, with its place"),
+    "no_such_order": Code(409, "the queue order of the policy is not installed"),
+    "no_such_version": Code(404, "there is no such version of the policy, or it is not kept any more"),
+    "policy_changed": Code(409, "the policy has another version than the one that was to be changed"),
+    "strands_jobs": Code(409, "live jobs would be in no queue, or could not start again"),
     "bad_queue": Code(409, "a name, a figure or the parent of a queue cannot be"),
     "bad_spec": Code(409, "the spec has faults; each is told, with its place"),
     "bad_text": Code(409, "text has a character that no program can be given"),

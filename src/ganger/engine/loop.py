@@ -9,7 +9,7 @@ the next start, and the log only ever holds whole rounds.
 import copy
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -89,9 +89,12 @@ class _Turn:
 class Loop:
     """One writer over one log. `turn` takes a batch of events through the whole cycle."""
 
-    def __init__(self, log: EventLog, backend: Backend, policy: Policy, clock: Clock, version: str) -> None:
-        """Fold the log; nothing is planned before `open`."""
-        self._log, self._backend, self._policy, self._clock, self._version = log, backend, policy, clock, version
+    def __init__(
+        self, log: EventLog, backend: Backend, order: Callable[[str], Policy], clock: Clock, version: str
+    ) -> None:
+        """Fold the log; nothing is planned before `open`. `order` gives the queue order of a name that the policy
+        document has; Refused where it is not there any more."""
+        self._log, self._backend, self._order, self._clock, self._version = log, backend, order, clock, version
         self._state = log.restore()
         self._inbox: queue.SimpleQueue[Wish | None] = queue.SimpleQueue()
         self._unwritten: list[Wish] = []
@@ -167,7 +170,11 @@ class Loop:
     @property
     def policy(self) -> Policy:
         """The queue order in force."""
-        return self._policy
+        return self._order(self._state.rules.order)
+
+    def order(self, name: str) -> Policy:
+        """The queue order of that name."""
+        return self._order(name)
 
     def now_ms(self) -> int:
         """The loop's time, for answers that depend on it."""
@@ -289,11 +296,12 @@ class Loop:
 
     def _decide(self, turn: _Turn, now_ms: int) -> None:
         """Plan, and fold what was decided."""
-        planned = plan(self._state, now_ms, self._policy)
+        policy = self.policy
+        planned = plan(self._state, now_ms, policy)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
             plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)
-            event = Decided(plan=plan_kept, policy=self._policy.NAME, version=self._version)
+            event = Decided(plan=plan_kept, policy=policy.NAME, version=self._version)
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
             turn.take(row, self._state.apply(row))
             turn.decisions = planned.decisions

@@ -14,6 +14,8 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, Final
 
+from ganger.engine.refusal import Refused
+
 POLICIES: Final = "ganger.policies"
 FRAMEWORKS: Final = "ganger.frameworks"
 
@@ -67,6 +69,20 @@ _log = logging.getLogger(__name__)
 def policies() -> dict[str, ModuleType]:
     """Queue orders by NAME."""
     return _found(POLICIES)[0]
+
+
+def order(name: str) -> ModuleType:
+    """The queue order that a policy document names. Refused (no_such_order) when it was taken away since."""
+    found = policies()
+    if name not in found:
+        why = broken().get(name, "")
+        raise Refused(
+            "no_such_order",
+            f"the policy in force has the queue order {name}, which is not installed{why and f': {why}'}; there are "
+            f"{', '.join(sorted(found))}",
+            "install the package that it came with",
+        )
+    return found[name]
 
 
 def frameworks() -> dict[str, ModuleType]:

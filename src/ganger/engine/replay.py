@@ -13,7 +13,7 @@ from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.engine.log import EventLog
 from ganger.model.decision import Decision
-from ganger.model.event import Decided, ServerStarted, Stamped
+from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,8 @@ def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) ->
         if isinstance(row.event, Decided):
             policy = policies[row.event.policy]
             yield _compared(state, row, row.event.plan.decisions, policy)
+        elif isinstance(row.event, PolicySet):
+            policy = policies[row.event.document.order]
         elif isinstance(row.event, ServerStarted):
             policy = None  # the server that took over may have another
         state.apply(row)

@@ -31,6 +31,7 @@ def queue_rows(state: State) -> list[QueueRow]:
             used={name: tree.usage[r][at] for r, name in enumerate(tree.resources)},
             available={name: _room(tree.available(at, r)) for r, name in enumerate(tree.resources)},
             user_limits=asdict(queue.user_limits),
+            default_time_ms=queue.default_time_ms,
             fair_gpus=fair[at],
             pending=pending[queue.name],
             running=live[queue.name] - pending[queue.name],

@@ -26,6 +26,7 @@ from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.log_request import see_attempt, see_there
 from ganger.engine.loop import Loop
+from ganger.engine.policy_service import PolicyService, Proposal
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
@@ -69,6 +70,7 @@ __all__ = [
     "LogLine",
     "LogQuery",
     "Page",
+    "Proposal",
     "Refused",
     "Service",
     "Submission",
@@ -93,7 +95,7 @@ class Page:
     next: str | None
 
 
-class Service(ClusterService):
+class Service(ClusterService, PolicyService):
     """Everything a person or a program may ask of one server. Safe from any thread."""
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:

@@ -113,12 +113,14 @@ class GpuShares:
 class Rules:
     """The policy document without its queues."""
 
-    order: str = described("the queue order: `ganger policy orders` lists them", form="order", default=ORDER)
+    order: str = described(
+        "the queue order: dynamic, fair_share, priority, fifo, las, or that of a plug-in", form="order", default=ORDER
+    )
     weights: Weights = described("what each factor of the order `dynamic` is worth", factory=Weights)
     half_life_ms: int = described(
         "after which what was used counts half as much", form="half_life", key="half_life", default=7 * DAY_MS
     )
-    starvation: Starvation = described("from which age on a waiting job starves", form="starvation", factory=Starvation)
+    starvation: Starvation = described("from which age on a waiting job starves", factory=Starvation)
     reservations: Reservations = described("for how many jobs nodes are reserved", factory=Reservations)
     pools: tuple[Pool, ...] = described(
         "nodes by how they are paid for, in the order in which they are filled", default=()

@@ -250,10 +250,81 @@ class QueueRow:
     used: dict[str, int]
     available: dict[str, int | None]
     user_limits: dict[str, int | None]
+    default_time_ms: int | None
     fair_gpus: int
     """What is fair to it of the GPUs there are, by guarantee, weight and what its jobs hold and wait for."""
     pending: int
     running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChange:
+    """What one key of the policy document was and is, as it is written there; None: not written, "" a mapping."""
+
+    path: str
+    before: str | int | None
+    after: str | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrandedJob:
+    """A live job that would be in a queue that is gone, or could not start again, under another policy."""
+
+    job: str
+    state: str
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """A version of the policy document: the one in force, or an earlier one. Version 0 is what nobody set; `document`
+    is as it is written, without what is as it is anyway; `text` the same as YAML."""
+
+    version: int
+    at_ms: int | None
+    by: str
+    note: str
+    document: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """One row of the policy's history. changes: None where the version before is not kept any more."""
+
+    version: int
+    at_ms: int
+    by: str
+    note: str
+    what: str
+    changes: tuple[PolicyChange, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The place of a waiting job in the order of its queue, under the policy in force and under another; from 1."""
+
+    job: str
+    queue: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTrial:
+    """What another policy would change. `against`: the version that it is compared with; stranded: why it would be
+    refused unless it is forced. The rest is of the next round, and empty where only the documents were compared:
+    starts: jobs that it would start and that now would wait; waits: the other way round; moved: how many waiting jobs
+    would have another place, and places: the first of them."""
+
+    against: int
+    changes: tuple[PolicyChange, ...]
+    stranded: tuple[StrandedJob, ...]
+    starts: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    moved: int = 0
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.ports import Compose, LaunchPlan
 from ganger.engine.refusal import Refused
-from ganger.engine.registry import policies
+from ganger.engine.registry import order
 from ganger.engine.retention import Retention
 from ganger.engine.service import Service
 from ganger.faces.rest.app import make_app
@@ -56,8 +56,6 @@ from ganger.wiring.place import (
     make_database,
 )
 
-POLICY: Final = "dynamic"
-"""The queue order of a server that nobody configured."""
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
 STAY_EVERY_S: Final = 2
@@ -130,7 +128,7 @@ class _Server:
         layout = Layout(home=self._home.path, socket=launchers, launcher=build(self._home.path), log_bytes=most)
         backend = LocalBackend(layout, _cluster(self._home), _composer(self._home), event_loop)
         last = log.rows(after=log.last_seq() - 1)
-        loop = Loop(log, backend, policies()[POLICY], WallClock(last[0].at_ms if last else 0), __version__)
+        loop = Loop(log, backend, order, WallClock(last[0].at_ms if last else 0), __version__)
         loop.open()
         core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
         core.start()

@@ -8,9 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
-
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import frameworks
 from ganger.engine.spec.contradictions import contradictions
@@ -18,18 +15,15 @@ from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_map
 from ganger.engine.spec.later import later
 from ganger.engine.spec.params import insert_params
 from ganger.engine.spec.recognised import recognise, say_what_is_not_recognised
-from ganger.engine.spec.schema import ANY, build, json_schema, keys_at, legal_keys, model_of, written
+from ganger.engine.spec.schema import build, json_schema, written
 from ganger.engine.spec.text import documents, read_text
-from ganger.engine.spec.words import did_you_mean, nearest
+from ganger.engine.spec.validated import validated
 from ganger.model.job import JobSpec
 from ganger.model.placed import PREFIX
 
 __all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 
 _AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",), ("placement", "node_selector"))
-_LISTS: Final = ("after", "volumes", "rules")
-_KEY: Final = "[key]"
-"""What pydantic puts at the end of a location when the key itself is wrong."""
 
 
 def parse_spec(text: str | bytes, filename: str, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -97,7 +91,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     _take_secrets(document)
     coming = [*later(document), *_no_command(data), *insert_params(document, declared)]
     recognise(data)
-    model, wrong = _validated({key: value for key, value in data.items() if key != "kind"})
+    model, wrong = validated(JobSpec, {key: value for key, value in data.items() if key != "kind"})
     claimed = {problem.at for problem in coming}
     unread = {at[:end] for at in document.unreadable for end in range(1, len(at) + 1)}
     wrong = [problem for problem in wrong if problem.at not in unread and not _within(problem.at, claimed)]
@@ -142,52 +136,6 @@ def _no_command(data: dict[str, Any]) -> Iterator[Problem]:
 
 def _within(at: Loc, claimed: set[Loc]) -> bool:
     return any(at[:end] in claimed for end in range(1, len(at) + 1))
-
-
-def _validated(data: dict[str, Any]) -> tuple[BaseModel | None, list[Problem]]:
-    try:
-        return model_of(JobSpec).model_validate(data), []
-    except ValidationError as error:
-        return None, [_problem(each) for each in error.errors(include_url=False)]
-
-
-def _problem(error: ErrorDetails) -> Problem:
-    """One of pydantic's errors in our words."""
-    at = error["loc"]
-    if len(at) > 2 and at[-1] == _KEY:
-        return Problem(at[:-1], f"{dotted(at[:-2])}: {error['ctx']['error']}", key=True)
-    match error["type"]:
-        case "extra_forbidden":
-            return Problem(at, _unknown(at), key=True)
-        case "missing":
-            return Problem(at[:-1], f"{dotted(at)} is missing: write it")
-        case "value_error":
-            return Problem(at, f"{dotted(at)}: {error['ctx']['error']}")
-        case _:
-            return Problem(at, f"{dotted(at)}: {shown(error['input'])} is not legal: write {_kind_of(at)}")
-
-
-def _kind_of(at: Loc) -> str:
-    """What is written at a location that has no form of its own."""
-    if legal := keys_at(at):
-        return f"a mapping with keys of {', '.join(legal)}"
-    if legal := keys_at((*at, 0)):
-        kind = "a list of mappings" if at[-1] in _LISTS else "a mapping of names to mappings"
-        return f"{kind} with keys of {', '.join(legal)}"
-    return "a mapping, one `NAME: value` a line"
-
-
-def _unknown(at: Loc) -> str:
-    """The sentence for an unknown key: what is legal there, and what was probably meant there or elsewhere."""
-    *around, key = at
-    here = keys_at(tuple(around))
-    meant = did_you_mean(str(key), here)
-    if not meant:
-        places = ((where, names) for where, names in legal_keys().items() if ANY not in where)
-        elsewhere = {name: dotted((*where, name)) for where, names in places for name in names}
-        found = nearest(str(key), elsewhere)
-        meant = f"; did you mean {elsewhere[found]!r}?" if found else ""
-    return f"{dotted(at)} is not a key: legal here are {', '.join(here)}{meant}"
 
 
 def _collisions(data: dict[str, Any]) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ganger.engine.spec.document import shown
 from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import PRIORITIES, GpuRequest
+from ganger.model.queue import MAX_FIGURE
 from ganger.model.units import (
     DAY_MS,
     GIB_BYTES,
@@ -34,6 +35,7 @@ MAX_RETRIES: Final = 1000
 MAX_PRIORITY: Final = 1000
 MAX_KEPT: Final = 10_000
 MAX_STEPS: Final = 1_000_000_000
+MAX_RESERVED: Final = 1_000_000
 GPU_TYPE_PATTERN: Final = r"[A-Za-z0-9][-A-Za-z0-9_.]{0,39}"
 _TYPES: Final = rf"{GPU_TYPE_PATTERN}(?:,{GPU_TYPE_PATTERN})*"
 
@@ -196,3 +198,51 @@ def write_backoff(value: tuple[int, int]) -> str:
     first_ms, longest_ms = value
     first = write_duration(first_ms)
     return first if first_ms == longest_ms else f"{first}..{write_duration(longest_ms)}"
+
+
+def read_cpus(value: Any) -> int:
+    """Thousandths of a CPU, of a whole queue."""
+    return _quantity(value, parse_cpu_milli, "a number of CPUs: write 512, 0.5 or 500m", 0, MAX_FIGURE)
+
+
+def read_memory(value: Any) -> int:
+    """Bytes, of a whole queue."""
+    legal = "a size up to 8000Ti: write 512Gi, 1.5Ti, 2G, or a number of bytes"
+    return _quantity(value, parse_bytes, legal, 0, MAX_FIGURE)
+
+
+def read_lasting(value: Any) -> int:
+    """A time in ms that no single job need take: node-hours too."""
+    legal = "a time of 0 or more: write 30m, 8h, 128h, 30d, or a number of seconds"
+    return _quantity(value, parse_duration_ms, legal, 0, MAX_FIGURE)
+
+
+def read_half_life(value: Any) -> int:
+    """Milliseconds, not so few that everything would be made anew all the time."""
+    legal = "a half-life from 1h to 3650d: write 7d, 36h, or a number of seconds"
+    return _quantity(value, parse_duration_ms, legal, HOUR_MS, MAX_DURATION_MS)
+
+
+def read_jobs(value: Any) -> int | None:
+    """A number of jobs; None for all."""
+    if value == "all":
+        return None
+    if _is_whole(value) and 0 <= value <= MAX_RESERVED:
+        return int(value)
+    raise ValueError(f"{shown(value)} is not a number of jobs: write all, or a whole number from 0 to {MAX_RESERVED}")
+
+
+def write_jobs(value: int | None) -> str | int:
+    """A number, or all."""
+    return "all" if value is None else value
+
+
+def read_priority_key(value: Any) -> int:
+    """A priority where a key stands: always text."""
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,4}", value) else value
+    return read_priority(number)
+
+
+def write_priority_key(value: int) -> str:
+    """The name where there is one, the number as text elsewhere."""
+    return str(write_priority(value))

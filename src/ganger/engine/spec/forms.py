@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from ganger.engine.registry import frameworks
+from ganger.engine.registry import frameworks, policies
 from ganger.engine.spec.amounts import (
     GPU_TYPE_PATTERN,
     MAX_GPUS,
@@ -18,25 +18,35 @@ from ganger.engine.spec.amounts import (
     MAX_NODES,
     MAX_PRIORITY,
     MAX_PROCESSES,
+    MAX_RESERVED,
     MAX_RETRIES,
     MAX_STEPS,
     duration,
     read_backoff,
     read_bytes,
     read_cpu,
+    read_cpus,
     read_degree,
     read_gpu,
+    read_half_life,
+    read_jobs,
+    read_lasting,
+    read_memory,
     read_nproc,
     read_priority,
+    read_priority_key,
     whole,
     write_backoff,
     write_bytes,
     write_cpu,
     write_duration,
     write_gpu,
+    write_jobs,
     write_priority,
+    write_priority_key,
 )
 from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
+from ganger.engine.spec.policy_words import QUEUE_PATTERN, read_gpu_type_key, read_order, read_queue_name
 from ganger.engine.spec.where import (
     GPU_TYPES_PATTERN,
     LEVEL_PATTERN,
@@ -90,9 +100,13 @@ from ganger.engine.spec.words import (
 )
 from ganger.model.decision import FAILURES
 from ganger.model.job import PRIORITIES
+from ganger.model.policy import POOL_KINDS, SCORES, TIES
+from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 
 SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
 DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?"
+MAX_POINTS: Final = 1_000_000
+MAX_GRADES: Final = 1_000_000
 PAUSES_PATTERN: Final = rf"({DURATION_PATTERN})(\.\.({DURATION_PATTERN}))?"
 
 Schema = dict[str, Any]
@@ -110,6 +124,10 @@ class Form:
 @cache
 def forms() -> dict[str, Form]:
     """All forms by name. A function, because the frameworks are looked up only when a spec is read."""
+    return _of_jobs() | _of_policies()
+
+
+def _of_jobs() -> dict[str, Form]:
     lasting = _pattern(DURATION_PATTERN)
     return {
         "name": Form(read_name, _pattern(NAME_PATTERN) | {"maxLength": MAX_NAME}),
@@ -178,12 +196,37 @@ def forms() -> dict[str, Form]:
     }  # fmt: skip
 
 
+def _of_policies() -> dict[str, Form]:
+    lasting = _any_of({"type": "number", "minimum": 0}, _pattern(DURATION_PATTERN))
+    return {
+        "order": Form(read_order, {"enum": sorted(policies())}),
+        "points": Form(whole("a number of points", 0, MAX_POINTS), _integer(0, MAX_POINTS)),
+        "some_points": Form(whole("a number of points", 1, MAX_POINTS), _integer(1, MAX_POINTS)),
+        "half_life": Form(read_half_life, lasting, write_duration),
+        "jobs": Form(read_jobs, _any_of({"const": "all"}, _integer(0, MAX_RESERVED)), write_jobs),
+        "priority_key": Form(read_priority_key, _pattern(r"low|normal|high|-?\d{1,4}"), write_priority_key),
+        "pool_kind": Form(choice("a kind of pool", POOL_KINDS), {"enum": list(POOL_KINDS)}),
+        "score": Form(choice("a score", SCORES), {"enum": list(SCORES)}),
+        "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),
+        "ties": Form(choice("a rule for ties", TIES), {"enum": list(TIES)}),
+        "queue_name": Form(read_queue_name, _pattern(QUEUE_PATTERN)),
+        "weight": Form(whole("a weight", 1, MAX_WEIGHT), _integer(1, MAX_WEIGHT)),
+        "figure": Form(whole("an amount", 0, MAX_FIGURE), _integer(0, MAX_FIGURE)),
+        "gpu_type_key": Form(read_gpu_type_key, _pattern(GPU_TYPE_PATTERN)),
+        "cpus": Form(read_cpus, _any_of({"type": "number", "minimum": 0}, _pattern(r"\d+m|\d+(\.\d+)?")), write_cpu),
+        "memory": Form(read_memory, _any_of(_integer(0, MAX_FIGURE), _pattern(SIZE_PATTERN)), write_bytes),
+        "lasting": Form(read_lasting, lasting, write_duration),
+    }
+
+
 TABLES: Final = {
     "env": ("env_name", "env_value"),
     "params": ("env_name", "param_value"),
     "labels": ("label_key", "label_value"),
+    "ages": ("priority_key", "duration"),
+    "gpu_figures": ("gpu_type_key", "figure"),
 }
-"""Forms that are mappings of text to text: the forms of their keys and of their values."""
+"""Forms that are mappings of words to values: the forms of both."""
 _WRITTEN: Final[Schema] = {"type": ["string", "number", "boolean"]}
 """Text, or a number or truth value that is taken as it was written."""
 _OR_SECRET: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}

@@ -102,16 +102,17 @@ def _described(noun: type) -> bool:
 
 
 @cache
-def legal_keys() -> dict[Loc, tuple[str, ...]]:
-    """The keys of every mapping of a spec, by where it stands, with ANY for a name or a number. The widest first."""
-    return dict(_mappings(JobSpec, ()))
+def legal_keys(noun: type) -> dict[Loc, tuple[str, ...]]:
+    """The keys of every mapping in what a class is written as, by where it stands, with ANY for a name or a number. The
+    widest first."""
+    return dict(_mappings(noun, ()))
 
 
-def keys_at(at: Loc) -> tuple[str, ...]:
+def keys_at(noun: type, at: Loc) -> tuple[str, ...]:
     """The legal keys of the mapping at `at`; none where there is none."""
     fits = (
         keys
-        for where, keys in legal_keys().items()
+        for where, keys in legal_keys(noun).items()
         if len(where) == len(at) and all(mine in (ANY, given) for mine, given in zip(where, at, strict=True))
     )
     return next(fits, ())
@@ -146,17 +147,18 @@ def _built(within: type | None, value: Any) -> Any:
     return build(within, value) if isinstance(value, BaseModel) else value
 
 
-def written(noun: type, value: Any) -> dict[str, Any]:
-    """What a user would write for `value`: defaults are left out. The inverse of reading."""
+def written(noun: type, value: Any, *, whole: bool = False) -> dict[str, Any]:
+    """What a user would write for `value`: defaults are left out, or, `whole`, only what cannot be written: nothing.
+    The inverse of reading."""
     data: dict[str, Any] = {}
     for key, parts in by_key(noun).items():
         given = tuple(getattr(value, part.name) for part in parts)
-        if given != tuple(map(_default, parts)):
-            data[key] = _written(noun, key, given if len(given) > 1 else given[0])
-    return data
+        if given != tuple(map(_default, parts)) or (whole and any(each is not None for each in given)):
+            data[key] = _written(noun, key, given if len(given) > 1 else given[0], whole=whole)
+    return {key: each for key, each in data.items() if each not in ({}, [])} if whole else data
 
 
-def _written(noun: type, key: str, value: Any) -> Any:
+def _written(noun: type, key: str, value: Any, *, whole: bool) -> Any:
     form, within = form_of(noun, key), inner(noun, key)
     if form in TABLES:
         name, text = (forms()[each] for each in TABLES[form])
@@ -164,8 +166,10 @@ def _written(noun: type, key: str, value: Any) -> Any:
     if form or within is None:
         return forms()[form].write(value)
     if isinstance(value, dict):
-        return {name: written(within, each) for name, each in value.items()}
-    return [written(within, each) for each in value] if isinstance(value, tuple) else written(within, value)
+        return {name: written(within, each, whole=whole) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [written(within, each, whole=whole) for each in value]
+    return written(within, value, whole=whole)
 
 
 def form_of(noun: type, key: str) -> str:

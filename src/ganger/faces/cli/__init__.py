@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "top": ("top", "Show what is used at the moment: each rank, each node or each queue."),
         "report": ("report", "Show where the time of all jobs went, and what failures cost."),
         "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),
+        "policy": ("policy", "Show the policy document, change it, and see what a change would do."),
         "secret": ("secret", "List, set and remove secrets: variables whose values are never shown."),
         "node": ("node", "List nodes, take them out of service or back, and empty them."),
     },

@@ -138,9 +138,20 @@ def queue_command(ctx: click.Context, output: str) -> None:
 @_figure("--max-time", "DURATION", "The longest time limit of one job.")
 @_figure("--max-queue-time", "DURATION", "The longest a job may wait; then it ends.")
 @_figure("--max-node-hours", "N", "Nodes times time limit, over a user's live jobs.")
+@click.option(
+    "--default-time",
+    metavar="DURATION",
+    type=Checked("DURATION", _or_none(parse_duration_ms)),
+    help="The time limit of a job that names none; without, as in the queue above.",
+)
 @output_option
 def set_command(
-    name: str, parent: str | None, weight: str | None, output: str, **figures: str | tuple[str, ...] | None
+    name: str,
+    parent: str | None,
+    weight: str | None,
+    default_time: str | None,
+    output: str,
+    **figures: str | tuple[str, ...] | None,
 ) -> None:
     """Make a queue, or change one.
 
@@ -154,7 +165,8 @@ def set_command(
     queue = _present(client, name)
     above = {} if parent is None else {"parent": parent}
     heavier = {} if weight is None else {"weight": _weight(weight)}
-    row = client.set_queue(name, changed(queue | above | heavier, figures))
+    timed = {} if default_time is None else {"default_time_ms": _or_none(parse_duration_ms)(default_time)}
+    row = client.set_queue(name, changed(queue | above | heavier | timed, figures))
     if output == "json":
         show_json(row)
     else:
@@ -182,7 +194,7 @@ def changed(queue: Record, figures: Mapping[str, str | tuple[str, ...] | None]) 
                 parts[part]["gpu_types"] = {kind: count for kind, count in types.items() if count is not None}
             else:
                 parts[part][figure] = value
-    kept = {name: queue[name] for name in ("parent", "weight") if queue.get(name) is not None}
+    kept = {name: queue[name] for name in ("parent", "weight", "default_time_ms") if queue.get(name) is not None}
     return {**parts, **kept}
 
 
@@ -212,7 +224,7 @@ def queue_cells(row: Record) -> tuple[str, ...]:
         _gpus_text(row["lending"]),
         str(row["running"]),
         str(row["pending"]),
-        _limits(row["user_limits"]),
+        _limits(row["user_limits"], row["default_time_ms"]),
     )
 
 
@@ -226,7 +238,7 @@ def _gpus_text(amount: Record) -> str:
     return " ".join([*([] if amount["gpus"] is None and types else [_figure_text(amount["gpus"], str)]), *types])
 
 
-def _limits(limits: Record) -> str:
+def _limits(limits: Record, default_time_ms: int | None) -> str:
     parts = []
     if limits["gpus"] is not None:
         parts.append(f"{limits['gpus']} GPU" + ("" if limits["gpus"] == 1 else "s"))
@@ -240,4 +252,6 @@ def _limits(limits: Record) -> str:
         parts.append(f"waits {format_duration(limits['queue_time_ms'])}")
     if limits["node_ms"] is not None:
         parts.append(f"{limits['node_ms'] / HOUR_MS:g} node-hours")
+    if default_time_ms is not None:
+        parts.append(f"{format_duration(default_time_ms)} where a job names none")
     return ", ".join(parts) or "-"

@@ -193,7 +193,7 @@ class Client:
         before, in Unix ms."""
         return self._record("GET", "/report", since=since, user=user, queue=queue)
 
-    # -- queues and nodes ---------------------------------------------------------------------------------------------
+    # -- queues ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[Record]:
         """Every queue with what it may use and what it uses, parents first."""
@@ -212,6 +212,32 @@ class Client:
     def delete_queue(self, name: str) -> None:
         """Take an empty queue away."""
         self._ask("DELETE", f"/queues/{quoted(name)}")
+
+    # -- policy -------------------------------------------------------------------------------------------------------
+
+    def policy(self, version: int | None = None) -> Record:
+        """The policy document in force, or a version of it: {"version", "at_ms", "by", "note", "document", "text"}."""
+        return self._record("GET", "/policy" if version is None else f"/policy/versions/{version}")
+
+    def policy_versions(self) -> list[Record]:
+        """Every version that is kept, the newest first, with what it changed."""
+        items: list[Record] = self._ask("GET", "/policy/versions")["items"]
+        return items
+
+    def diff_policy(self, proposal: Record) -> Record:
+        """What {"text" and "filename", or "document", or "version"} changes, of the version `against` or of the one in
+        force; whom it would strand."""
+        return self._record("POST", "/policy/diff", proposal)
+
+    def try_policy(self, proposal: Record) -> Record:
+        """The same, and what the next round would do differently; nothing changes."""
+        return self._record("PUT", "/policy", proposal, timeout_s=SUBMIT_S, dryRun="plan")
+
+    def apply_policy(self, proposal: Record) -> Record:
+        """Put a document in force: the same with "note", "force" and "if_version"; gives it as `policy` does."""
+        return self._record("PUT", "/policy", proposal, timeout_s=SUBMIT_S)
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Record]:
         """Every node with what it has and what is free, in topology order."""

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from ganger.faces.rest.answers import CHANGES, Served, answer, changed, documented, reads, shown
 from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
-from ganger.model.queue import ROOT, Amount, Queue, UserLimits
+from ganger.model.queue import MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS
 from ganger.model.view import NodeRow, QueueRow
 
@@ -31,6 +31,7 @@ class QueueBody:
     borrowing: Annotated[Amount, Figures] = field(default_factory=Amount)
     lending: Annotated[Amount, Figures] = field(default_factory=Amount)
     user_limits: Annotated[UserLimits, Figures] = field(default_factory=UserLimits)
+    default_time_ms: Annotated[int, Field(ge=1, le=MAX_FIGURE), Figures] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ async def put_queue(request: Request, service: Served, name: str, body: QueueBod
         borrowing=body.borrowing,
         lending=body.lending,
         user_limits=body.user_limits,
+        default_time_ms=body.default_time_ms,
     )
 
     def change() -> QueueRow:

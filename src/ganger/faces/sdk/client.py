@@ -17,10 +17,11 @@ from ganger.faces.client.blocking import BlockingLink
 from ganger.faces.client.talk import at_once, each_at_once
 from ganger.faces.sdk.fields import Command, JobFields
 from ganger.faces.sdk.job import AsyncJob, Job
+from ganger.faces.sdk.submission import Policy
 from ganger.faces.sdk.tasks import Task
 from ganger.faces.sdk.values import JobFile
 from ganger.faces.sdk.verbs import ListFields, ReportFields, Submittable, Verbs
-from ganger.model.view import DryRun, Totals
+from ganger.model.view import DryRun, PolicyTrial, PolicyVersion, PolicyView, Totals
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +71,30 @@ class Client:
         """Where the time of jobs went, and that of the GPUs they held: of all that live or have ended."""
         return at_once(self._verbs.report(**wanted))
 
+    def policy(self, version: int | None = None) -> PolicyView:
+        """The policy document in force, or an earlier version of it. NotFound when that is not there."""
+        return at_once(self._verbs.policy(version))
+
+    def policy_versions(self) -> Sequence[PolicyVersion]:
+        """Every version of the policy that is kept, the newest first: who made it, when, and what it changed."""
+        return at_once(self._verbs.policy_versions())
+
+    def diff_policy(self, policy: Policy, /, against: int | None = None) -> PolicyTrial:
+        """What a document would change, and which live jobs it would strand. `policy`: YAML, the path of a file, a
+        mapping, or the number of an earlier version; compared with the one in force, or with version `against`."""
+        return at_once(self._verbs.diff_policy(policy, against))
+
+    def try_policy(self, policy: Policy, /) -> PolicyTrial:
+        """The same, and what the next round would do differently; nothing changes."""
+        return at_once(self._verbs.try_policy(policy))
+
+    def apply_policy(
+        self, policy: Policy, /, *, note: str = "", force: bool = False, if_version: int | None = None
+    ) -> PolicyView:
+        """Put a document in force, whole, from the next round on. Refused, with their names, when it would strand live
+        jobs and is not forced, or when another version than `if_version` is in force."""
+        return at_once(self._verbs.apply_policy(policy, note=note, force=force, if_version=if_version))
+
 
 class AsyncClient:
     """As Client, on an event loop of asyncio. Any number of its coroutines may run at once."""
@@ -114,6 +139,28 @@ class AsyncClient:
     async def report(self, **wanted: Unpack[ReportFields]) -> Totals:
         """As Client.report."""
         return await self._verbs.report(**wanted)
+
+    async def policy(self, version: int | None = None) -> PolicyView:
+        """As Client.policy."""
+        return await self._verbs.policy(version)
+
+    async def policy_versions(self) -> Sequence[PolicyVersion]:
+        """As Client.policy_versions."""
+        return await self._verbs.policy_versions()
+
+    async def diff_policy(self, policy: Policy, /, against: int | None = None) -> PolicyTrial:
+        """As Client.diff_policy."""
+        return await self._verbs.diff_policy(policy, against)
+
+    async def try_policy(self, policy: Policy, /) -> PolicyTrial:
+        """As Client.try_policy."""
+        return await self._verbs.try_policy(policy)
+
+    async def apply_policy(
+        self, policy: Policy, /, *, note: str = "", force: bool = False, if_version: int | None = None
+    ) -> PolicyView:
+        """As Client.apply_policy."""
+        return await self._verbs.apply_policy(policy, note=note, force=force, if_version=if_version)
 
 
 def here() -> Client:

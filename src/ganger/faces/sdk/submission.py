@@ -42,6 +42,28 @@ def submission(job: JobFile | Mapping[str, Any], fields: Mapping[str, Any]) -> d
     return request | {"spec": spec, "secrets": secret_values(spec, os.environ)}
 
 
+Policy = str | Path | Mapping[str, Any] | int
+"""A policy document: YAML, the path of a file, a mapping, or the number of an earlier version."""
+
+
+def proposal(policy: Policy) -> dict[str, Any]:
+    """The request for a policy document. BadRequest when its file cannot be read."""
+    if isinstance(policy, Path):
+        try:
+            return {"text": policy.read_text("utf-8"), "filename": str(policy)}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadRequest("bad_policy", f"cannot read {policy}: {error}", f"ls -l {policy}", USAGE) from None
+    if isinstance(policy, Mapping):
+        return {"document": plain(policy)}
+    if isinstance(policy, str):
+        return {"text": policy}
+    version: Any = policy
+    if isinstance(version, int) and not isinstance(version, bool):
+        return {"version": version}
+    why = f"{policy!r} is no policy: give text, the Path of a file, a mapping or the number of a version"
+    raise BadRequest("bad_policy", why, "ganger policy", USAGE)
+
+
 def plain(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a job as JSON has them, lists for tuples. BadRequest names a value that JSON does not have."""
     try:

@@ -19,11 +19,22 @@ from ganger.faces.client.wire import ANSWER_S, SUBMIT_S, Request, query_of, quot
 from ganger.faces.sdk.decode import view
 from ganger.faces.sdk.fields import Command, JobFields, spec_of
 from ganger.faces.sdk.outcomes import Outcome, failure_of, read_outcomes
-from ganger.faces.sdk.submission import plain, submission
+from ganger.faces.sdk.submission import Policy, plain, proposal, submission
 from ganger.faces.sdk.tasks import Task, command_of
 from ganger.faces.sdk.values import JobFile, LogLine, Report
 from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
-from ganger.model.view import DryRun, EventRow, Explanation, JobRow, JobView, Stacks, Totals
+from ganger.model.view import (
+    DryRun,
+    EventRow,
+    Explanation,
+    JobRow,
+    JobView,
+    PolicyTrial,
+    PolicyVersion,
+    PolicyView,
+    Stacks,
+    Totals,
+)
 from ganger.settings import Home
 
 PAGE: Final = 200
@@ -231,6 +242,33 @@ class Verbs:
         job = await self.wait(id, timeout_s)
         found = [[outcome.value for outcome in outcomes] for outcomes in await self._outcomes(job)]
         return found[0] if job.row.elements is None else found
+
+    async def policy(self, version: int | None = None) -> PolicyView:
+        """The policy document in force, or an earlier version of it. NotFound when that is not there."""
+        target = "/policy" if version is None else f"/policy/versions/{version}"
+        return view(PolicyView, await self._ask("GET", target))
+
+    async def policy_versions(self) -> Sequence[PolicyVersion]:
+        """Every version of the policy that is kept, the newest first: who made it, when, and what it changed."""
+        return [view(PolicyVersion, each) for each in (await self._ask("GET", "/policy/versions"))["items"]]
+
+    async def diff_policy(self, policy: Policy, /, against: int | None = None) -> PolicyTrial:
+        """What a document would change, of the policy in force or of a version of it, and whom it would strand."""
+        body = proposal(policy) | {"against": against}
+        return view(PolicyTrial, await self._ask("POST", "/policy/diff", body))
+
+    async def try_policy(self, policy: Policy, /) -> PolicyTrial:
+        """The same, and what the next round would do differently; nothing changes."""
+        told = await self._ask("PUT", "/policy?dryRun=plan", proposal(policy), timeout_s=SUBMIT_S)
+        return view(PolicyTrial, told)
+
+    async def apply_policy(
+        self, policy: Policy, /, *, note: str = "", force: bool = False, if_version: int | None = None
+    ) -> PolicyView:
+        """Put a document in force, whole, from the next round on; Refused, with their names, when it would strand live
+        jobs and is not forced, or when another version than `if_version` is in force."""
+        body = proposal(policy) | {"note": note, "force": force, "if_version": if_version}
+        return view(PolicyView, await self._ask("PUT", "/policy", body, timeout_s=SUBMIT_S))
 
     # -- how --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,200 @@
+"""The policy document over the service: read, refused, compared, tried, applied, and gone back to."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.engine.registry import order
+from ganger.engine.service import Proposal
+from ganger.model.queue import Queue
+from tests.service.world import Embedded
+
+
+def text(policy: str) -> Proposal:
+    return Proposal(text=policy)
+
+
+@pytest.fixture
+def ordered(tmp_path: Path, zipapp: Path) -> Iterator[Embedded]:
+    """A server whose order the policy names."""
+    world = Embedded(tmp_path, zipapp, orders=order)
+    yield world
+    world.close()
+
+
+def refusal(world: Embedded, policy: str, **how: Any) -> Refused:
+    """The error; that it changed nothing."""
+    before = world.service.policy(), world.service.seq()
+    with pytest.raises(Refused) as refused:
+        world.service.apply_policy(text(policy), **how)
+    assert (world.service.policy(), world.service.seq()) == before
+    return refused.value
+
+
+def test_nobody_set_it(ordered: Embedded) -> None:
+    found = ordered.service.policy()
+    assert (found.version, found.at_ms, found.by) == (0, None, "")
+    assert found.document["half_life"] == "7d"
+    assert ordered.service.policy_versions() == []
+
+
+def test_it_is_applied_without_a_restart(ordered: Embedded) -> None:
+    found = ordered.service.apply_policy(text("order: fifo\nqueues: {nlp: {weight: 3}}\n"), note="for the deadline")
+    assert (found.version, found.note) == (1, "for the deadline")
+    assert ordered.service.server().policy == "fifo"
+    assert ordered.service.queue("nlp").weight == 3
+    again = ordered.service.apply_policy(text(found.text))
+    assert again.version == 1, "what changes nothing makes no version"
+
+
+def test_what_is_written_is_read_as_the_same(ordered: Embedded) -> None:
+    found = ordered.service.apply_policy(text("starvation: {by_priority: {high: 5m, -7: 1d}}\nhalf_life: 36h\n"))
+    trial = ordered.service.diff_policy(Proposal(document=json.loads(json.dumps(found.document))))
+    assert trial.changes == ()
+
+
+def test_edits_of_queues_are_versions_too(ordered: Embedded) -> None:
+    service = ordered.service
+    service.apply_policy(text("half_life: 3d\nqueues: {a: {weight: 2}, b: {parent: a}}\n"))
+    service.set_queue(Queue(name="b", parent="a", weight=5))
+    service.delete_queue("b")
+    told = [(each.version, each.what) for each in service.policy_versions()]
+    assert told == [(3, "queue b deleted"), (2, "queue b set"), (1, "applied")]
+    assert [(each.path, each.before, each.after) for each in service.policy_versions()[1].changes or ()] == [
+        ("queues.b.weight", 1, 5)
+    ]
+    assert service.policy(2).document["queues"]["b"] == {"parent": "a", "weight": 5}
+    back = service.apply_policy(Proposal(version=1))
+    assert back.version == 4
+    assert back.document == service.policy(1).document
+    service.apply_policy(Proposal(version=0))
+    assert service.policy().document == service.policy(0).document
+
+
+def test_everything_that_is_wrong_is_told_with_its_place(ordered: Embedded) -> None:
+    policy = """\
+order: dynamc
+half_life: 0s
+weights: {starvation: 0}
+queues:
+  a: {parent: b, nominal: {gpus: 8}}
+  b: {parent: a}
+  c: {parent: researh, weight: 0}
+  research: {nominal: {gpus: 4, gpu_types: {h100: 9}}}
+  d: {parent: research, nominal: {gpus: 99999999999999999999}}
+  e: {parent: reserch}
+  f: {nominal: {gpus: -1}}
+"""
+    wrong = refusal(ordered, policy)
+    assert wrong.code == "bad_policy"
+    places = [line.split(": ")[:2] for line in wrong.detail.splitlines()]
+    assert places == [
+        ["policy.yaml:1:8", "order"],
+        ["policy.yaml:2:12", "half_life"],
+        ["policy.yaml:3:23", "weights.starvation"],
+        ["policy.yaml:5:15", "queues.a.parent"],
+        ["policy.yaml:7:32", "queues.c.weight"],
+        ["policy.yaml:8:44", "queues.research.nominal.gpu_types"],
+        ["policy.yaml:9:41", "queues.d.nominal.gpus"],
+        ["policy.yaml:10:15", "queues.e.parent"],
+        ["policy.yaml:11:23", "queues.f.nominal.gpus"],
+    ]
+    assert "did you mean 'research'" in wrong.detail
+
+
+WRONG = {
+    "more guaranteed below": (
+        "queues: {a: {nominal: {gpus: 2}}, b: {parent: a, nominal: {gpus: 3}}}",
+        "it is guaranteed 2, and the queues below it are 3: b 3",
+    ),
+    "a type that no node has": ("queues: {a: {nominal: {gpu_types: {h200: 1}}}}", "no node has h200 GPUs"),
+    "an unknown key": ("halflife: 3d", "did you mean 'half_life'"),
+    "a parent of root": ("queues: {root: {parent: default}}", "leave it out"),
+    "no mapping": ("- a", "a policy is a mapping"),
+    "no YAML": ("a: [", "this is not YAML"),
+    "two pools of a name": (
+        "pools: [{name: a, kind: spot, nodes: {x: y}}, {name: a, kind: cpu, nodes: {x: z}}]",
+        "is given twice",
+    ),
+    "a pool of no kind": ("pools: [{name: a, kind: spt, nodes: {x: y}}]", "did you mean 'spot'"),
+    "a pool without nodes": ("pools: [{name: a, kind: spot}]", "pools[0].nodes is missing"),
+    "a name of a queue": ("queues: {A_B: {}}", "is not the name of a queue"),
+    "a half-life of a minute": ("half_life: 1m", "a half-life from 1h"),
+    "weight 0": ("queues: {a: {weight: 0}}", "is not a weight"),
+    "a huge weight": ("weights: {queue: 1000000001}", "whole number from 0 to 1000000"),
+    "a queue twice": ("queues:\n  a: {}\n  a: {}\n", "is given twice"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_documents_are_refused(ordered: Embedded, name: str) -> None:
+    policy, says = WRONG[name]
+    wrong = refusal(ordered, policy)
+    assert wrong.code == "bad_policy"
+    assert says in wrong.detail, wrong.detail
+
+
+def test_one_that_would_strand_jobs_is_refused_with_their_names(ordered: Embedded) -> None:
+    service = ordered.service
+    service.apply_policy(text("queues: {a: {}, b: {parent: a}, c: {}}"))
+    runs = ordered.submit(queue="b", resources={"gpu": 4})
+    waits = ordered.submit(queue="c", nodes=2, resources={"gpu": 4})
+    ordered.until(runs, "running")
+    smaller = "queues: {a: {}, c: {nominal: {gpus: 1}, borrowing: {gpus: 2}}}"
+    wrong = refusal(ordered, smaller)
+    assert wrong.code == "strands_jobs"
+    assert f"{runs} (running, queue b): queue b is gone" in wrong.detail
+    assert f"{waits} (pending, queue c): queue c may use at most 3 GPUs" in wrong.detail
+    trial = service.diff_policy(text(smaller))
+    assert {each.job for each in trial.stranded} == {runs, waits}
+    assert service.apply_policy(text(smaller), force=True).version == 2
+    assert service.job(runs).row.queue == "a", "it goes to the queue above"
+    assert service.job(runs).row.state == "running"
+    assert service.job(waits).row.queue == "c"
+    assert service.queue("a").used["gpus"] == 4
+
+
+def test_lost_updates_are_refused(ordered: Embedded) -> None:
+    ordered.service.apply_policy(text("half_life: 3d"))
+    wrong = refusal(ordered, "half_life: 4d", if_version=0)
+    assert wrong.code == "policy_changed"
+    assert ordered.service.apply_policy(text("half_life: 4d"), if_version=1).version == 2
+
+
+def test_a_version_that_is_not_there(ordered: Embedded) -> None:
+    with pytest.raises(Refused, match="no version 7") as refused:
+        ordered.service.policy(7)
+    assert refused.value.status == 404
+
+
+def test_what_is_sent_is_one_of_three(ordered: Embedded) -> None:
+    with pytest.raises(Refused, match="one of them"):
+        ordered.service.apply_policy(Proposal(text="half_life: 3d", version=0))
+
+
+def test_a_dry_run_says_who_would_start_and_what_then_does(ordered: Embedded) -> None:
+    service = ordered.service
+    service.apply_policy(text("queues: {a: {}, b: {nominal: {gpus: 6}, lending: {gpus: 0}}}"))
+    ordered.until(ordered.submit(queue="a", resources={"gpu": 4}), "running")
+    waits = ordered.submit(queue="a", resources={"gpu": 4})
+    ordered.until(waits, "pending")
+    freed = text("queues: {a: {}, b: {}}")
+    trial = service.try_policy(freed)
+    assert trial.starts == (waits,)
+    assert trial.waits == ()
+    assert service.job(waits).row.state == "pending", "nothing changes"
+    service.apply_policy(freed)
+    ordered.until(waits, "starting", "running")
+
+
+def test_default_times_are_limits_of_those_that_name_none(ordered: Embedded) -> None:
+    policy = "queues: {root: {default_time: 8h}, a: {user_limits: {time: 2h}}, b: {default_time: 1h}}"
+    ordered.service.apply_policy(text(policy))
+    limits = {queue: ordered.service.job(ordered.submit(queue=queue)).spec.limits.time_ms for queue in "ab"}
+    assert limits == {"a": 2 * 3_600_000, "b": 3_600_000}
+    assert ordered.service.job(ordered.submit()).spec.limits.time_ms == 8 * 3_600_000
+    assert ordered.service.job(ordered.submit(queue="b", limits={"time": "3h"})).spec.limits.time_ms == 3 * 3_600_000
