@@ -10,7 +10,7 @@ from typing import Final
 
 from ganger.core.fit import ask
 from ganger.core.gang import ClassKey, Gang
-from ganger.core.plan import pending_order, plan
+from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.queues import QueueTree
 from ganger.core.state import State
@@ -87,7 +87,8 @@ def _next(state: State, policy: Policy, now_ms: int) -> tuple[dict[str, None], d
     """Who would start, and everybody's place in the order of their queue."""
     starts = {each.gang: None for each in plan(state, now_ms, policy).decisions if isinstance(each, Start)}
     ahead, places = Counter[str](), dict[str, tuple[str, int]]()
-    for gang in pending_order(state, now_ms, policy):
+    waiting = (gang for members in state.classes.values() for gang in members)
+    for gang in sorted(waiting, key=lambda gang: policy.key(gang, state, now_ms)):
         ahead[gang.queue] += 1
         places[gang.id] = gang.queue, ahead[gang.queue]
     return starts, places

@@ -10,16 +10,17 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ConfigDict, Field
 
 from ganger.engine.service import Proposal
-from ganger.faces.rest.answers import CHANGES, MAX_NUMBER, Served, answer, changed, reads, shown
+from ganger.faces.rest.answers import CHANGES, Served, answer, changed, reads, shown
 from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Versioned
+from ganger.model.queue import MAX_FIGURE
 from ganger.model.view import PolicyTrial, PolicyVersion, PolicyView
 
 router: Final = APIRouter(prefix="/policy", tags=["policy"])
 
 MAX_TEXT: Final = 1 << 20
 MAX_NOTE: Final = 1_000
-Number = Annotated[int, Field(ge=0, le=MAX_NUMBER), Figures]
+Number = Annotated[int, Field(ge=0, le=MAX_FIGURE), Figures]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ def list_policy_versions(service: Served, version: Versioned) -> Response:
 
 @router.get("/versions/{number}", responses=reads(PolicyView, 404))
 def get_policy_version(
-    service: Served, version: Versioned, number: Annotated[int, Path(ge=0, le=MAX_NUMBER)]
+    service: Served, version: Versioned, number: Annotated[int, Path(ge=0, le=MAX_FIGURE)]
 ) -> Response:
     """One version of the document."""
     return version.answer(lambda: service.policy(number))
