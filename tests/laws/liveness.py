@@ -11,6 +11,7 @@ from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Origin, Resources
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Why
+from ganger.model.units import parse_bytes, parse_duration_ms
 from tests.laws.answers import answer, waiting
 from tests.laws.safety import copy_of
 from tests.laws.world import World
@@ -137,16 +138,36 @@ def _starts_now(world: World, gang: Gang, flags: str) -> None:
 
 def changed(spec: JobSpec, flags: str) -> JobSpec:
     """The spec with what a user would type."""
-    name, value = flags.split()
+    role, _, count = flags.removeprefix("roles.").partition(".count=")
+    if count:
+        return replace(spec, roles=spec.roles | {role: replace(spec.roles[role], count=int(count))})
+    words = iter(flags.split())
+    for name, value in zip(words, words, strict=True):
+        spec = _with(spec, name, value)
+    return spec
+
+
+def _with(spec: JobSpec, name: str, value: str) -> JobSpec:
     asked = spec.resources
     match name:
         case "--mode":
             return replace(spec, placement=replace(spec.placement, mode=value))
         case "--nodes":
             return replace(spec, nodes=int(value))
-        case "--gpu" if int(value) == asked.gpu.count:
-            return replace(spec, resources=replace(asked, gpu=GpuRequest(count=int(value))))
         case "--gpu":
-            return replace(spec, resources=replace(asked, gpu=replace(asked.gpu, count=int(value))))
+            kinds, _, many = value.rpartition(":")
+            kind, *others = kinds.split(",")
+            gpu = GpuRequest(count=int(many), type=kind or None, other_types=tuple(others))
+            # What depends on the number of GPUs was said by the size it was tried in.
+            asked = replace(asked, gpu=gpu, cpu_milli=asked.cpu_milli or 1000 * spec.processes_per_node)
+            return replace(spec, resources=asked)
+        case "--memory":
+            return replace(spec, resources=replace(asked, memory_bytes=parse_bytes(value)))
+        case "--time":
+            return replace(spec, limits=replace(spec.limits, time_ms=parse_duration_ms(value)))
+        case "--queue":
+            return replace(spec, queue=value)
+        case "--priority":
+            return replace(spec, priority=int(value))
         case _:
             return replace(spec, resources=replace(asked, cpu_milli=round(float(value) * 1000)))

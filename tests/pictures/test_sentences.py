@@ -197,15 +197,32 @@ def test_a_pause_ends_when_it_says() -> None:
         ("n1:AA.. n2:....", "", "C:2x4", ["--nodes 1", "--gpu 2"]),
         ("n1:AA,h100 n2:..,a100", "", "C:1x2h100", ["--gpu 2"]),
         ("n1:aa,cpu=4 A,cpu=3", "", "C:1x0,cpu=2", ["--cpu 1"]),
-        ("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q", ["--gpu 1"]),
+        ("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q", ["--gpu 1", "--queue default"]),
+        ("n1:AA.. A,q=q", "q=2,borrow=0 p=2", "A1:1x1,q=p; C:1x1,q=q", ["--queue p"]),
+        ("n1:....", "q=,user_time=1h", "C:1x4,q=q,time=2h", ["--time 60m", "--queue default"]),
+        ("n1:A...,mem=8 A,mem=6", "", "C:1x1,mem=4", ["--memory 2Gi"]),
+        ("n1:A.......,cpu=8 A,cpu=6", "", "C:1x2,cpu=4", ["--cpu 2"]),
+        ("n1:A...,h100 n2:..,a100", "", "C:1x4h100", ["--gpu h100:3"]),
+        ("n1:AAA. n2:BBB.", "", "C:2x2,cpu=40", ["--gpu 1"]),
+        ("n1:AAA. n2:BBBB", "", "C:2x2", ["--nodes 1 --gpu 1 --cpu 1"]),
         ("n1:AAAA", "", "C:1x4", []),
-        ("n1:AA.. n2:....", "", "S:2x4; +31m; C:1x4", []),
-        ("n1:AA.. n2:.... n3:..", "", "S:2x4; +31m; C:1x3", ["--gpu 2"]),
+        ("n1:AA.. n2:....", "", "S:2x4; +31m; C:1x4", ["--priority 100"]),
+        ("n1:AA.. n2:.... n3:..", "", "S:2x4; +31m; C:1x3", ["--gpu 2", "--priority 100"]),
         ("n1:A...", "", "restart; C:1x4", []),
     ],
 )
 def test_what_would_start_now(cluster: str, queues: str, happens: str, flags: list[str]) -> None:
     assert [change.flags for change in explained(cluster, queues, happens).changes] == flags
+
+
+def test_where_nothing_helps_the_smallest_form_is_the_proof() -> None:
+    told = explained("n1:AAAA n2:BBBB", "", "C:2x4")
+    assert told.changes == ()
+    assert told.proof == (
+        "no smaller form of it would start now, not even 1 node with 1 GPU: "
+        "waiting for 1 node with 1 free GPU: 0 nodes free now; held by A, B"
+    )
+    assert explained("n1:AA.. n2:BB..", "", "C:2x4").proof == ""
 
 
 def test_position_is_among_the_queue() -> None:

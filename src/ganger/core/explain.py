@@ -5,14 +5,14 @@ opening and every suggested change, so what it says is what happens.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ganger.core import answers
 from ganger.core.backfill import Opening, earliest
+from ganger.core.changes import Tried, changes
 from ganger.core.domains import domain_lines
-from ganger.core.fit import Ask, ask, where
+from ganger.core.fit import ask
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.lines import Entry
 from ganger.core.plan import held
@@ -21,8 +21,7 @@ from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.state import State
 from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
-from ganger.model.shape import Shape
-from ganger.model.view import Change, Explanation, ReasonView
+from ganger.model.view import Explanation, ReasonView
 
 NOT_FORESEEN = (Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
 """Reasons that time does not cure; room kept for others, whose run time nobody knows yet; others that come first; and
@@ -40,6 +39,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang))
     reason = standing_reason(state, gang, now_ms, policy)
     position, waiting = _position(state, gang, now_ms, policy)
+    tried = Tried((), "") if reason.why in NOT_CHANGEABLE else changes(state, gang, now_ms, policy, reason.why)
     opening = None if reason.why in NOT_FORESEEN else earliest(state, ask(gang), now_ms)
     return Explanation(
         job=name,
@@ -52,7 +52,8 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         earliest_ms=_expected_ms(gang, opening),
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),
-        changes=() if reason.why in NOT_CHANGEABLE else _changes(state, gang, now_ms, policy),
+        changes=tried.changes,
+        proof=tried.proof,
         policy=policy.NAME,
         factors=policy.factors(gang, state, now_ms),
     )
@@ -153,47 +154,3 @@ def _quota(state: State, gang: Gang) -> str:
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
     binds = state.tree.short_of(gang.queue, need(gang.shape)) is not None
     return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"
-
-
-def _changes(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Change, ...]:
-    """Forms of the same job that would start now if it were submitted so: tried on what this round leaves over."""
-    with held(state, now_ms, policy, without=gang.id):
-        return tuple(_that_start(state, ask(gang)))
-
-
-def _that_start(state: State, wanted: Ask) -> Iterator[Change]:
-    """The nearest form in each direction."""
-    shape = wanted.shape
-    if shape.more or shape.stacked:
-        return  # a size for each role is no flag to type
-    slices = shape.slices.nodes
-    fewer_nodes = [replace(shape, nodes=n) for n in range(shape.nodes - slices, 0, -slices)]
-    fewer_gpus = [replace(shape, gpus=g) for g in range(shape.gpus - 1, 0, -1)]
-    fewer_cpus = (
-        [replace(shape, cpu_milli=c) for c in range(shape.cpu_milli - 1000, 0, -1000)] if not shape.gpus else []
-    )
-    any_type = [replace(shape, gpu_type=None, other_types=())] if shape.gpu_type else []
-    beyond = [replace(shape, layout=replace(shape.layout, required=False))] if shape.layout.required else []
-    tries = (
-        (beyond, "--mode preferred"),
-        (fewer_nodes, "--nodes {0.nodes}"),
-        (fewer_gpus, "--gpu {0.gpus}"),
-        (fewer_cpus, "--cpu {1:g}"),
-        (any_type, "--gpu {0.gpus}"),
-    )
-    for shapes, flags in tries:
-        found = next((s for s in shapes if where(state, replace(wanted, shape=s))), None)
-        if found:
-            yield Change(say=_say(shape, found), flags=flags.format(found, found.cpu_milli / 1000))
-
-
-def _say(shape: Shape, found: Shape) -> str:
-    if found.layout != shape.layout:
-        return f"beyond one {shape.layout.level} it would start now"
-    if found.nodes != shape.nodes:
-        return f"{found.nodes} of the {shape.nodes} nodes would start now"
-    if found.gpus != shape.gpus:
-        return f"{found.gpus} of the {shape.gpus} GPUs per node would start now"
-    if found.gpu_type != shape.gpu_type:
-        return "GPUs of another type would start now"
-    return f"{found.cpu_milli / 1000:g} of the {shape.cpu_milli / 1000:g} CPUs per node would start now"

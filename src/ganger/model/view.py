@@ -152,7 +152,8 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something that would let a waiting job start now, checked by the scheduler itself."""
+    """Something that would let a waiting job start now, checked by the scheduler itself. flags: what to type with it;
+    for processes of a role a line of its file: roles.ps.count=2."""
 
     say: str
     flags: str
@@ -177,7 +178,7 @@ class Explanation:
     """Everything about a job's wait, or one sentence about its state when it does not wait.
 
     position is 1-based among `waiting` jobs of its queue, in the order they are tried; earliest_ms is when it is
-    expected at the latest by the limits of what runs (None: some holder has no limit); changes may be empty.
+    expected at the latest by the limits of what runs (None: some holder has no limit).
     """
 
     job: str
@@ -192,6 +193,8 @@ class Explanation:
     """One line for each domain, of the lowest level or the one it must stay in: who holds what there."""
     quota: str = ""
     changes: tuple[Change, ...] = ()
+    proof: str = ""
+    """Where none would help: the smallest form of it that was tried, and why not even that starts."""
     policy: str = ""
     """The order in force."""
     factors: tuple[Factor, ...] = ()

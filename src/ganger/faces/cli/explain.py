@@ -97,8 +97,8 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
     remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
     if remedy and f"ganger explain {explanation['job']}" not in remedy:  # that one leads here
         yield f"  next: {remedy}"
-    elif remedy and not explanation["changes"]:
-        yield "  no smaller form of it would start now: wait, or stop what holds the nodes"
+    if explanation["proof"]:
+        yield f"  {explanation['proof']}"
 
 
 def _factor_lines(explanation: Record) -> Iterator[str]:
