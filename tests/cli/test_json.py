@@ -59,6 +59,7 @@ WORDS = {
     "node preempt": "n2 --in 5s",
     "node uncordon": "n1 n2",
     "top": "--once",
+    "fit": "",
     "whoami": "",
     "token": "",
     "token ls": "",

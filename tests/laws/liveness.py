@@ -152,6 +152,8 @@ def _with(spec: JobSpec, name: str, value: str) -> JobSpec:
     match name:
         case "--mode":
             return replace(spec, placement=replace(spec.placement, mode=value))
+        case "--topology":
+            return replace(spec, placement=replace(spec.placement, topology=value))
         case "--nodes":
             return replace(spec, nodes=int(value))
         case "--gpu":

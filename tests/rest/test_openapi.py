@@ -56,6 +56,7 @@ ROUTES = {
     "PUT /secrets/{name}",
     "DELETE /secrets/{name}",
     "GET /report",
+    "GET /fit",
     "GET /events",
     "GET /stream",
 }

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganger.core.fit import ask, fit, where
 from ganger.core.gang import Gang
 from ganger.core.plan import held
 from ganger.core.policy import Policy
@@ -19,7 +18,7 @@ from ganger.core.state import State
 from ganger.core.suppose import supposed
 from ganger.model.job import PRIORITIES
 from ganger.model.queue import ROOT
-from ganger.model.reason import Reason, Why, sentence
+from ganger.model.reason import Reason, sentence
 from ganger.model.shape import Shape
 from ganger.model.units import GIB_BYTES, MINUTE_MS, format_bytes, format_cpu, format_duration
 from ganger.model.view import Change
@@ -44,15 +43,23 @@ class Tried:
     proof: str
 
 
-def changes(state: State, gang: Gang, now_ms: int, policy: Policy, why: Why) -> Tried:
-    """Every change that would start it now if it were submitted so, tried on what a round without it leaves over."""
-    with held(state, now_ms, policy, without=gang.id) as (now, _):
-        trial = _Trial(now, gang)
-        found = tuple(trial.single()) or tuple(trial.double())
-        proof = "" if found else trial.proof()
-    if why is Why.HELD:
-        found = (*found, *_ahead(state, gang, now_ms, policy))
-    return Tried(found, "" if found else proof)
+def changes(now: Round, gang: Gang) -> Tried:
+    """Every change that would start it now if it were submitted so, tried on what a round leaves over in which it does
+    not start, and nothing is kept for it."""
+    trial = _Trial(now, gang)
+    found = tuple(trial.single()) or tuple(trial.double())
+    return Tried(found, "" if found else trial.proof())
+
+
+def ahead(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:
+    """With a priority that puts it before those whom room is kept for: they wait longer then."""
+    for priority in _higher(gang.job.spec.priority):
+        job = replace(gang.job, id=f"{gang.id}+", spec=replace(gang.job.spec, priority=priority), awaits=())
+        with supposed(state, job, now_ms) as again, held(state, now_ms, policy, without=gang.id) as (now, _):
+            starts = again.id in now.begun or again.id in now.elements
+        if starts:
+            yield Change(say="it would go first and start now; others wait longer", flags=f"--priority {priority}")
+            return
 
 
 class _Trial:
@@ -167,7 +174,7 @@ class _Trial:
             more=(),
             layout=replace(shape.layout, required=False),
         )
-        found = fit(self._now.state, ask(self._formed(least)), self._now.now_ms)
+        found = self._now.fit(self._formed(least))
         size = f"{least.nodes} node{'s' * (least.nodes > 1)} with 1 {'GPU' if least.gpus else 'CPU'}"
         why = sentence(found) if isinstance(found, Reason) else "what is free is kept for others, who go first"
         return f"no smaller form of it would start now, not even {size}: {why}"
@@ -184,7 +191,7 @@ class _Trial:
         return low
 
     def _starts(self, gang: Gang) -> bool:
-        return where(self._now.state, ask(gang)) is not None
+        return isinstance(self._now.start(gang), tuple)
 
     def _formed(self, shape: Shape) -> Gang:
         return replace(self._gang, shape=shape)
@@ -216,17 +223,6 @@ def _both(shape: Shape) -> Change:
 def _gpus(shape: Shape) -> str:
     kinds = ",".join(filter(None, (shape.gpu_type, *shape.other_types)))
     return f"--gpu {kinds}:{shape.gpus}" if kinds else f"--gpu {shape.gpus}"
-
-
-def _ahead(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Change]:
-    """With a priority that puts it before those whom room is kept for: they wait longer then."""
-    for priority in _higher(gang.job.spec.priority):
-        job = replace(gang.job, id=f"{gang.id}+", spec=replace(gang.job.spec, priority=priority), awaits=())
-        with supposed(state, job, now_ms) as again, held(state, now_ms, policy, without=gang.id) as (now, _):
-            starts = again.id in now.begun or again.id in now.elements
-        if starts:
-            yield Change(say="it would go first and start now; others wait longer", flags=f"--priority {priority}")
-            return
 
 
 def _higher(now: int) -> list[int]:

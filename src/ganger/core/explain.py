@@ -10,7 +10,7 @@ from typing import Any
 
 from ganger.core import answers
 from ganger.core.backfill import Opening, earliest
-from ganger.core.changes import Tried, changes
+from ganger.core.changes import Tried, ahead, changes
 from ganger.core.domains import domain_lines
 from ganger.core.fit import ask
 from ganger.core.gang import ClassKey, Gang, class_text
@@ -18,6 +18,7 @@ from ganger.core.lines import Entry
 from ganger.core.plan import held
 from ganger.core.policy import Policy
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
+from ganger.core.round import Round
 from ganger.core.state import State
 from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
@@ -37,9 +38,9 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
         return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang))
-    reason = standing_reason(state, gang, now_ms, policy)
+    reason, tried = _answered(state, gang, now_ms, policy)
     position, waiting = _position(state, gang, now_ms, policy)
-    tried = Tried((), "") if reason.why in NOT_CHANGEABLE else changes(state, gang, now_ms, policy, reason.why)
+    promise = state.promises.get(gang.id)
     opening = None if reason.why in NOT_FORESEEN else earliest(state, ask(gang), now_ms)
     return Explanation(
         job=name,
@@ -50,6 +51,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         waiting=waiting,
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=_expected_ms(gang, opening),
+        promised_ms=promise.start_ms if promise else None,
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),
         changes=tried.changes,
@@ -64,10 +66,8 @@ def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Re
     own = own_reason(state, gang, now_ms)
     if own is not None:
         return own
-    told = state.waits.get(class_text(gang.class_key))
     with held(state, now_ms, policy) as (now, known):
-        found = answers.of_classes(now, [gang.class_key], known)
-    return found.get(gang.class_key) or told or Reason(why=Why.NOT_LISTED)
+        return _of_round(now, gang, known)
 
 
 def every_reason(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, Reason]:
@@ -100,6 +100,31 @@ def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
     return ReasonView(
         code=reason.why, sentence=sentence(reason), remedy=remedy, holders=reason.holders, until_ms=reason.until_ms
     )
+
+
+def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Reason, Tried]:
+    """Why it waits, and what would help: by one round, where that keeps nothing for it."""
+    own = own_reason(state, gang, now_ms)
+    if own is not None:
+        return own, Tried((), "")
+    with held(state, now_ms, policy) as (now, known):
+        reason = _of_round(now, gang, known)
+        is_free = gang.id not in now.begun and gang.id not in now.claims and gang.id not in now.promises.standing
+        tried = changes(now, gang) if is_free and reason.why not in NOT_CHANGEABLE else Tried((), "")
+    if reason.why in NOT_CHANGEABLE:
+        return reason, tried
+    if not is_free:
+        with held(state, now_ms, policy, without=gang.id) as (now, _):
+            tried = changes(now, gang)
+    if reason.why is Why.HELD and (more := tuple(ahead(state, gang, now_ms, policy))):
+        tried = Tried((*tried.changes, *more), "")
+    return reason, tried
+
+
+def _of_round(now: Round, gang: Gang, known: dict[ClassKey, Reason]) -> Reason:
+    """The answer of a round; of one that would start in it what was said before."""
+    found = answers.of_classes(now, [gang.class_key], known).get(gang.class_key)
+    return found or now.state.waits.get(class_text(gang.class_key)) or Reason(why=Why.NOT_LISTED)
 
 
 def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[int | None, int]:

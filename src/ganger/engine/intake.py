@@ -172,6 +172,8 @@ class Intake:
             starts_now=False,
             reason=told.reason,
             earliest_ms=told.earliest_ms,
+            changes=told.changes,
+            proof=told.proof,
             argv=_first_command(job.spec),
         )
 

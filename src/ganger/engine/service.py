@@ -15,6 +15,8 @@ from typing import Any, Final, get_args
 
 from ganger import __version__
 from ganger.core.explain import explain
+from ganger.core.sizes import Wanted as WantedSize
+from ganger.core.sizes import sizes
 from ganger.engine import codec
 from ganger.engine.accounts import Wanted
 from ganger.engine.admission import nearest
@@ -48,7 +50,7 @@ from ganger.model.event import (
     StopRequested,
     SuspendRequested,
 )
-from ganger.model.job import ENDED, GangState, Job, array_of, typed
+from ganger.model.job import ENDED, GangState, Job, JobSpec, Limits, Origin, array_of, typed
 from ganger.model.view import (
     DryRun,
     EventRow,
@@ -58,6 +60,7 @@ from ganger.model.view import (
     Ledger,
     ReasonView,
     ServerView,
+    Sizes,
     Stacks,
     Totals,
 )
@@ -75,6 +78,7 @@ __all__ = [
     "Service",
     "Submission",
     "TokenRow",
+    "WantedSize",
     "label_terms",
     "spec_schema",
 ]
@@ -250,6 +254,14 @@ class Service(ClusterService, PolicyService):
         row = self._known(name)[0]
         does = f"it has {_past(row.state)}" if row.state in ENDED else f"all of it has begun: {row.sentence}"
         return Explanation(job=name, state=row.state, sentence=f"{name} does not wait: {does}")
+
+    def sizes(self, queue: str, wanted: WantedSize, time_ms: int | None = None) -> Sizes:
+        """The largest gangs that would start now in a queue. Refused (no_such_queue, 404)."""
+        self._see_queue(queue)
+        spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
+        job = Job(id=" ", user=self._user, spec=spec, origin=Origin(directory="/"))
+        with self._study.state() as (state, now_ms):
+            return sizes(state, job, wanted, now_ms, self._loop.policy)
 
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 

@@ -177,8 +177,10 @@ class Factor:
 class Explanation:
     """Everything about a job's wait, or one sentence about its state when it does not wait.
 
-    position is 1-based among `waiting` jobs of its queue, in the order they are tried; earliest_ms is when it is
-    expected at the latest by the limits of what runs (None: some holder has no limit).
+    position is 1-based among `waiting` jobs of its queue, in the order they are tried. It is expected between
+    earliest_ms and promised_ms: earliest_ms is when there is room for it by the limits of what runs, if nobody before
+    it takes that (None: somebody in the way has no limit); promised_ms is by when it starts at the latest (None: that
+    is not promised yet).
     """
 
     job: str
@@ -189,6 +191,7 @@ class Explanation:
     waiting: int | None = None
     waited_ms: int | None = None
     earliest_ms: int | None = None
+    promised_ms: int | None = None
     where: tuple[str, ...] = ()
     """One line for each domain, of the lowest level or the one it must stay in: who holds what there."""
     quota: str = ""
@@ -211,9 +214,41 @@ class DryRun:
     nodes: tuple[str, ...] = ()
     reason: ReasonView | None = None
     earliest_ms: int | None = None
+    changes: tuple[Change, ...] = ()
+    proof: str = ""
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     """What ganger adds to rank 0's environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The largest gang of one form that would start now: `nodes` nodes with that much of each, in one domain of `level`
+    (empty: anywhere). domain: the one that has room for it. flags: what to type for it. reason: why not even one node
+    would, where there are none."""
+
+    gpu_type: str
+    gpus: int
+    cpu_milli: int
+    level: str
+    nodes: int
+    domain: str = ""
+    flags: str = ""
+    reason: ReasonView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a user's job in a queue may be at most to start now, for each type of GPU, number of them on each node, and
+    level of the network; tried by the scheduler itself. available_gpus: what the queue may use more of (None: no
+    limit)."""
+
+    at_ms: int
+    queue: str
+    user: str
+    levels: tuple[str, ...]
+    available_gpus: int | None
+    items: tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Cluster": {
         "top": ("top", "Show what is used at the moment: each rank, each node or each queue."),
+        "fit": ("fit", "Show how large a job may be to start now: for each type of GPU, at each level of the network."),
         "report": ("report", "Show where the time of all jobs went, and what failures cost."),
         "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),
         "policy": ("policy", "Show the policy document, change it, and see what a change would do."),

@@ -88,10 +88,8 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
     yield from _factor_lines(explanation)
     if explanation["quota"]:
         yield f"  {explanation['quota']}"
-    if explanation["earliest_ms"] is not None:
-        yield f"  starts at the latest {when(explanation['earliest_ms'], now)}, by the limits of what runs"
-    elif explanation["reason"] and explanation["reason"]["holders"]:
-        yield "  no time can be promised: something that runs has no time limit"
+    if (expected := _expected(explanation, now)) is not None:
+        yield f"  {expected}"
     for change in explanation["changes"]:
         yield f"  try: {change['flags']}   {change['say']}"
     remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
@@ -99,6 +97,23 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
         yield f"  next: {remedy}"
     if explanation["proof"]:
         yield f"  {explanation['proof']}"
+
+
+def _expected(explanation: Record, now: int) -> str | None:
+    """When it starts, as far as that is known: a range where it is promised."""
+    room_ms, promised_ms = explanation["earliest_ms"], explanation["promised_ms"]
+    by_limits = "by the limits of what runs"
+    if promised_ms is not None:
+        if room_ms is None or room_ms >= promised_ms:
+            return f"starts at the latest {when(promised_ms, now)}: that is promised"
+        return f"starts between {when(room_ms, now)}, {by_limits}, and {when(promised_ms, now)}, which is promised"
+    if room_ms is not None:
+        first = (explanation["position"] or 1) - 1
+        others = f", if none of the {first} before it {'takes' if first == 1 else 'take'} it" if first else ""
+        return f"there is room for it at the latest {when(room_ms, now)}, {by_limits}{others}"
+    if explanation["reason"] and explanation["reason"]["holders"]:
+        return "no time can be promised: something that runs has no time limit"
+    return None
 
 
 def _factor_lines(explanation: Record) -> Iterator[str]:

@@ -193,6 +193,11 @@ class Client:
         before, in Unix ms."""
         return self._record("GET", "/report", since=since, user=user, queue=queue)
 
+    def fit(self, wanted: Mapping[str, str | int | None]) -> Record:
+        """The largest jobs that would start now: {"queue", "levels", "available_gpus", "items"}. `wanted`: queue,
+        gpu_type, gpus, cpu_milli, memory_bytes, time_ms."""
+        return self._record("GET", f"/fit{query_of(wanted)}")
+
     # -- queues ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[Record]:

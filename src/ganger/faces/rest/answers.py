@@ -31,6 +31,7 @@ VIEWS: Final = (
     view.SecretRow,
     view.Entrance,
     view.Samples,
+    view.Sizes,
     view.Totals,
     view.EventRow,
     view.ServerView,

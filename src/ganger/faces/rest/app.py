@@ -13,6 +13,7 @@ from ganger.faces.rest import (
     cluster,
     elements,
     events,
+    fit,
     jobs,
     output,
     policy,
@@ -67,6 +68,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         policy.router,
         events.router,
         report.router,
+        fit.router,
         secrets.router,
         tokens.router,
     ):

@@ -20,8 +20,8 @@ from ganger.faces.sdk.job import AsyncJob, Job
 from ganger.faces.sdk.submission import Policy
 from ganger.faces.sdk.tasks import Task
 from ganger.faces.sdk.values import JobFile
-from ganger.faces.sdk.verbs import ListFields, ReportFields, Submittable, Verbs
-from ganger.model.view import DryRun, PolicyTrial, PolicyVersion, PolicyView, Totals
+from ganger.faces.sdk.verbs import FitFields, ListFields, ReportFields, Submittable, Verbs
+from ganger.model.view import DryRun, PolicyTrial, PolicyVersion, PolicyView, Sizes, Totals
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +70,10 @@ class Client:
     def report(self, **wanted: Unpack[ReportFields]) -> Totals:
         """Where the time of jobs went, and that of the GPUs they held: of all that live or have ended."""
         return at_once(self._verbs.report(**wanted))
+
+    def fit(self, **wanted: Unpack[FitFields]) -> Sizes:
+        """The largest jobs that would start now, for each type of GPU and each level of the network."""
+        return at_once(self._verbs.fit(**wanted))
 
     def policy(self, version: int | None = None) -> PolicyView:
         """The policy document in force, or an earlier version of it. NotFound when that is not there."""
@@ -139,6 +143,10 @@ class AsyncClient:
     async def report(self, **wanted: Unpack[ReportFields]) -> Totals:
         """As Client.report."""
         return await self._verbs.report(**wanted)
+
+    async def fit(self, **wanted: Unpack[FitFields]) -> Sizes:
+        """As Client.fit."""
+        return await self._verbs.fit(**wanted)
 
     async def policy(self, version: int | None = None) -> PolicyView:
         """As Client.policy."""

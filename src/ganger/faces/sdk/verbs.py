@@ -32,6 +32,7 @@ from ganger.model.view import (
     PolicyTrial,
     PolicyVersion,
     PolicyView,
+    Sizes,
     Stacks,
     Totals,
 )
@@ -85,6 +86,18 @@ class ReportFields(TypedDict, total=False):
     since: int
     user: str
     queue: str
+
+
+class FitFields(TypedDict, total=False):
+    """Which jobs: in a `queue`, with GPUs of a `gpu_type`, so many `gpus`, `cpu_milli` and `memory_bytes` on each node,
+    for `time_ms` at most."""
+
+    queue: str
+    gpu_type: str
+    gpus: int
+    cpu_milli: int
+    memory_bytes: int
+    time_ms: int
 
 
 class Verbs:
@@ -143,6 +156,11 @@ class Verbs:
         """Where the time of jobs went, and that of the GPUs they held: of all that live or have ended."""
         _check(wanted, ReportFields)
         return view(Totals, await self._ask("GET", f"/report{query_of(wanted)}"))
+
+    async def fit(self, **wanted: Unpack[FitFields]) -> Sizes:
+        """The largest jobs that would start now, for each type of GPU and each level of the network."""
+        _check(wanted, FitFields)
+        return view(Sizes, await self._ask("GET", f"/fit{query_of(wanted)}"))
 
     async def logs(
         self, id: str, *, follow: bool = False, **wanted: Unpack[LogFields]

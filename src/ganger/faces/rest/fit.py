@@ -1,0 +1,31 @@
+"""The route of /fit: how large a job may be to start now."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Response
+
+from ganger.engine.service import WantedSize
+from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
+from ganger.model.queue import DEFAULT
+from ganger.model.view import Sizes
+
+router: Final = APIRouter(tags=["fit"])
+
+MAX_GPUS: Final = 1 << 20
+Amount = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
+
+
+@router.get("/fit", responses=shown(Sizes, 404))
+def get_fit(
+    *,
+    service: Served,
+    queue: Annotated[str, Query(description="the queue that the job would wait in")] = DEFAULT,
+    gpu_type: Annotated[str, Query(description="only GPUs of this type")] = "",
+    gpus: Annotated[int, Query(ge=0, le=MAX_GPUS, description="so many on each node; 0: every number")] = 0,
+    cpu_milli: Amount = 0,
+    memory_bytes: Amount = 0,
+    time_ms: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="the job's time limit")] = None,
+) -> Response:
+    """The largest job of each form that would start now: of every type of GPU, at every level of the network."""
+    wanted = WantedSize(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+    return answer(service.sizes(queue, wanted, time_ms))
