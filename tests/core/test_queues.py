@@ -14,13 +14,13 @@ from ganger.model.shape import Shape
 from tests.laws import draws
 from tests.laws.raw import figure
 
-CAPACITY = (16, 64_000, 256)
+CAPACITY = (16_000, 64_000, 256)
 CHARGES = st.lists(st.tuples(st.sampled_from((*draws.QUEUES, DEFAULT, ROOT)), st.integers(0, 6)), max_size=8)
 
 
 def tree_of(*queues: Queue) -> QueueTree:
     named = {queue.name: queue for queue in (Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues)}
-    return QueueTree(named.values(), CAPACITY, Undo(), {"h100": 5, "a100": 5})
+    return QueueTree(named.values(), CAPACITY, Undo(), {"h100": 5_000, "a100": 5_000})
 
 
 class Definitions:
@@ -28,7 +28,8 @@ class Definitions:
 
     def __init__(self, tree: QueueTree, r: int, charges: list[tuple[str, int]]) -> None:
         self.queues = {queue.name: queue for queue in tree.queues}
-        self.r, self.there, self.charges = tree.resources[r].removeprefix(OF_TYPE), (*CAPACITY, 5, 5)[r], charges
+        self.r, self.there = tree.resources[r].removeprefix(OF_TYPE), (*CAPACITY, 5_000, 5_000)[r]
+        self.charges = charges
 
     def children(self, name: str) -> list[str]:
         return [queue.name for queue in self.queues.values() if queue.parent == name]
@@ -36,7 +37,8 @@ class Definitions:
     def guaranteed(self, name: str) -> int | None:
         amount = self.queues[name].nominal
         own = figure(amount, self.r)
-        return sum(amount.gpu_types.values()) if own is None and self.r == "gpus" and amount.gpu_types else own
+        of_types = 1000 * sum(amount.gpu_types.values())
+        return of_types if own is None and self.r == "gpu_milli" and amount.gpu_types else own
 
     def subtree(self, name: str) -> Fraction:
         own = self.guaranteed(name)
@@ -114,22 +116,22 @@ def queue(name: str, parent: str = ROOT, **figures: int) -> Queue:
     ("queues", "used", "name", "available"),
     [
         ((), {}, DEFAULT, UNLIMITED),
-        ((queue("a", nominal=4),), {}, "a", 16),
-        ((queue("a", nominal=4),), {}, DEFAULT, 16),
-        ((queue("a", nominal=4, borrowing=0),), {}, "a", 4),
-        ((queue("a", nominal=4, borrowing=2),), {"a": 5}, "a", 1),
-        ((queue("a", nominal=4, lending=0),), {}, DEFAULT, 12),
-        ((queue("a", nominal=4, lending=1),), {}, DEFAULT, 13),
-        ((queue("a", nominal=4, lending=0),), {DEFAULT: 12}, "a", 4),
-        ((queue("a", nominal=4),), {DEFAULT: 14}, "a", 2),
-        ((queue("a", nominal=20),), {}, DEFAULT, 20),
-        ((queue("a", nominal=4), queue("b", "a", borrowing=1)), {}, "b", 1),
-        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 4),
-        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {"a": 3}, "b", 1),
-        ((queue("a", nominal=1, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 2),
-        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)), queue("a", nominal=4)), {}, "a", 8),
-        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 8}, DEFAULT, 0),
-        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 9}, DEFAULT, -1),
+        ((queue("a", nominal=4),), {}, "a", 16_000),
+        ((queue("a", nominal=4),), {}, DEFAULT, 16_000),
+        ((queue("a", nominal=4, borrowing=0),), {}, "a", 4_000),
+        ((queue("a", nominal=4, borrowing=2),), {"a": 5_500}, "a", 500),
+        ((queue("a", nominal=4, lending=0),), {}, DEFAULT, 12_000),
+        ((queue("a", nominal=4, lending=1),), {}, DEFAULT, 13_000),
+        ((queue("a", nominal=4, lending=0),), {DEFAULT: 12_000}, "a", 4_000),
+        ((queue("a", nominal=4),), {DEFAULT: 14_000}, "a", 2_000),
+        ((queue("a", nominal=20),), {}, DEFAULT, 20_000),
+        ((queue("a", nominal=4), queue("b", "a", borrowing=1)), {}, "b", 1_000),
+        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 4_000),
+        ((queue("a", nominal=4, borrowing=0), queue("b", "a", nominal=2)), {"a": 3_000}, "b", 1_000),
+        ((queue("a", nominal=1, borrowing=0), queue("b", "a", nominal=2)), {}, "b", 2_000),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)), queue("a", nominal=4)), {}, "a", 8_000),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 8_000}, DEFAULT, 0),
+        ((Queue(name=ROOT, parent=None, nominal=Amount(gpus=8)),), {DEFAULT: 9_000}, DEFAULT, -1_000),
     ],
 )
 def test_available(queues: tuple[Queue, ...], used: dict[str, int], name: str, available: int) -> None:
@@ -141,10 +143,10 @@ def test_available(queues: tuple[Queue, ...], used: dict[str, int], name: str, a
 
 def test_each_resource_is_counted_by_itself() -> None:
     tree = tree_of(Queue(name="a", nominal=Amount(gpus=4, cpu_milli=8_000), borrowing=Amount(gpus=0, cpu_milli=0)))
-    assert tree.short_of("a", (4, 8_000, 1 << 40)) is None
-    assert tree.short_of("a", (5, 8_000, 0)) == 0
-    assert tree.short_of("a", (4, 8_001, 0)) == 1
-    tree.charge("a", (5, 0, 0))
+    assert tree.short_of("a", (4_000, 8_000, 1 << 40)) is None
+    assert tree.short_of("a", (4_001, 8_000, 0)) == 0
+    assert tree.short_of("a", (4_000, 8_001, 0)) == 1
+    tree.charge("a", (5_000, 0, 0))
     assert tree.short_of("a", (0, 8_000, 0)) is None, "a job without GPUs is not kept out by GPUs"
 
 
@@ -160,7 +162,8 @@ def test_users_are_counted_up_to_the_root() -> None:
 
 
 def test_need_is_of_the_whole_gang() -> None:
-    assert need(Shape(nodes=3, gpus=2, cpu_milli=500, memory_bytes=7)) == (6, 1_500, 21)
+    assert need(Shape(nodes=3, gpus=2, cpu_milli=500, memory_bytes=7)) == (6_000, 1_500, 21)
+    assert need(Shape(nodes=3, gpu_milli=250)) == (750, 0, 0)
 
 
 def test_parents_come_before_children_whatever_their_names() -> None:

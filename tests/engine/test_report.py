@@ -59,7 +59,9 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
             elements.update(parts)
             held = parts["held"]
             parts |= {"queued": 0, "recovery": held - sum(parts[part] for part in PARTS if part not in WAITS)}
-            gpu_time.update({part: need(row.event.job.spec.shape)[0] * amount for part, amount in parts.items()})
+            gpu_time.update(
+                {part: need(row.event.job.spec.shape)[0] // 1000 * amount for part, amount in parts.items()}
+            )
         alone = report(state, log, now_ms, Wanted(seq=state.seq, job=row.event.job.id))
         assert of(alone, "time") == {part: elements[part] for part in (*PARTS, "held")}
     assert Counter(told.jobs) == jobs

@@ -93,7 +93,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             for holder in reason.holders:
                 assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
         case Why.OVER_QUOTA:
-            resource = reason.resource.removeprefix("gpus.")
+            resource = reason.resource.removeprefix("gpu_milli.")
             needed = total(job.spec, resource) if resource in RESOURCES else raw.of_type(job.spec, resource)
             assert reason.need == needed > reason.have
             assert kept or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))

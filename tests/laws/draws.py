@@ -52,6 +52,7 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
         domains=st.tuples(st.sampled_from(("s1", "s2")), st.sampled_from(("", "r1", "r2"))),
         gpus=st.sampled_from((4, 2, 3, 1, 0, 9)),
         gpu_type=st.sampled_from(("h100", "H100", "a100")),
+        gpu_memory_bytes=st.sampled_from((0, 8, 12)),
         cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),
         memory_bytes=st.sampled_from((64, 3)),
         labels=st.sampled_from(({}, {"zone": "a"})),
@@ -127,7 +128,8 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
     resources = st.builds(
         Resources,
         gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, None, "H100")))
-        | st.builds(GpuRequest, count=st.integers(1, 4), type=st.just("H100"), other_types=st.just(("A100",))),
+        | st.builds(GpuRequest, count=st.integers(1, 4), type=st.just("H100"), other_types=st.just(("A100",)))
+        | shares(),
         cpu_milli=st.sampled_from((None, 500, 2_000)),
         memory_bytes=st.sampled_from((0, 0, 2)),
     )
@@ -159,6 +161,16 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
     ).map(possible)
 
 
+def shares() -> st.SearchStrategy[GpuRequest]:
+    """A part of one GPU: of its compute, of its memory, of both."""
+    return st.builds(
+        GpuRequest,
+        milli=st.sampled_from((1, 300, 500, 1000)),
+        memory_bytes=st.sampled_from((None, None, 4, 9)),
+        type=st.sampled_from((None, None, "H100")),
+    ) | st.builds(GpuRequest, memory_bytes=st.sampled_from((3, 8)))
+
+
 def placements() -> st.SearchStrategy[Placement]:
     """Where a job may be; now and then a level that is not there."""
     return st.builds(
@@ -169,6 +181,8 @@ def placements() -> st.SearchStrategy[Placement]:
         slice=st.none() | st.builds(Slice, level=st.sampled_from(("rack", "spine")), nodes=st.sampled_from((1, 2, 3))),
         sharing=st.sampled_from(("shared", "shared", "exclusive", "whole")),
         node_selector=st.sampled_from(({}, {}, {"zone": "a"})),
+        nodes=st.sampled_from(((), (), (), ("n1",), ("n2", "n3"))),
+        devices=st.sampled_from(((), (), (), (0,), (1, 2))),
         tolerations=st.sampled_from(((), ("spot",), ("*",))),
         network=st.sampled_from(((), (), ("ib",), ("tcp", "ib"))),
     )
@@ -211,7 +225,7 @@ def roles() -> st.SearchStrategy[dict[str, Role]]:
     """One or two roles beside the workers, or in their place."""
     resources = st.builds(
         Resources,
-        gpu=st.builds(GpuRequest, count=st.sampled_from((0, 0, 1, 2))),
+        gpu=st.builds(GpuRequest, count=st.sampled_from((0, 0, 1, 2))) | shares(),
         cpu_milli=st.sampled_from((None, 500, 2_000)),
     )
     role = st.builds(Role, count=st.integers(1, 4), resources=resources)

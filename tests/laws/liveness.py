@@ -163,6 +163,8 @@ def _with(spec: JobSpec, name: str, value: str) -> JobSpec:
             # What depends on the number of GPUs was said by the size it was tried in.
             asked = replace(asked, gpu=gpu, cpu_milli=asked.cpu_milli or 1000 * spec.processes_per_node)
             return replace(spec, resources=asked)
+        case "--gpu-milli":
+            return replace(spec, resources=replace(asked, gpu=replace(asked.gpu, milli=int(value))))
         case "--memory":
             return replace(spec, resources=replace(asked, memory_bytes=parse_bytes(value)))
         case "--time":

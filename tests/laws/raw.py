@@ -13,9 +13,13 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, Placement, Resources, array_of
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
+from tests.laws.on_devices import on_device, times_on
 from tests.laws.where import could_lie, may_be_had
 
-RESOURCES = ("gpus", "cpu_milli", "memory_bytes")
+RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
+"""What quota counts."""
+OF_NODE = ("gpus", "cpu_milli", "memory_bytes")
+"""What a node has, beside what its GPUs have."""
 
 
 OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
@@ -27,6 +31,7 @@ LEADERS = ("chief", "master", "head", "scheduler")
 class Part:
     """What a role, or the workers, ask for: `count` times `need`, with `ranks` processes each.
 
+    share: thousandths of the compute and bytes of the memory of one GPU, (0, 0) for none;
     stacked: several of them may share a node; gpu_type, network: of all its nodes, None for any; other_kinds: the other
     types and networks that it may be of, if not of these; placement: what the job says of it.
     """
@@ -39,6 +44,7 @@ class Part:
     placement: Placement
     network: str | None = None
     other_kinds: tuple[tuple[str | None, str | None], ...] = ()
+    share: tuple[int, int] = (0, 0)
 
     @property
     def variants(self) -> "list[Part]":
@@ -62,9 +68,11 @@ def parts(spec: JobSpec) -> list[Part]:
 def _part(spec: JobSpec, count: int, asked: Resources, ranks: int) -> Part:
     cpu = 1000 * ranks if asked.cpu_milli is None else asked.cpu_milli
     need = {"gpus": asked.gpu.count, "cpu_milli": cpu, "memory_bytes": asked.memory_bytes}
+    share = asked.gpu.milli or 0, asked.gpu.memory_bytes or 0
+    need["gpu_milli"] = 1000 * asked.gpu.count + share[0]
     types = [kind.lower() for kind in (asked.gpu.type, *asked.gpu.other_types) if kind] or [None]
     (kind, network), *others = [(kind, of) for kind in types for of in spec.placement.network or [None]]
-    return Part(count, need, kind, ranks, False, spec.placement, network, tuple(others))
+    return Part(count, need, kind, ranks, False, spec.placement, network, tuple(others), share)
 
 
 def total(spec: JobSpec, resource: str) -> int:
@@ -73,19 +81,22 @@ def total(spec: JobSpec, resource: str) -> int:
 
 
 def named_types(spec: JobSpec) -> dict[str | None, int]:
-    """GPUs that a job asks for, by the type it names."""
+    """Thousandths of GPUs that a job asks for, by the type it names."""
     found: dict[str | None, int] = {}
     for part in parts(spec):
-        if part.need["gpus"]:
+        if part.need["gpus"] or any(part.share):
             kinds = {variant.gpu_type: None for variant in part.variants}
             kind = part.gpu_type if len(kinds) == 1 else None
-            found[kind] = found.get(kind, 0) + part.count * part.need["gpus"]
+            found[kind] = found.get(kind, 0) + part.count * part.need["gpu_milli"]
     return found
 
 
 def figure(amount: Amount, r: str) -> int | None:
     """What an amount says of a resource, or of a type of GPU."""
-    return amount.gpu_types.get(r) if r not in RESOURCES else getattr(amount, r)
+    if r in ("cpu_milli", "memory_bytes"):
+        return getattr(amount, r)
+    gpus = amount.gpus if r == "gpu_milli" else amount.gpu_types.get(r)
+    return None if gpus is None else 1000 * gpus
 
 
 def all_nodes(spec: JobSpec) -> int:
@@ -249,7 +260,7 @@ class Raw:
     def _list(self, nodes: dict[str, Node]) -> None:
         for name, before in self.nodes.items():
             after = nodes.get(name)
-            if after is None or any(getattr(after, r) < getattr(before, r) for r in RESOURCES):
+            if after is None or any(getattr(after, r) < getattr(before, r) for r in (*OF_NODE, "gpu_memory_bytes")):
                 self._kill(name)
         self.nodes, self.lost = nodes, {}
         self.cordoned = {name: None for name in self.cordoned if name in nodes}
@@ -288,13 +299,17 @@ class Raw:
         found = []
         for name, node in self.nodes.items():
             held = [(gang, share) for (gang, where), shares in self.left.items() if where == name for share in shares]
-            for resource in RESOURCES:
-                used = sum(parts(self.jobs[gang].spec)[share.part].need[resource] for gang, share in held)
+            parts_here = [(parts(self.jobs[gang].spec)[share.part], share.devices) for gang, share in held]
+            for resource in OF_NODE:
+                used = sum(part.need[resource] for part, _ in parts_here)
                 if used > getattr(node, resource):
                     found.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
-            devices = [device for _, share in held for device in share.devices]
-            if len(devices) != len({*devices}) or any(not 0 <= device < node.gpus for device in devices):
-                found.append(f"{name}: devices {devices} of {node.gpus}")
+            for device in {device for _, devices in parts_here for device in devices}:
+                whole, milli, memory = on_device(device, parts_here)
+                if whole > 1 or (whole and (milli or memory)) or milli > 1000 or memory > node.gpu_memory_bytes:
+                    found.append(f"{name}: device {device} has {whole} whole, {milli} milli, {memory} bytes")
+                if not 0 <= device < node.gpus:
+                    found.append(f"{name}: device {device} of {node.gpus}")
         return found + [f"{gang} on {name}, which is gone" for gang, name in self.left if name not in self.nodes]
 
     def room(self, part: Part, *, empty: bool = False, without: Collection[str] = ()) -> dict[str, int]:
@@ -310,7 +325,7 @@ class Raw:
             return 0
         sharing = part.placement.sharing
         if (part.network and part.network not in node.networks) or (
-            sharing == "whole" and node.gpus != part.need["gpus"]
+            sharing == "whole" and node.gpus != (part.need["gpus"] or any(part.share))
         ):
             return 0
         held = (
@@ -321,7 +336,11 @@ class Raw:
         if held and (sharing != "shared" or any(self.jobs[g].spec.placement.sharing != "shared" for g, _ in held)):
             return 0
         rooms = []
-        for resource in RESOURCES:
+        if part.need["gpus"] or any(part.share):
+            rooms.append(
+                times_on(part, node, [(parts(self.jobs[g].spec)[share.part], share.devices) for g, share in held])
+            )
+        for resource in OF_NODE[1:]:
             used = sum(parts(self.jobs[g].spec)[share.part].need[resource] for g, share in held)
             if part.need[resource]:
                 rooms.append(max(0, getattr(node, resource) - used) // part.need[resource])
@@ -356,7 +375,8 @@ class Raw:
         if r in RESOURCES:
             return total(self.job(start.gang).spec, r)
         types = {name: node.gpu_type.lower() for name, node in self.nodes.items()}
-        return sum(len(share.devices) for share in start.shares if types.get(share.node) == r)
+        all_parts = parts(self.job(start.gang).spec)
+        return sum(all_parts[share.part].need["gpu_milli"] for share in start.shares if types.get(share.node) == r)
 
     def available(self, name: str, r: str) -> Fraction | float:
         """How much more of r the queue may use."""
@@ -391,7 +411,8 @@ class Raw:
         """The figure that a queue has itself; of GPUs also as the sum of its types."""
         amount = self.queues[name].nominal
         own = figure(amount, r)
-        return sum(amount.gpu_types.values()) if own is None and r == "gpus" and amount.gpu_types else own
+        types = 1000 * sum(amount.gpu_types.values())
+        return types if own is None and r == "gpu_milli" and amount.gpu_types else own
 
     def promised(self, name: str, r: str) -> int:
         """What the queue and those below it are guaranteed."""
@@ -399,9 +420,9 @@ class Raw:
         return max(self.guaranteed(name, r) or 0, below)
 
     def _there(self, r: str) -> int:
-        if r in RESOURCES:
+        if r in ("cpu_milli", "memory_bytes"):
             return sum(getattr(node, r) for node in self.nodes.values())
-        return sum(node.gpus for node in self.nodes.values() if node.gpu_type.lower() == r)
+        return sum(1000 * node.gpus for node in self.nodes.values() if r in ("gpu_milli", node.gpu_type.lower()))
 
     def kept(self, name: str, r: str) -> Fraction | float:
         """What the queue keeps from those above it."""
@@ -418,12 +439,12 @@ class Raw:
         while name is not None:
             limits = self.queues[name].user_limits
             mine = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == job.user and self._below(g, name)]
-            gpus = sum(total(other, "gpus") for other in mine)
+            gpu_milli = sum(total(other, "gpu_milli") for other in mine)
             node_ms = sum(all_nodes(other) * (other.limits.time_ms or 0) for other in mine)
-            wants_gpus, wants_ms = total(spec, "gpus"), all_nodes(spec) * (spec.limits.time_ms or 0)
+            wants_milli, wants_ms = total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0)
             if limits.jobs is not None and len(mine) >= limits.jobs:
                 return False
-            if limits.gpus is not None and wants_gpus and gpus + wants_gpus > limits.gpus:
+            if limits.gpus is not None and wants_milli and gpu_milli + wants_milli > 1000 * limits.gpus:
                 return False
             if limits.time_ms is not None and (spec.limits.time_ms or 0) > limits.time_ms:
                 return False

@@ -58,6 +58,9 @@ def fingerprint(state: State) -> tuple[object, ...]:
         nodes.topology.domain,
         nodes.guests,
         nodes.alone,
+        nodes.devices.sharers,
+        nodes.devices.used_milli,
+        nodes.devices.used_memory_bytes,
         nodes.gpus,
     )
     derived = (
@@ -153,7 +156,10 @@ def _start_is_legal(start: Start, raw: Raw) -> None:
         mine = [share for share in shares if share.part == at]
         assert len(mine) == part.count, "whole"
         assert part.stacked or len({share.node for share in mine}) == part.count, "on nodes of its own"
-        assert all(len(share.ranks) == part.ranks and len(share.devices) == part.need["gpus"] for share in mine)
+        devices = part.need["gpus"] or int(any(part.share))
+        assert all(len(share.ranks) == part.ranks and len(share.devices) == devices for share in mine)
+        named = job.spec.placement.devices
+        assert all({*share.devices} <= {*named} for share in mine if named), "on the devices that it names"
         rooms = [raw.room(kind, without=raw.excluded.get(start.gang, ())) for kind in part.variants]
         fits = [all(room[share.node] for share in mine) for room in rooms]
         assert any(fits), f"{start.gang} does not fit on {shares}"

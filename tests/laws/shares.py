@@ -66,7 +66,9 @@ def usage_is_what_the_log_says(world: World) -> None:
     """Every user's share of the cluster in every queue: what is held, and its average of late, of the resource of which
     it is most."""
     state, now_ms, told = world.state, world.now_ms, holdings(world)
-    capacity = [sum(getattr(node, r) for node in world.raw.nodes.values()) for r in RESOURCES]
+    there = world.raw.nodes.values()
+    capacity = [1000 * sum(node.gpus for node in there)]
+    capacity += [sum(getattr(node, r) for node in there) for r in RESOURCES[1:]]
     for queue, user in {(each.queue, each.user): None for each in told}:
         mine = [each for each in told if (each.queue, each.user) == (queue, user)]
         shares = [Fraction(0)]

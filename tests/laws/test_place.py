@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from ganger.model.decision import NodeShare
 from ganger.model.job import GpuRequest, JobSpec, Placement, Resources
 from ganger.model.shape import Shape
 from tests.laws import draws
+from tests.laws.on_devices import Held, on_device, times_on
 from tests.laws.raw import Part, parts
 from tests.laws.where import could_lie, lies_well, may_be_had
 
@@ -23,12 +25,14 @@ LEVELS = len(draws.LEVELS)
 
 @dataclass(frozen=True)
 class HalfFull:
-    """Nodes; devices taken on each; states; nodes that a round keeps for somebody."""
+    """Nodes; devices taken whole on each; states; nodes that a round keeps for somebody; shares of devices: (node,
+    device, compute, memory)."""
 
     nodes: tuple[Node, ...]
     taken: dict[str, tuple[int, ...]]
     states: dict[str, NodeState]
     held: tuple[str, ...]
+    shares: tuple[tuple[str, int, int, int], ...] = ()
 
     def table(self) -> NodeTable:
         """The same as the core has it."""
@@ -37,6 +41,9 @@ class HalfFull:
             if devices:
                 used = Shape(nodes=1, gpus=len(devices), cpu_milli=500 * len(devices))
                 table.take(number, used, [NodeShare(name, (0,), devices)])
+        for number, (name, device, milli, memory) in enumerate(self.shares, start=100):
+            used = Shape(nodes=1, gpu_milli=milli, gpu_memory_bytes=memory)
+            table.take(number, used, [NodeShare(name, (0,), (device,))])
         table.hold(self.held, held=True)
         return table
 
@@ -51,17 +58,32 @@ class HalfFull:
             and may_be_had(node, said)
             and part.gpu_type in (None, node.gpu_type.lower())
             and (part.network is None or part.network in node.networks)
-            and (said.sharing == "shared" or not used)
-            and (said.sharing != "whole" or node.gpus == part.need["gpus"])
-            and node.gpus - used >= part.need["gpus"]
+            and (said.sharing == "shared" or not self.on(node.name))
+            and (said.sharing != "whole" or node.gpus == (part.need["gpus"] or any(part.share)))
+            and ((not part.need["gpu_milli"] and not part.share[1]) or times_on(part, node, self.on(node.name)) > 0)
             and node.cpu_milli - 500 * used >= part.need["cpu_milli"]
             and node.memory_bytes >= part.need["memory_bytes"]
         )
 
+    def on(self, name: str) -> Held:
+        """What is on a node."""
+        whole = [({"gpus": 1}, (0, 0), device) for device in self.taken[name]]
+        shares = [({"gpus": 0}, (milli, memory), device) for at, device, milli, memory in self.shares if at == name]
+        anywhere = Part(1, {}, None, 1, False, Placement())
+        return [(replace(anywhere, need=need, share=of), (device,)) for need, of, device in whole + shares]
+
     def left(self, name: str) -> tuple[int, int, int]:
         """What is free on a node."""
         node, used = self.node(name), len(self.taken[name])
-        return node.gpus - used, node.cpu_milli - 500 * used, node.memory_bytes
+        shared = {device for at, device, *_ in self.shares if at == name}
+        return node.gpus - used - len(shared), node.cpu_milli - 500 * used, node.memory_bytes
+
+    def left_for(self, part: Part, node: Node) -> tuple[int, ...]:
+        """The same; for a share before all else what the tightest device has that holds it."""
+        on = [on_device(device, self.on(node.name)) for device in range(node.gpus)]
+        left = [(1000 - milli, node.gpu_memory_bytes - memory) for whole, milli, memory in on if not whole]
+        holds = [each for each in left if each[0] >= part.share[0] and each[1] >= part.share[1]]
+        return (*(min(holds) if any(part.share) else ()), *self.left(node.name))
 
     def node(self, name: str) -> Node:
         """The node of that name."""
@@ -78,13 +100,28 @@ def half_full(draw: st.DrawFn) -> HalfFull:
     nodes = draw(draws.nodes(7))
     taken = {node.name: tuple(draw(st.sets(st.integers(0, node.gpus - 1)))) if node.gpus else () for node in nodes}
     states = {node.name: draw(st.sampled_from((NodeState.READY, NodeState.READY, *NodeState))) for node in nodes}
-    return HalfFull(nodes, taken, states, tuple(draw(st.sets(st.sampled_from([n.name for n in nodes]), max_size=1))))
+    held = tuple(draw(st.sets(st.sampled_from([n.name for n in nodes]), max_size=1)))
+    return HalfFull(nodes, taken, states, held, draw(_shares(nodes, taken)))
+
+
+@st.composite
+def _shares(draw: st.DrawFn, nodes: tuple[Node, ...], taken: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
+    """Shares on devices that nobody has whole, one or two on each."""
+    found = []
+    for node in nodes:
+        for device in range(node.gpus) if draw(st.booleans()) else ():
+            if device not in taken[node.name] and draw(st.integers(0, 2)):
+                found.append((node.name, device, draw(st.sampled_from((1, 300, 500))), min(4, node.gpu_memory_bytes)))
+                if draw(st.booleans()):
+                    found.append((node.name, device, draw(st.sampled_from((200, 500))), 0))
+    return tuple(found)
 
 
 RESOURCES = st.builds(
     Resources,
     gpu=st.builds(GpuRequest, count=st.integers(0, 4), type=st.sampled_from((None, None, "h100")))
-    | st.builds(GpuRequest, count=st.integers(1, 4), type=st.just("a100"), other_types=st.just(("H100",))),
+    | st.builds(GpuRequest, count=st.integers(1, 4), type=st.just("a100"), other_types=st.just(("H100",)))
+    | draws.shares(),
     cpu_milli=st.sampled_from((0, 1_000, 2_000)),
     memory_bytes=st.sampled_from((0, 2)),
 )
@@ -109,8 +146,7 @@ def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec
     assert {*names} <= {*rooms[possible.index(True)]}, "of the first kind that has room"
     assert [rank for share in found for rank in share.ranks] == list(range(spec.processes))
     for share in found:
-        free = [device for device in range(nodes[share.node].gpus) if device not in cluster.taken[share.node]]
-        assert share.devices == tuple(free[: part.need["gpus"]]), "the lowest free devices"
+        _devices_are_right(cluster, part, share)
     on = [nodes[name] for name in names]
     assert lies_well(spec, on, on) is None
     paths = [node.domains for node in on]
@@ -120,6 +156,22 @@ def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec
         _is_spread(paths, fits)
     if said.strategy == "balanced" and not spec.placement.slice:
         _is_balanced(paths, fits)
+
+
+def _devices_are_right(cluster: HalfFull, part: Part, share: NodeShare) -> None:
+    """The lowest that are free; for a share the device with the least left, in compute, then memory, that holds it."""
+    node, held = cluster.node(share.node), cluster.on(share.node)
+    named = part.placement.devices or range(node.gpus)
+    on = {device: on_device(device, held) for device in range(node.gpus) if device in named}
+    if not any(part.share):
+        free = [device for device, its in on.items() if its == (0, 0, 0)]
+        assert share.devices == tuple(free[: part.need["gpus"]]), "the lowest free devices"
+        return
+    left = {
+        at: (1000 - milli, node.gpu_memory_bytes - memory, at) for at, (whole, milli, memory) in on.items() if not whole
+    }
+    holds = [each for each in left.values() if each[0] >= part.share[0] and each[1] >= part.share[1]]
+    assert share.devices == (min(holds)[2],), "the device with the least left"
 
 
 def _is_spread(paths: list[tuple[str, ...]], fits: list[Node]) -> None:
@@ -160,7 +212,7 @@ def test_place_is_tight(cluster: HalfFull, spec: JobSpec) -> None:
     assert found is not None
     names = [share.node for share in found]
     if spec.nodes == 1:
-        _one_is_tight(cluster, fits, names[0])
+        _one_is_tight(cluster, kind, fits, names[0])
         return
     paths = [cluster.path(name) for name in names]
     choices = [[node.domains for node in choice] for choice in combinations(fits, spec.nodes)]
@@ -173,21 +225,21 @@ def test_place_is_tight(cluster: HalfFull, spec: JobSpec) -> None:
     fewest = min(len({path[: depth + 1] for path in choice}) for choice in inside)
     assert len({path[: depth + 1] for path in paths}) == fewest, "as few domains below it as possible"
     if depth == LEVELS:
-        _nodes_are_tight(cluster, [node for node in fits if node.domains[:depth] == home], names)
+        _nodes_are_tight(cluster, kind, [node for node in fits if node.domains[:depth] == home], names)
 
 
-def _nodes_are_tight(cluster: HalfFull, here: list[Node], names: list[str]) -> None:
+def _nodes_are_tight(cluster: HalfFull, part: Part, here: list[Node], names: list[str]) -> None:
     """Inside the lowest domain: those with the least left, and of equal ones those under less suspicion."""
-    chosen = max((cluster.left(name), cluster.node(name).suspicion) for name in names)
-    spared = [(cluster.left(node.name), node.suspicion) for node in here if node.name not in names]
+    chosen = max((cluster.left_for(part, cluster.node(name)), cluster.node(name).suspicion) for name in names)
+    spared = [(cluster.left_for(part, node), node.suspicion) for node in here if node.name not in names]
     assert all(chosen <= other for other in spared), "the nodes with the least left"
 
 
-def _one_is_tight(cluster: HalfFull, fits: list[Node], name: str) -> None:
+def _one_is_tight(cluster: HalfFull, part: Part, fits: list[Node], name: str) -> None:
     """A single node: the one that is left with the least; of such, in the domain that is left with the least; of such,
     the one under least suspicion."""
-    least = min(cluster.left(node.name) for node in fits)
-    equal = [node for node in fits if cluster.left(node.name) == least]
+    least = min(cluster.left_for(part, node) for node in fits)
+    equal = [node for node in fits if cluster.left_for(part, node) == least]
     for depth in range(LEVELS, 0, -1):
         room = Counter(node.domains[:depth] for node in fits)
         least_room = min(room[node.domains[:depth]] for node in equal)
@@ -216,6 +268,7 @@ def test_more_free_nodes_never_make_the_level_worse(
         cluster.taken | {node.name: () for node in added},
         cluster.states | {node.name: NodeState.READY for node in added},
         cluster.held,
+        cluster.shares,
     )
     after = place(larger.table(), spec.shape)
     assert after is not None

@@ -27,6 +27,8 @@ def may_be_had(node: Node, said: Placement) -> bool:
     """Whether a gang may have a node by its labels and taints."""
     bears = [*said.tolerations]
     tolerated = [taint for taint in node.taints if "*" in bears or taint in bears or taint.split("=")[0] in bears]
+    if said.nodes and node.name not in said.nodes:
+        return False
     return said.node_selector.items() <= node.labels.items() and len(tolerated) == len(node.taints)
 
 

@@ -1,15 +1,16 @@
 """Scenarios as pictures: what a row of text means. One character is one GPU.
 
 A cluster is nodes, `rack/name:GPUS,words`, or `spine/rack/name`, or `spine/rack/nvlink/name`: `.` a free GPU, a capital
-the gang that holds it, a small letter a gang that holds a CPU and no GPU, `-` no GPU; words are a GPU type, `cpu=4`,
-`mem=8`, label=zone:a, taint=spot, net=ib+tcp, doubt (suspicion), speed (performance). `A,time=1h` says more of a gang
-in it.
+the gang that holds it, `(AB)` a GPU that A and B share, a small letter a gang that holds a CPU and no GPU, `-` no GPU;
+words are a GPU type, `cpu=4`, `mem=8`, `gmem=80` (of each GPU), label=zone:a, taint=spot, net=ib+tcp, doubt
+(suspicion), speed (performance). `A,time=1h` says more of a gang in it.
 A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
 (node-hours); of one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
 rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
 that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:2`, of so many nodes; exclusive,
-whole; on: `zone:a`, labels; bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
+whole; milli and gmem: of one GPU, instead of whole ones; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels;
+bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
 elements 0 to 2, one at a time. An element is drawn as its array, and named `C[1]`.
 """
 
@@ -62,7 +63,7 @@ def node(token: str) -> tuple[Node, str]:
     made = Node(name=name, domains=tuple(domains), gpus=sum(not mark.islower() and mark != "-" for mark in row))
     cpu_milli, memory_bytes = 1000 * int(said.get("cpu", "64")), GIB_BYTES * int(said.get("mem", "64"))
     made = replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types))
-    return replace(made, **_traits(said)), row
+    return replace(made, gpu_memory_bytes=_number(said, "gmem", GIB_BYTES) or 0, **_traits(said)), row
 
 
 def _traits(said: Words) -> dict[str, Any]:
@@ -121,7 +122,13 @@ def job(token: str) -> Job:
         priority=PRIORITIES[priority] if priority in PRIORITIES else int(priority),
         nodes=int(nodes),
         resources=Resources(
-            gpu=GpuRequest(count=int(gpus), type=kind or None, other_types=_several(said, "else")),
+            gpu=GpuRequest(
+                count=int(gpus),
+                type=kind or None,
+                other_types=_several(said, "else"),
+                milli=_number(said, "milli"),
+                memory_bytes=_number(said, "gmem", GIB_BYTES),
+            ),
             cpu_milli=_number(said, "cpu", 1000),
             memory_bytes=_number(said, "mem", GIB_BYTES) or 0,
         ),
@@ -147,6 +154,8 @@ def _placement(said: Words) -> Placement:
         strategy=said.get("how", "pack"),
         slice=Slice(level=level, nodes=int(nodes)) if level else None,
         sharing=next((word for word in ("exclusive", "whole") if word in said), "shared"),
+        nodes=_several(said, "at"),
+        devices=tuple(map(int, _several(said, "dev"))),
         node_selector=_pairs(said.get("on", "")),
         tolerations=tuple(text.replace(":", "=") for text in _several(said, "bears")),
         network=_several(said, "net"),
@@ -182,9 +191,11 @@ def _row(state: State, at: int) -> str:
     for gang in state.gangs.values():
         for share in gang.start.shares if gang.start else ():
             if share.node == here.name and share.node in gang.left:
+                part = gang.shape.parts[share.part]
                 for device in share.devices:
-                    assert row[device] == ".", f"device {device} of {here.name} is held twice"
-                    row[device] = gang.id[0]
+                    assert row[device] == "." or part.has_share, f"device {device} of {here.name} is held twice"
+                    row[device] = f"{row[device][:-1]}{gang.id[0]})" if row[device] != "." else gang.id[0]
+                    row[device] = f"({row[device]})" if part.has_share and row[device][-1] != ")" else row[device]
                 small += "" if share.devices else gang.id[0].lower()
     return ("".join(row) + small or "-") + MARKS[state.nodes.states[at]]
 

@@ -363,8 +363,6 @@ LATER = {
     "notify: []": "ganger wait",
     "resources: {shm: 64Gi}": "resources.shm",
     "resources: {rdma: true}": "resources.rdma",
-    "resources: {gpu: {fraction: 0.5}}": "whole GPUs",
-    "resources: {gpu: {memory: 8Gi}}": "whole GPUs",
     "limits: {idle: 30m}": "set time",
     "limits: {cost: 500}": "set time",
     "retry: {on: [hang]}": "set max",

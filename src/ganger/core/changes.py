@@ -20,7 +20,7 @@ from ganger.model.job import PRIORITIES
 from ganger.model.queue import ROOT
 from ganger.model.reason import Reason, sentence
 from ganger.model.shape import Shape
-from ganger.model.units import GIB_BYTES, MINUTE_MS, format_bytes, format_cpu, format_duration
+from ganger.model.units import DEVICE_MILLI, GIB_BYTES, MINUTE_MS, format_bytes, format_cpu, format_duration
 from ganger.model.view import Change
 
 QUEUES_TRIED: Final = 64
@@ -95,7 +95,11 @@ class _Trial:
                 say=f"{g} of the {shape.gpus} GPUs per node would start now", flags=_gpus(replace(shape, gpus=g))
             )
         yield from self._leaner()
-        if shape.gpu_type and self._starts(self._formed(replace(shape, gpu_type=None, other_types=()))):
+        milli = self._most(shape.gpu_milli - 1, lambda milli: self._formed(replace(shape, gpu_milli=milli)))
+        if milli:
+            less = f"{milli / DEVICE_MILLI:g} instead of {shape.gpu_milli / DEVICE_MILLI:g} of one GPU"
+            yield Change(say=f"{less} would start now", flags=f"--gpu-milli {milli}")
+        if shape.gpus and shape.gpu_type and self._starts(self._formed(replace(shape, gpu_type=None, other_types=()))):
             yield Change(say="GPUs of another type would start now", flags=f"--gpu {shape.gpus}")
 
     def _leaner(self) -> Iterator[Change]:
@@ -175,7 +179,8 @@ class _Trial:
             layout=replace(shape.layout, required=False),
         )
         found = self._now.fit(self._formed(least))
-        size = f"{least.nodes} node{'s' * (least.nodes > 1)} with 1 {'GPU' if least.gpus else 'CPU'}"
+        each = "1 GPU" if least.gpus else f"{least.share} of one GPU" if least.has_share else "1 CPU"
+        size = f"{least.nodes} node{'s' * (least.nodes > 1)} with {each}"
         why = sentence(found) if isinstance(found, Reason) else "what is free is kept for others, who go first"
         return f"no smaller form of it would start now, not even {size}: {why}"
 

@@ -106,7 +106,8 @@ def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
 
 
 def _smaller(now: Node, was: Node) -> bool:
-    return now.gpus < was.gpus or now.cpu_milli < was.cpu_milli or now.memory_bytes < was.memory_bytes
+    amounts = ("gpus", "gpu_memory_bytes", "cpu_milli", "memory_bytes")
+    return any(getattr(now, amount) < getattr(was, amount) for amount in amounts)
 
 
 def _returned(now: NodeState) -> NodeState:

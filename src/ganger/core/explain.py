@@ -22,6 +22,7 @@ from ganger.core.round import Round
 from ganger.core.state import State
 from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
+from ganger.model.units import DEVICE_MILLI
 from ganger.model.view import Explanation, ReasonView
 
 NOT_FORESEEN = (Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
@@ -94,7 +95,7 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
 def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
     """A reason as the faces show it, its remedy filled in."""
     holder = typed(reason.holders[0]) if reason.holders else "another job"
-    flags = {"gpus": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
+    flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
     flag = flags.get(reason.resource, f"gpus {reason.resource.removeprefix(OF_TYPE)}:N")
     remedy = REMEDY[reason.why].format(gang=typed(job), queue=reason.scope or queue, resource=flag, holder=holder)
     return ReasonView(
@@ -175,7 +176,7 @@ def _quota(state: State, gang: Gang) -> str:
     """One line about GPUs, or CPUs where none are asked for, in its queue."""
     at, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
     limit, used = state.tree.potential(at, r), state.tree.usage[r][at]
-    unit, scale = ("GPUs", 1) if r == 0 else ("CPUs", 1000)
+    unit, scale = ("GPUs", DEVICE_MILLI) if r == 0 else ("CPUs", 1000)
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
     binds = state.tree.short_of(gang.queue, need(gang.shape)) is not None
     return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"

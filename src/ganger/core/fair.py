@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ganger.core.queues import QueueTree, need
 from ganger.core.state import State
 from ganger.model.job import GangState
+from ganger.model.units import DEVICE_MILLI
 
 
 class Claim(NamedTuple):
@@ -63,26 +64,27 @@ def _level(total: int, claims: Sequence[Claim]) -> Fraction:
 def fair_gpus(state: State) -> list[int]:
     """GPUs that are fair to each queue of the tree, with all below it, by what its jobs hold and wait for."""
     tree = state.tree
-    own = [0] * len(tree.queues)
+    milli = [0] * len(tree.queues)
     for gang in state.gangs.values():
         if gang.state is not GangState.SUSPENDED:
             many = len(state.arrays[gang.id].rest) if gang.is_head else 1
-            own[tree.index[gang.queue]] += many * need(gang.shape)[0]
+            milli[tree.index[gang.queue]] += many * need(gang.shape)[0]
+    own = [-(-each // DEVICE_MILLI) for each in milli]
     asked = list(own)
     for at in range(len(asked) - 1, 0, -1):
         asked[at] = min(asked[at], _limit(tree, at))
         asked[tree.parent[at]] += asked[at]
     fair = [0] * len(asked)
-    fair[0] = min(int(state.nodes.gpus.sum()), asked[0], max(0, tree.potential(0, 0)))
+    fair[0] = min(int(state.nodes.gpus.sum()), asked[0], _limit(tree, 0))
     for at, children in enumerate(tree.children):
         if children:
-            claims = [Claim(tree.queues[c].weight, tree.promised[c][0], asked[c]) for c in children]
-            unlent = sum(max(0, tree.local(c, 0) - asked[c]) for c in children)
-            parts = divide(max(0, fair[at] - unlent), [*claims, Claim(1, tree.nominal[0][at], own[at])])
+            claims = [Claim(tree.queues[c].weight, tree.promised[c][0] // DEVICE_MILLI, asked[c]) for c in children]
+            unlent = sum(max(0, tree.local(c, 0) // DEVICE_MILLI - asked[c]) for c in children)
+            parts = divide(max(0, fair[at] - unlent), [*claims, Claim(1, tree.nominal[0][at] // DEVICE_MILLI, own[at])])
             for child, part in zip(children, parts, strict=False):
                 fair[child] = part
     return fair
 
 
 def _limit(tree: QueueTree, at: int) -> int:
-    return max(0, tree.potential(at, 0))
+    return max(0, tree.potential(at, 0) // DEVICE_MILLI)

@@ -17,6 +17,7 @@ from ganger.core.shortage import MAX_HOLDERS, no_room
 from ganger.core.state import Shares, State
 from ganger.model.reason import Reason, Why
 from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ class _Bar(NamedTuple):
 
 def _user_bar(tree: QueueTree, wanted: Ask, users: dict[tuple[int, str], Held]) -> _Bar | None:
     """The first limit that binds where users hold that much, by queue."""
-    gpus, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
+    gpu_milli, time_ms = need(wanted.shape)[0], wanted.time_ms or 0
     for at in tree.path(tree.index[wanted.queue]):
         limits = tree.queues[at].user_limits
         held, committed, jobs = users.get((at, wanted.user), NOTHING_HELD)
@@ -162,8 +163,9 @@ def _user_bar(tree: QueueTree, wanted: Ask, users: dict[tuple[int, str], Held]) 
         if limits.time_ms is not None and time_ms > limits.time_ms:
             return _Bar(Why.USER_TIME, at, "time_ms", time_ms, limits.time_ms, limits.time_ms)
         # Who asks for none of it is not kept out by a limit that was lowered below what is held.
-        if limits.gpus is not None and gpus and gpus > limits.gpus - held:
-            return _Bar(Why.USER_GPUS, at, "gpus", gpus, limits.gpus - held, limits.gpus)
+        most = None if limits.gpus is None else DEVICE_MILLI * limits.gpus
+        if most is not None and gpu_milli and gpu_milli > most - held:
+            return _Bar(Why.USER_GPUS, at, "gpu_milli", gpu_milli, most - held, most)
         if limits.node_ms is not None and wanted.node_ms and wanted.node_ms > limits.node_ms - committed:
             return _Bar(Why.USER_NODE_TIME, at, "node_ms", wanted.node_ms, limits.node_ms - committed, limits.node_ms)
     return None

@@ -71,10 +71,11 @@ def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> tuple[i
 
 
 def lay_out(
-    nodes: NodeTable, room: Sequence[Ints], wanted: int, asked: tuple[Layout, Slices]
+    nodes: NodeTable, room: Sequence[Ints], wanted: int, asked: tuple[Layout, Slices], first: Ints | None = None
 ) -> tuple[Ints, Ints] | None:
     """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. room: for each depth how
-    many each domain could take, the nodes last; a multiple of the slices' size is wanted."""
+    many each domain could take, the nodes last; a multiple of the slices' size is wanted. first: (N,) what is compared
+    before what nodes have left, the least first."""
     within = bounds(nodes.topology, *asked)
     if within is None or int(room[0][0]) < wanted:
         return None
@@ -84,7 +85,7 @@ def lay_out(
     for depth in range(within.lowest, within.highest - 1, -1):
         found = np.flatnonzero(units[depth] >= count)
         if found.size:
-            return _Walk(nodes, room, units, within, asked[0].strategy).down(depth, found, count)
+            return _Walk(nodes, room, units, within, asked[0].strategy, first).down(depth, found, count)
     return None
 
 
@@ -96,11 +97,12 @@ def only_named(topology: Topology, times: Ints, within: Bounds) -> Ints:
     return times
 
 
-def by_what_is_left(nodes: NodeTable, among: Ints, *, most: bool) -> Ints:
-    """Nodes with the least left first, or the most: GPUs, then CPUs, then memory; then those that least speaks against;
-    ties in topology order."""
+def by_what_is_left(nodes: NodeTable, among: Ints, first: Ints | None, *, most: bool) -> Ints:
+    """Nodes with the least left first, or the most: what is `first`, GPUs, then CPUs, then memory; then those that
+    least speaks against; ties in topology order."""
     sign = -1 if most else 1
-    left = (nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus)
+    left: list[Ints] = [nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus]
+    left += [] if first is None else [first]
     return among[np.lexsort((nodes.doubt[among], *(sign * amount[among] for amount in left)))]
 
 
@@ -121,13 +123,15 @@ def _units(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """From a home down to the nodes. room, units: for each depth what each domain could take, and how many slices."""
+    """From a home down to the nodes. room, units: for each depth what each domain could take, and how many slices;
+    first: what is compared of nodes before what they have left."""
 
     nodes: NodeTable
     room: Sequence[Ints]
     units: Sequence[Ints]
     within: Bounds
     strategy: str
+    first: Ints | None
 
     def down(self, depth: int, homes: Ints, count: int) -> tuple[Ints, Ints]:
         """`count` slices go into the best of those domains of that depth."""
@@ -145,7 +149,8 @@ class _Walk:
         nodes, topology = self.nodes, self.nodes.topology
         above, around = depth, found
         if depth == len(self.room) - 1:
-            for amount in (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
+            amounts: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+            for amount in amounts if self.first is None else (self.first, *amounts):
                 found = _least(found, amount[found])
             above, around = depth - 1, topology.domain_of(found)
         while above and found.size > 1:
@@ -182,7 +187,8 @@ class _Walk:
     def _among_nodes(self, begin: int, end: int, quota: int) -> Ints:
         """Nodes with the least left first, each as much as it holds; spread: those with the most left, all alike."""
         times = self.room[-1][begin:end]
-        order = by_what_is_left(self.nodes, np.arange(begin, end)[times > 0], most=self.strategy == SPREAD) - begin
+        able, most = np.arange(begin, end)[times > 0], self.strategy == SPREAD
+        order = by_what_is_left(self.nodes, able, self.first, most=most) - begin
         given = np.zeros(end - begin, dtype=np.int64)
         if self.strategy == SPREAD:
             given[order] = evenly(times[order], quota, keep_order=True)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.columns import Columns, Journal
+from ganger.core.devices import EVERY, FREE, Devices, Places
 from ganger.core.topology import Ints, Topology, in_order
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
@@ -20,12 +21,6 @@ from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE, Selector
 
-FREE = -1
-"""Owner of a device that nobody holds."""
-
-
-Places = NDArray[np.intp] | slice
-EVERY: Final = slice(None)
 UNCOUNTED: Final = 1 << 20
 """How many fit on a node of what needs nothing."""
 
@@ -46,10 +41,10 @@ class NodeTable:
     """Struct of arrays over N nodes and their D devices.
 
     gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
-    first_device: (N + 1,) int64, the devices of node n are first_device[n] : first_device[n + 1];
+    devices: these one by one; first_device, owner: its arrays; free_gpus counts devices that nobody has any of;
     doubt: (N,) int64, what speaks against a node where all else is equal; doubts: whether anything does; guests, alone:
     (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
-    owner: (D,) int64, number of the gang that holds the device, or FREE; held: (N,) bool, kept by a round for a gang
+    held: (N,) bool, kept by a round for a gang
     that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
     outside `without`); kept: what is free and not to be taken by it (never outside `keeping`). `nodes` and `states` are
     lists in the same order; `topology` has the domains. journal: nodes that changed; columns: what of each need they
@@ -75,8 +70,8 @@ class NodeTable:
         self.free_gpus = self.gpus.copy()
         self.free_cpu_milli = self.cpu_milli.copy()
         self.free_memory_bytes = self.memory_bytes.copy()
-        self.first_device = np.concatenate(([0], np.cumsum(self.gpus, dtype=np.int64)))
-        self.owner = np.full(int(self.first_device[-1]), FREE, dtype=np.int64)
+        self.devices = Devices(self.nodes, undo)
+        self.first_device, self.owner = self.devices.first, self.devices.owner
         self.ready = np.array([state is NodeState.READY for state in self.states], dtype=bool)
         self.held = np.zeros(len(self.nodes), dtype=bool)
         self.barred = np.zeros(len(self.nodes), dtype=bool)
@@ -116,7 +111,7 @@ class NodeTable:
 
     def meant(self, selector: Selector) -> NDArray[np.bool_]:
         """(N,) nodes that a gang may have by its labels, taints and networks."""
-        static = replace(selector, sharing=SHARED)
+        static = replace(selector, sharing=SHARED, devices=())
         if static not in self._meant:
             self._meant[static] = np.array([_means(static, node) for node in self.nodes], dtype=bool)
         return self._meant[static]
@@ -130,7 +125,9 @@ class NodeTable:
 
     def large_enough(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) the same, with those that the gang must not have."""
-        enough = self.gpus == part.gpus if part.selector.sharing == WHOLE else self.gpus >= part.gpus
+        enough = self.gpus == part.devices if part.selector.sharing == WHOLE else self.gpus >= part.devices
+        if picks_devices(part):
+            enough &= self.devices.most(part) > 0
         return (
             self.of_type(part.gpu_type)
             & self.meant(part.selector)
@@ -155,9 +152,11 @@ class NodeTable:
             & (self.free_memory_bytes[at] >= part.memory_bytes)
             & (self.alone[at] == 0)
         )
+        if picks_devices(part):
+            fits &= self.devices.counts(part, at) > 0
         if part.selector.sharing == SHARED:
             return fits
-        left_over = (self.gpus[at] != part.gpus) & (part.selector.sharing == WHOLE)
+        left_over = (self.gpus[at] != part.devices) & (part.selector.sharing == WHOLE)
         fits &= (self.guests[at] == 0) & ~left_over
         return fits
 
@@ -171,11 +170,13 @@ class NodeTable:
     def times_at(self, part: Shape, at: Places) -> NDArray[np.int64]:
         """The same of these nodes. Bars are not looked at."""
         free = (self.free_gpus[at], self.free_cpu_milli[at], self.free_memory_bytes[at])
-        return self._times(part, self.fits(part, at), free)
+        times = self._times(part, self.fits(part, at), free)
+        return np.minimum(times, self.devices.counts(part, at)) if picks_devices(part) else times
 
     def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each of those `among` would hold if nothing else ran."""
-        return self._times(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
+        times = self._times(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
+        return np.minimum(times, self.devices.most(part)) if picks_devices(part) else times
 
     def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
         """How many of the part's nodes those `among` hold if nothing else ran."""
@@ -192,11 +193,13 @@ class NodeTable:
         keeps = (kept.gpus, kept.cpu_milli, kept.memory_bytes)
         free = tuple(amount[kept.at] - less for amount, less in zip(has, keeps, strict=True))
         fits = self.fits(part, kept.at) & ~kept.alone
-        for amount, need in zip(free, (part.gpus, part.cpu_milli, part.memory_bytes), strict=True):
+        # A share may stay when the others on its device have left: that one, too, must be there.
+        for amount, need in zip(free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
             fits &= amount >= need
         if part.selector.sharing != SHARED:
             fits &= ~kept.guests
-        return self._times(part, fits, free)
+        times = self._times(part, fits, free)
+        return np.minimum(times, free[0]) if part.has_share else times
 
     def _times(
         self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]
@@ -208,8 +211,12 @@ class NodeTable:
             times *= np.minimum.reduce(most) if most else UNCOUNTED
         return times
 
-    def first_free(self, at: Ints, many: Ints, each: int) -> Iterator[tuple[int, ...]]:
-        """`many` times, for each of these nodes, the indices on it of the next `each` devices that are free."""
+    def choose(self, part: Shape, at: Ints, many: Ints) -> Iterator[tuple[int, ...]]:
+        """`many` times, for each of these nodes, the indices on it of the devices that one of the part's nodes gets:
+        the first that are free, or, for a share, the one with the least left that holds it."""
+        return self.devices.choose(part, at, many) if picks_devices(part) else self._first_free(at, many, part.gpus)
+
+    def _first_free(self, at: Ints, many: Ints, each: int) -> Iterator[tuple[int, ...]]:
         whole, idle = tuple(range(each)), (self.free_gpus[at] == self.gpus[at]).tolist()
         for node, times, is_idle in zip(at.tolist(), many.tolist(), idle, strict=True):
             if is_idle and times == 1:
@@ -224,6 +231,9 @@ class NodeTable:
         """Gang `number` holds its shares. ValueError if a device is not free: nothing is ever given twice."""
         for part, its in _by_part(shape, shares):
             at, devices = self._indices(its)
+            if part.has_share:
+                self._add_shares(at, devices, part, +1)
+                continue
             taken = self.owner[devices] != FREE
             if taken.any() or (part.stacked and np.unique(devices).size < devices.size):
                 names = ", ".join(share.node for share in its[:3])
@@ -235,6 +245,9 @@ class NodeTable:
         """The shares are free again."""
         for part, its in _by_part(shape, shares):
             at, devices = self._indices(its)
+            if part.has_share:
+                self._add_shares(at, devices, part, -1)
+                continue
             self._undo.put(self.owner, devices, FREE)
             self._add(at, part, +1)
 
@@ -243,6 +256,13 @@ class NodeTable:
         at = np.array([self.index[share.node] for share in shares], dtype=np.int64)
         devices = np.array([share.devices for share in shares], dtype=np.int64)
         return at, (self.first_device[at][:, None] + devices).ravel()
+
+    def _add_shares(self, at: NDArray[np.int64], devices: NDArray[np.int64], part: Shape, sign: int) -> None:
+        """Shares of these devices more, or less: the first on a device takes it from those that are free."""
+        changed = self.devices.take(part, at, devices) if sign > 0 else self.devices.release(part, at, devices)
+        for node in np.repeat(at, changed).tolist():
+            self._undo.put(self.free_gpus, node, self.free_gpus[node] - sign)
+        self._add(at, part, -sign)
 
     def hold(self, nodes: Iterable[str], *, held: bool) -> None:
         """Whether nodes are kept from gangs that could start on them."""
@@ -288,6 +308,11 @@ class NodeTable:
         self._undo.put(self.journal, where, None)
 
 
+def picks_devices(part: Shape) -> bool:
+    """Whether it is not the same to the part which devices of a node it gets."""
+    return part.has_share or bool(part.gpus and part.selector.devices)
+
+
 def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape, list[NodeShare]]]:
     """The parts that have any of the shares, with these."""
     every = list(shares)
@@ -298,9 +323,10 @@ def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape,
 
 
 def _means(selector: Selector, node: Node) -> bool:
-    """Whether a node has the labels, no taint that is not tolerated, and one of the networks."""
+    """Whether a node is one of those named, has the labels, no taint that is not tolerated, and one of the networks."""
     return (
-        all(node.labels.get(key) == value for key, value in selector.labels)
+        (not selector.nodes or node.name in selector.nodes)
+        and all(node.labels.get(key) == value for key, value in selector.labels)
         and all(selector.tolerates(taint) for taint in node.taints)
         and (not selector.networks or any(network in node.networks for network in selector.networks))
     )

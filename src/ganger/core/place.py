@@ -42,9 +42,9 @@ class _Part:
     first_rank: int
 
     def shares(self, nodes: NodeTable, at: Ints, many: Ints) -> Shares:
-        """So many of it on each of these nodes, which rise, on the first devices that are free there."""
-        gpus, ranks = self.shape.gpus, self.shape.ranks
-        names, devices = nodes.names, nodes.first_free(at, many, gpus)
+        """So many of it on each of these nodes, which rise, on the devices that they have for it."""
+        ranks = self.shape.ranks
+        names, devices = nodes.names, nodes.choose(self.shape, at, many)
         places = np.repeat(at, many).tolist() if self.shape.stacked else at.tolist()
         return tuple(
             NodeShare(names[place], tuple(range(first, first + ranks)), its, self.index)
@@ -67,6 +67,12 @@ def look(nodes: NodeTable, choice: Shape) -> list[Ints]:
     return rooms(nodes.topology, nodes.times(choice))
 
 
+def left(nodes: NodeTable, choice: Shape) -> Ints | None:
+    """(N,) what comes before all else that a node has left, the least first: of the device that would take a share.
+    None for whole devices."""
+    return nodes.devices.left(choice) if choice.has_share else None
+
+
 def _parts(shape: Shape) -> Iterator[_Part]:
     first_rank = 0
     for index, part in enumerate(shape.parts):
@@ -76,7 +82,7 @@ def _parts(shape: Shape) -> Iterator[_Part]:
 
 def _place_part(nodes: NodeTable, part: _Part, room: Sequence[Ints], asked: tuple[Layout, Slices]) -> Shares | None:
     """Shares for one part; room: for each depth how many of it each domain could take."""
-    found = lay_out(nodes, room, part.shape.nodes, asked)
+    found = lay_out(nodes, room, part.shape.nodes, asked, left(nodes, part.shape))
     return None if found is None else part.shares(nodes, *found)
 
 
@@ -138,7 +144,8 @@ class _Together:
                 many[near] = min(int(times[near]), wanted - int(many.sum()))
                 times[near] = 0
             rest = wanted - int(many.sum())
-            found = lay_out(nodes, rooms(nodes.topology, times), rest, asked) if rest else None
+            near_full = left(nodes, choice) if rest else None
+            found = lay_out(nodes, rooms(nodes.topology, times), rest, asked, near_full) if rest else None
             if found is not None:
                 many[found[0]] += found[1]
             if found is not None or not rest:
@@ -155,7 +162,7 @@ def _sharing(part: Shape) -> Shape:
     return replace(part, selector=replace(part.selector, sharing=SHARED))
 
 
-def _demand(part: _Part) -> tuple[bool, int, int, int]:
+def _demand(part: _Part) -> tuple[bool, int, int, int, int]:
     """Different nodes before processes that share them, the largest need first."""
     shape = part.shape
-    return shape.stacked, -shape.gpus, -shape.memory_bytes, -shape.cpu_milli
+    return shape.stacked, -shape.gpu_milli_of(0), -shape.gpu_memory_bytes, -shape.memory_bytes, -shape.cpu_milli

@@ -2,7 +2,8 @@
 
 Made by `core.backfill`. Time is cut into slots at edges. Edges are exact (every end, every promised start) while slots
 times nodes are few; else they lie on a grid of 1, 5, 30 minutes and 6 hours, absolute, each finer one containing the
-coarser: what was promised on the coarse grid stays an edge of the fine one. Ends are rounded up to an edge, so what the
+coarser: what was promised on the coarse grid stays an edge of the fine one. A share of a device that is promised counts
+as all of it. Ends are rounded up to an edge, so what the
 profile says is free is. For each kind of need asked about it keeps until when each node holds it, from every slot on,
 so that the earliest start of a gang is a look at rows. Source of the slots: Slurm's backfill (reference: scheduling,
 section 2); of the finer ones first: section 5.
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes import NodeTable
+from ganger.core.nodes import NodeTable, picks_devices
 from ganger.core.topology import Ints
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE
@@ -101,7 +102,7 @@ class Profile:
         rows = slice(*self.slots(stay.begin_ms, stay.end_ms))
         at, times = np.unique(stay.at, return_counts=True)
         part = stay.part
-        needs = (part.gpus, part.cpu_milli, part.memory_bytes)
+        needs = (part.devices, part.cpu_milli, part.memory_bytes)
         for amount, need in zip(self.free, needs, strict=True):
             if need:
                 amount[rows, at] -= sign * need * times
@@ -152,9 +153,11 @@ class Profile:
     def _until(self, part: Shape, at: Ints) -> NDArray[np.int32]:
         nodes, sharing = self.nodes, part.selector.sharing
         static = nodes.of_type(part.gpu_type)[at] & nodes.meant(part.selector)[at]
-        static &= (nodes.gpus[at] == part.gpus) | (sharing != WHOLE)
+        static &= (nodes.gpus[at] == part.devices) | (sharing != WHOLE)
+        if picks_devices(part):
+            static &= nodes.devices.most(part)[at] > 0
         ok = static & (self.alone[:, at] == 0)
-        for amount, need in zip(self.free, (part.gpus, part.cpu_milli, part.memory_bytes), strict=True):
+        for amount, need in zip(self.free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
             ok &= amount[:, at] >= need
         if sharing != SHARED:
             ok &= self.guests[:, at] == 0
@@ -183,7 +186,13 @@ class Profile:
         slots = np.array([self.slots(stay.begin_ms, stay.end_ms) for stay in every], dtype=np.int64).reshape(-1, 2)
         begins, ends = np.repeat(slots[:, 0], counts), np.repeat(slots[:, 1], counts)
         needs = [
-            (each.part.gpus, each.part.cpu_milli, each.part.memory_bytes, 1, int(each.part.selector.sharing != SHARED))
+            (
+                each.part.devices,
+                each.part.cpu_milli,
+                each.part.memory_bytes,
+                1,
+                int(each.part.selector.sharing != SHARED),
+            )
             for each in every
         ]
         amounts = np.repeat(np.array(needs, dtype=np.int64).reshape(-1, 5), counts, axis=0)

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allowance import Allowance, Charge
+from ganger.core.devices import FREE
 from ganger.core.fit import Ask, ask, placed
 from ganger.core.gang import LEAVING, Gang
 from ganger.core.layout import lay_out, rooms
-from ganger.core.nodes import FREE, Kept
+from ganger.core.nodes import Kept
 from ganger.core.place import place
 from ganger.core.profile import NEVER_MS, Profile, Stay, edges
 from ganger.core.runtime import runs_for_ms
@@ -30,6 +31,7 @@ from ganger.core.topology import Ints
 from ganger.model.decision import Moved, NodeShare, Reserve
 from ganger.model.shape import Shape
 
+_DEVICE: Final = Shape(nodes=1, gpus=1)
 AT_ONCE_MS: Final = 1
 """When those are gone that should be gone already."""
 MOST_MOVED: Final = 8
@@ -64,6 +66,8 @@ class Promises:
         self._ending = ending
         self._made: tuple[Profile, Allowance | None] | None = None
         self._kept: dict[int, Kept] = {}
+        self._shared_until: dict[tuple[str, int], int] = {}
+        """Devices that are shared, and until when."""
         if state.promises:
             self._lay()
             self._move_earlier()
@@ -197,6 +201,8 @@ class Promises:
 
     def _found(self, gang: Gang, cause: Moved, before_ms: int = NEVER_MS) -> Promise | None:
         """The first moment after now, and before another, at which the gang could start and stay."""
+        if any(part.selector.devices for part in gang.shape.parts):
+            return None  # which devices are free when is not kept
         profile, allowance = self._basis()
         wanted, for_ms = ask(gang), runs_for_ms(gang)
         for slot in _slots(profile, wanted, for_ms, self._usable(wanted), profile.slot(self.now_ms) + 1):
@@ -213,6 +219,8 @@ class Promises:
                 continue
             nodes = tuple(share.node for share in shares)
             stays = tuple(self._stays(gang, shares, start_ms, end_ms))
+            if not all(self._suits(stay.part, stay.at).all() for stay in stays if stay.part.has_share):
+                continue
             return Promise(gang, start_ms, min(NEVER_MS, end_ms), nodes, cause, stays)
         return None
 
@@ -335,6 +343,7 @@ class Promises:
                 start_ms = max(now_ms, fact.start_ms or 0)
                 moments += [start_ms, start_ms + runs_for_ms(state.gangs[fact.gang])]
             slots = edges(now_ms, moments, len(state.nodes.nodes))
+            self._shared_until.clear()
             stays = [
                 stay
                 for gang, shares, end_ms in held
@@ -359,9 +368,24 @@ class Promises:
         """What shares take of the nodes, part by part."""
         index = self.state.nodes.index
         for number, part in enumerate(gang.shape.parts):
-            its = [index[share.node] for share in shares if share.part == number]
-            if its:
-                yield Stay(part, np.array(its, dtype=np.int64), begin_ms, min(NEVER_MS, end_ms))
+            mine = [share for share in shares if share.part == number]
+            its = np.array([index[share.node] for share in mine], dtype=np.int64)
+            is_real = part.has_share and mine and mine[0].devices
+            if is_real:
+                yield from self._of_devices(mine, begin_ms, min(NEVER_MS, end_ms))
+            rest = replace(part, gpu_milli=0, gpu_memory_bytes=0) if is_real else part
+            if mine:
+                yield Stay(rest, its, begin_ms, min(NEVER_MS, end_ms))
+
+    def _of_devices(self, shares: list[NodeShare], begin_ms: int, end_ms: int) -> Iterator[Stay]:
+        """The devices that shares are on now: each is taken until the last of them leaves."""
+        for share in shares:
+            device = share.node, share.devices[0]
+            until_ms = self._shared_until.get(device, begin_ms)
+            if end_ms > until_ms:
+                self._shared_until[device] = end_ms
+                at = np.array([self.state.nodes.index[share.node]], dtype=np.int64)
+                yield Stay(_DEVICE, at, until_ms, end_ms)
 
     def _charge(self, gang: Gang, shares: Shares, begin_ms: int, end_ms: int) -> Charge:
         """What it is charged for on these shares."""
@@ -431,4 +455,10 @@ def _placed_together(
         undo.put(nodes.owner, slice(None), FREE)
         for array, then in zip(arrays, (*there, ~usable), strict=True):
             undo.put(array, slice(None), then.astype(array.dtype))
-        return place(nodes, wanted.shape)
+        found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
+    return None if found is None else _shares_on(wanted.shape, tuple(share.node for share in found))
+
+
+def _whole(part: Shape) -> Shape:
+    """With all of a device where it asks for a share."""
+    return replace(part, gpus=part.devices, gpu_milli=0, gpu_memory_bytes=0)

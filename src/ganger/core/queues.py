@@ -23,31 +23,34 @@ from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
 from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
 
 UNLIMITED: Final = 1 << 62
-RESOURCES: Final = ("gpus", "cpu_milli", "memory_bytes")
+RESOURCES: Final = ("gpu_milli", "cpu_milli", "memory_bytes")
 """The counted resources that are always there, in the order of every amount; types of GPUs follow."""
-OF_TYPE: Final = "gpus."
-"""What the resource of a type's GPUs begins with: gpus.h100."""
+OF_TYPE: Final = "gpu_milli."
+"""What the resource of a type's GPUs begins with: gpu_milli.h100."""
 
 Vector = tuple[int, ...]
 
 
 class Held(NamedTuple):
-    """What a user has in a queue and all below it: GPUs, node-milliseconds committed, jobs that hold nodes."""
+    """What a user has in a queue and all below it: GPUs and shares of them, node-milliseconds committed, jobs that hold
+    nodes."""
 
-    gpus: int = 0
+    gpu_milli: int = 0
     node_ms: int = 0
     jobs: int = 0
 
 
 def need(shape: Shape) -> Vector:
     """What the whole gang uses of each of RESOURCES."""
-    gpus, cpu_milli, memory_bytes = (shape.nodes * each for each in (shape.gpus, shape.cpu_milli, shape.memory_bytes))
+    each = (shape.gpus * DEVICE_MILLI + shape.gpu_milli, shape.cpu_milli, shape.memory_bytes)
+    gpu_milli, cpu_milli, memory_bytes = (shape.nodes * amount for amount in each)
     for part in shape.more:
         more = need(part)
-        gpus, cpu_milli, memory_bytes = gpus + more[0], cpu_milli + more[1], memory_bytes + more[2]
-    return gpus, cpu_milli, memory_bytes
+        gpu_milli, cpu_milli, memory_bytes = gpu_milli + more[0], cpu_milli + more[1], memory_bytes + more[2]
+    return gpu_milli, cpu_milli, memory_bytes
 
 
 class QueueTree:
@@ -153,7 +156,7 @@ class QueueTree:
         for share in shares:
             kind = type_of(share.node)
             if kind in held:
-                held[kind] += len(share.devices)
+                held[kind] += shape.gpu_milli_of(share.part)
         return (*need(shape), *held.values())
 
     def closed_types(self, name: str, shape: Shape, *, ever: bool = False) -> tuple[str, ...]:
@@ -176,12 +179,12 @@ class QueueTree:
             if amount:
                 self._add(self.index[name], r, amount)
 
-    def charge_user(self, name: str, user: str, gpus: int, node_ms: int, jobs: int = 0) -> None:
+    def charge_user(self, name: str, user: str, gpu_milli: int, node_ms: int, jobs: int = 0) -> None:
         """The user holds that much more (or less) in the queue and in all above it."""
         for at in self.path(self.index[name]):
             key = (at, user)
             before = self.users.get(key, NOTHING_HELD)
-            now = Held(before.gpus + gpus, before.node_ms + node_ms, before.jobs + jobs)
+            now = Held(before.gpu_milli + gpu_milli, before.node_ms + node_ms, before.jobs + jobs)
             if now != NOTHING_HELD:
                 self.undo.put(self.users, key, now)
             elif key in self.users:
@@ -262,13 +265,14 @@ def contradiction(queues: Iterable[Queue], name: str) -> str | None:
     tree = QueueTree(queues, (0,) * len(RESOURCES), Undo())
     for at in tree.path(tree.index[name]):
         for r, resource in enumerate(tree.resources):
+            scale = scale_of(resource)
             figure = nominal(tree.queues[at], resource)
             below = {tree.queues[child].name: tree.promised[child][r] for child in tree.children[at]}
             if figure is not None and sum(below.values()) > figure:
-                guaranteed = {queue: amount for queue, amount in below.items() if amount}
+                guaranteed = {queue: amount // scale for queue, amount in below.items() if amount}
                 return (
-                    f"nominal.{resource} of queue {tree.queues[at].name} is {figure}, and the queues below it are "
-                    f"guaranteed {sum(below.values())}: {_listed(guaranteed)}"
+                    f"nominal.{in_figures(resource)} of queue {tree.queues[at].name} is {figure // scale}, and the "
+                    f"queues below it are guaranteed {sum(guaranteed.values())}: {_listed(guaranteed)}"
                 )
     return None
 
@@ -277,14 +281,25 @@ def nominal(queue: Queue, resource: str) -> int | None:
     """A queue's own quota of a resource; of GPUs without a figure the sum of those by type."""
     own = _figure(queue.nominal, resource)
     types = queue.nominal.gpu_types
-    return sum(types.values()) if own is None and resource == RESOURCES[0] and types else own
+    return DEVICE_MILLI * sum(types.values()) if own is None and resource == RESOURCES[0] and types else own
+
+
+def in_figures(resource: str) -> str:
+    """What people call a resource: quota is written in whole GPUs, and counted in thousandths."""
+    return resource.replace(RESOURCES[0], "gpus")
+
+
+def scale_of(resource: str) -> int:
+    """How many of what is counted are one of what people write."""
+    return DEVICE_MILLI if resource.startswith(RESOURCES[0]) else 1
 
 
 def _figure(amount: Amount, resource: str) -> int | None:
     if resource.startswith(OF_TYPE):
-        return amount.gpu_types.get(resource.removeprefix(OF_TYPE))
-    value: int | None = getattr(amount, resource)
-    return value
+        value = amount.gpu_types.get(resource.removeprefix(OF_TYPE))
+    else:
+        value = getattr(amount, in_figures(resource))
+    return None if value is None else scale_of(resource) * value
 
 
 def _amounts(queue: Queue) -> tuple[Amount, ...]:
@@ -309,13 +324,13 @@ def _nothing(_at: int) -> int:
 
 
 def _by_type(shape: Shape) -> dict[str | None, int]:
-    """GPUs that the gang asks for, by the type it names."""
+    """Thousandths of GPUs that the gang asks for, by the type it names."""
     found: dict[str | None, int] = {}
     for part in shape.parts:
-        if part.gpus:
+        if part.has_gpus:
             # Of several types it will have one, as of any.
             kind = None if part.other_types else part.gpu_type
-            found[kind] = found.get(kind, 0) + part.nodes * part.gpus
+            found[kind] = found.get(kind, 0) + part.nodes * part.gpu_milli_of(0)
     return found
 
 

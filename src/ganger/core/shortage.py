@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.devices import EVERY
 from ganger.core.layout import most
-from ganger.core.nodes import NodeTable
+from ganger.core.nodes import NodeTable, picks_devices
 from ganger.core.state import State
 from ganger.core.topology import Ints
 from ganger.model.reason import Reason, Why
@@ -157,13 +158,18 @@ def _scarce(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) -> str:
     if free:
         has = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
     each = (part.gpus, part.cpu_milli, part.memory_bytes)
+    if picks_devices(part):
+        has = (nodes.devices.counts(part, EVERY) if free else nodes.devices.most(part), *has[1:])
+        each = (1, *each[1:])
     masks = (meant & typed, meant, meant)
     short = [r for r in range(len(each)) if each[r] and (masks[r] & (has[r] >= each[r])).sum() < part.nodes]
     if not short:
         return node_need(part)
     parts = short[:1] if short[0] == 0 else short
-    kept = [amount if r in parts else 0 for r, amount in enumerate(each)]
-    return _amounts(replace(part, gpus=kept[0], cpu_milli=kept[1], memory_bytes=kept[2]))
+    if 0 in parts:
+        return _gpus(part)
+    cpu_milli, memory_bytes = (amount if r in parts else 0 for r, amount in enumerate(each[1:], start=1))
+    return _amounts(replace(part, cpu_milli=cpu_milli, memory_bytes=memory_bytes), gpus=False)
 
 
 def node_need(part: Shape) -> str:
@@ -171,10 +177,18 @@ def node_need(part: Shape) -> str:
     return ", ".join(filter(None, (_amounts(part), *_terms(part.selector, None, free=True))))
 
 
-def _amounts(part: Shape) -> str:
+def _gpus(part: Shape) -> str:
+    """`8 free h100 GPUs`, `0.5/10Gi free of one h100 GPU`; nothing for none; with the indices that it must have."""
     kinds = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
     kind = f" {kinds}" if kinds else ""
-    parts = [f"{part.gpus} free{kind} GPU{'s' if part.gpus > 1 else ''}"] if part.gpus else []
+    which = f" of {', '.join(f'#{index}' for index in part.selector.devices)}" if part.selector.devices else ""
+    if part.has_share:
+        return f"{part.share} free of one{kind} GPU{which}"
+    return f"{part.gpus} free{kind} GPU{'s' if part.gpus > 1 else ''}{which}" if part.gpus else ""
+
+
+def _amounts(part: Shape, *, gpus: bool = True) -> str:
+    parts = [_gpus(part)] if gpus and part.has_gpus else []
     parts += [f"{part.cpu_milli / 1000:g} free CPU{'s' if part.cpu_milli > 1000 else ''}"] if part.cpu_milli else []
     parts += [f"{format_bytes(part.memory_bytes)} free memory"] if part.memory_bytes else []
     return ", ".join(parts)
@@ -182,6 +196,8 @@ def _amounts(part: Shape) -> str:
 
 def _terms(selector: Selector, nodes: NodeTable | None, *, free: bool) -> Iterator[str]:
     """Which nodes it may have; with the taints that keep it away, where `nodes` are known."""
+    if selector.nodes:
+        yield f"name {' or '.join(selector.nodes)}"
     yield from (f"label {key}={value}" for key, value in selector.labels)
     if selector.networks:
         yield f"network {' or '.join(selector.networks)}"

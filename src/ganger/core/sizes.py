@@ -20,7 +20,7 @@ from ganger.model.job import Job
 from ganger.model.reason import Reason, Why
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout
-from ganger.model.units import format_bytes, format_cpu
+from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
 from ganger.model.view import Size, Sizes
 
 MOST_CPUS: Final = 64
@@ -45,7 +45,7 @@ def sizes(state: State, job: Job, wanted: Wanted, now_ms: int, policy: Policy) -
         tree = state.tree
         available = tree.available(tree.index[job.spec.queue], 0)
         items = tuple(_largest(now, gang, shape, level) for shape in _forms(state, wanted) for level in ("", *levels))
-    room = None if available >= UNLIMITED // 2 else max(0, available)
+    room = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
     queue, user = job.spec.queue, job.user
     return Sizes(at_ms=now_ms, queue=queue, user=user, levels=levels, available_gpus=room, items=items)
 

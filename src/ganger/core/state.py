@@ -29,6 +29,7 @@ from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.reason import Reason
 from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
 
 if TYPE_CHECKING:
     from ganger.core.policy import Policy
@@ -346,7 +347,7 @@ class State:
 
     def _capacity(self) -> Vector:
         table = self.nodes
-        return (int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
+        return (DEVICE_MILLI * int(table.gpus.sum()), int(table.cpu_milli.sum()), int(table.memory_bytes.sum()))
 
     def _tree(self) -> QueueTree:
         return self.tree_with(self.queues.values())
@@ -355,7 +356,7 @@ class State:
         """The tree that these queues make of the nodes there are; nothing of it is used."""
         of_type: dict[str, int] = {}
         for kind, gpus in zip(self.nodes.gpu_types, self.nodes.gpus.tolist(), strict=True):
-            of_type[kind] = of_type.get(kind, 0) + gpus
+            of_type[kind] = of_type.get(kind, 0) + DEVICE_MILLI * gpus
         return QueueTree(queues, self._capacity(), self.undo, of_type)
 
     def validate(self) -> None:
@@ -365,6 +366,7 @@ class State:
             assert (getattr(self.nodes, name) == getattr(anew.nodes, name)).all(), (
                 f"nodes.{name} differs from its gangs"
             )
+        self.nodes.devices.validate(anew.nodes.devices)
         assert self.nodes.states == anew.nodes.states, "node states differ"
         gone = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
         assert not gone, f"{gone} are to be taken away, and are not there"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from ganger.model.units import DEVICE_MILLI
 from ganger.model.view import PARTS, Ledger, Loss
 
 Part = Literal["queued", "starting", "working", "recovery", "lost"]
@@ -157,8 +158,21 @@ def total(ledgers: Iterable[Ledger]) -> Ledger:
     return Ledger(**amounts, losses=tuple(Loss(cause=cause, **losses[cause]) for cause in sorted(losses)))
 
 
+def in_gpus(ledger: Ledger) -> Ledger:
+    """Thousandths of GPUs as GPUs, in whole milliseconds: rounded down part by part, so that it still adds up."""
+    times = ("detect_ms", "recovery_ms", "lost_ms", "held_ms")
+    losses = tuple(
+        replace(loss, **{name: getattr(loss, name) // DEVICE_MILLI for name in times}) for loss in ledger.losses
+    )
+    parts = {f"{part}_ms": getattr(ledger, f"{part}_ms") // DEVICE_MILLI for part in PARTS}
+    parts |= {name: sum(getattr(loss, name) for loss in losses) for name in times[:3]}
+    held_ms = sum(parts.values())
+    return Ledger(**parts, total_ms=held_ms, held_ms=held_ms, losses=losses)
+
+
 def held_by(ledger: Ledger, devices: int) -> Ledger:
-    """The ledger of so many devices, each for as long as the job held it: no time of waiting is in it."""
+    """The ledger of so many devices, or thousandths of them, each for as long as the job held it: no time of waiting is
+    in it."""
     losses = tuple(
         replace(
             loss,

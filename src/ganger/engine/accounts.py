@@ -20,7 +20,7 @@ from ganger.model.view import Ledger, Loss
 SCHEMA: Final = f"""
 CREATE TABLE account (
     id TEXT PRIMARY KEY, job TEXT NOT NULL, user TEXT NOT NULL, queue TEXT NOT NULL, state TEXT NOT NULL,
-    seq INTEGER NOT NULL, ended_ms INTEGER NOT NULL, jobs INTEGER NOT NULL, gpus INTEGER NOT NULL,
+    seq INTEGER NOT NULL, ended_ms INTEGER NOT NULL, jobs INTEGER NOT NULL, gpu_milli INTEGER NOT NULL,
     {", ".join(f"{name} INTEGER NOT NULL" for name in AMOUNTS)}) WITHOUT ROWID;
 CREATE INDEX account_job ON account (job);
 CREATE INDEX account_ended ON account (ended_ms);
@@ -30,17 +30,17 @@ CREATE TABLE loss (
 """
 _INSERT_ACCOUNT: Final = f"INSERT OR IGNORE INTO account VALUES ({', '.join('?' * (9 + len(AMOUNTS)))})"  # noqa: S608 - ours
 _INSERT_LOSS: Final = f"INSERT OR IGNORE INTO loss VALUES ({', '.join('?' * (2 + len(COSTS)))})"  # noqa: S608 - ours
-_HELD: Final = {name: "0" if name == "queued_ms" else f"gpus * {name}" for name in AMOUNTS} | {
+_HELD: Final = {name: "0" if name == "queued_ms" else f"gpu_milli * {name}" for name in AMOUNTS} | {
     "recovery_ms": "0",  # that with devices in hand comes from the losses
-    "total_ms": "gpus * held_ms",
+    "total_ms": "gpu_milli * held_ms",
 }
 _COST_OF_GPUS: Final = {
     "failures": "failures",
     "restarts": "restarts",
-    "detect_ms": "gpus * loss.detect_ms",
-    "recovery_ms": "gpus * loss.held_ms",
-    "lost_ms": "gpus * loss.lost_ms",
-    "held_ms": "gpus * loss.held_ms",
+    "detect_ms": "gpu_milli * loss.detect_ms",
+    "recovery_ms": "gpu_milli * loss.held_ms",
+    "lost_ms": "gpu_milli * loss.lost_ms",
+    "held_ms": "gpu_milli * loss.held_ms",
 }
 
 Read = Callable[[str, tuple[Any, ...]], list[Any]]
@@ -81,7 +81,7 @@ def delete(db: sqlite3.Connection, job: str) -> None:
 
 
 def ended(read: Read, wanted: Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
-    """How many jobs ended in each state; where their time went, and that of the GPUs they held."""
+    """How many jobs ended in each state; where their time went, and that of the GPUs they held, in thousandths."""
     where, values = _where(wanted)
     sums = [f"sum({name})" for name in AMOUNTS] + [f"sum({_HELD[name]})" for name in AMOUNTS]
     query = f"SELECT state, sum(jobs), {', '.join(sums)} FROM account WHERE {where} GROUP BY state"  # noqa: S608 - ours

@@ -18,11 +18,11 @@ from ganger.engine.possible import SAY, check_nodes
 from ganger.engine.refusal import Refused
 from ganger.model.job import GangState, JobSpec
 from ganger.model.queue import Queue
-from ganger.model.units import format_cpu, format_duration
+from ganger.model.units import DEVICE_MILLI, format_cpu, format_duration
 
 _QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _AT_LEAST: Final[dict[str, Callable[[int], str]]] = {
-    "gpus": lambda amount: f"--gpus {amount}",
+    "gpu_milli": lambda amount: f"--gpus {-(-amount // DEVICE_MILLI)}",
     "cpu_milli": lambda amount: f"--cpu {format_cpu(amount)}",
     # Rounded up: what is suggested must be enough.
     "memory_bytes": lambda amount: f"--memory {-(-amount >> 20)}Mi",
@@ -155,23 +155,24 @@ def _check_quota(tree: QueueTree, wanted: Ask) -> None:
 
 def _said(resource: str, amount: int) -> str:
     if resource.startswith(OF_TYPE):
-        return SAY["gpus"](amount).replace("GPU", f"{resource.removeprefix(OF_TYPE)} GPU")
+        return SAY["gpu_milli"](amount).replace("GPU", f"{resource.removeprefix(OF_TYPE)} GPU")
     return SAY[resource](amount)
 
 
 def _flag(resource: str, amount: int) -> str:
     if resource.startswith(OF_TYPE):
-        return f"--gpus {resource.removeprefix(OF_TYPE)}:{amount}"
+        return f"--gpus {resource.removeprefix(OF_TYPE)}:{-(-amount // DEVICE_MILLI)}"
     return _AT_LEAST[resource](amount)
 
 
 def _check_user(tree: QueueTree, wanted: Ask) -> None:
     for at in tree.path(tree.index[wanted.queue]):
         limits, where = tree.queues[at].user_limits, f"in queue {tree.queues[at].name}"
-        gpus = need(wanted.shape)[0]
-        if limits.gpus is not None and gpus > limits.gpus:
+        gpu_milli = need(wanted.shape)[0]
+        if limits.gpus is not None and gpu_milli > DEVICE_MILLI * limits.gpus:
+            needs = f"{gpu_milli / DEVICE_MILLI:g}"
             raise _over(
-                f"one user may hold {SAY['gpus'](limits.gpus)} {where}, and the job needs {gpus}", "submit smaller"
+                f"one user may hold {SAY['gpus'](limits.gpus)} {where}, and the job needs {needs}", "submit smaller"
             )
         if limits.time_ms is not None and (wanted.time_ms or 0) > limits.time_ms:
             longest, asked = format_duration(limits.time_ms), format_duration(wanted.time_ms or 0)

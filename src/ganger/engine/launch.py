@@ -155,6 +155,7 @@ def _checkpoint_directory(checkpoint: Checkpoint, directory: str, index: int | N
 
 def _placed_node(share: NodeShare, spec: JobSpec, node: Node) -> PlacedNode:
     role = spec.order[share.part]
+    gpu = spec.role(role).resources.gpu
     return PlacedNode(
         name=node.name,
         address=node.address,
@@ -163,6 +164,8 @@ def _placed_node(share: NodeShare, spec: JobSpec, node: Node) -> PlacedNode:
         gpus=tuple(node.device_ids[device] for device in share.devices) if node.device_ids else None,
         role=role,
         cpu_milli=_cpu_milli(spec, role, len(share.ranks)),
+        gpu_milli=gpu.milli or 0,
+        gpu_memory_bytes=gpu.memory_bytes or 0,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from ganger.core.queues import OF_TYPE, RESOURCES, QueueTree, lowered, nominal
+from ganger.core.queues import OF_TYPE, RESOURCES, QueueTree, lowered, nominal, scale_of
 from ganger.core.rules import circle_of
 from ganger.core.state import State
 from ganger.core.undo import Undo
@@ -27,7 +27,7 @@ from ganger.model.view import PolicyChange
 
 NEXT: Final = "correct it, then see what it would change: ganger policy diff FILE"
 _AMOUNTS: Final = ("nominal", "borrowing", "lending")
-_KEYS: Final = {"gpus": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}
+_KEYS: Final = {"gpu_milli": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,9 @@ def _over_promised(queues: dict[str, Queue]) -> Iterator[Problem]:
     tree = QueueTree(queues.values(), (0,) * len(RESOURCES), Undo())
     for at, queue in enumerate(tree.queues):
         for r, resource in enumerate(tree.resources):
-            own = nominal(queue, resource)
-            below = {tree.queues[child].name: tree.promised[child][r] for child in tree.children[at]}
+            own, scale = nominal(queue, resource), scale_of(resource)
+            below = {tree.queues[child].name: tree.promised[child][r] // scale for child in tree.children[at]}
+            own = None if own is None else own // scale
             if own is not None and sum(below.values()) > own:
                 listed = ", ".join(f"{name} {amount}" for name, amount in below.items() if amount)
                 place = ("queues", queue.name, "nominal", *_keys_of(resource))

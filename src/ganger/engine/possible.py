@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.layout import most
 from ganger.core.nodes import NodeTable
@@ -18,10 +19,11 @@ from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout, Selector
-from ganger.model.units import format_bytes, format_cpu
+from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
 
 SAY: Final[dict[str, Callable[[int], str]]] = {
     "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",
+    "gpu_milli": lambda amount: f"{amount / DEVICE_MILLI:g} GPU" + "s" * (amount != DEVICE_MILLI),
     "cpu_milli": lambda amount: f"{format_cpu(amount)} CPU" if amount == 1000 else f"{format_cpu(amount)} CPUs",
     "memory_bytes": lambda amount: f"{format_bytes(amount)} memory",
 }
@@ -31,6 +33,8 @@ _AT_MOST: Final[dict[str, Callable[[int], str]]] = {
     # Rounded down: what is suggested must fit.
     "memory_bytes": lambda amount: f"--memory {amount >> 20}Mi" if amount < 8 << 30 else f"--memory {amount >> 30}Gi",
 }
+_OF_NODE: Final = ("gpus", "cpu_milli", "memory_bytes")
+"""What is counted of a node."""
 _SEE_NODES: Final = "`ganger node` shows what there is"
 _NO_GPUS: Final = "submit without --gpu, or let nodes show GPU slots: ganger server start --topology FILE"
 
@@ -55,12 +59,16 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     for level in filter(None, (layout.level, part.slices.level)):
         if level not in levels:
             raise _missing("no_such_level", f"the network has no level {level}", "levels", levels, level)
-    if part.gpus and not nodes.gpus.any():
-        raise Refused("no_gpus", f"it asks for {SAY['gpus'](part.gpus)} per node, and no node has any", _NO_GPUS)
+    if part.has_gpus and not nodes.gpus.any():
+        asked = SAY["gpus"](part.gpus) if part.gpus else "a share of a GPU"
+        raise Refused("no_gpus", f"it asks for {asked} per node, and no node has any", _NO_GPUS)
     types = sorted({kind: None for kind in nodes.gpu_types if kind})
     for kind in filter(None, (part.gpu_type, *part.other_types)):
         if kind not in types:
             raise _missing("no_such_gpu_type", f"no node has {kind} GPUs", "types", types, kind)
+    for name in part.selector.nodes:
+        if name not in nodes.index:
+            raise _missing("no_such_node", f"there is no node {name}", "nodes", nodes.names, name)
     for key, value in part.selector.labels:
         values = sorted({node.labels[key]: None for node in nodes.nodes if key in node.labels})
         if value not in values:
@@ -100,7 +108,9 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
     )
     if not meant.any():
         raise _nobody_may(nodes, part)
-    for resource, say in SAY.items():
+    _check_device(nodes, part, meant)
+    for resource in _OF_NODE:
+        say = SAY[resource]
         asked, has = getattr(part, resource), getattr(nodes, resource)[meant]
         best = int(has.max())
         if asked > best:
@@ -110,9 +120,29 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
     raise Refused("node_too_small", f"no node has {_each(part)} together", _SEE_NODES)
 
 
+def _check_device(nodes: NodeTable, part: Shape, meant: NDArray[np.bool_]) -> None:
+    """A device that it names, or one that is large enough for its share, is on some node that it may have."""
+    devices, most = part.selector.devices, int(nodes.gpus[meant].max())
+    if part.has_gpus and devices and sum(device < most for device in devices) < part.devices:
+        there = f"0 to {most - 1}" if most else "none"
+        names = ", ".join(map(str, devices))
+        what = f"it names GPUs {names} and asks for {part.devices} of them; the nodes that it may have have: {there}"
+        raise Refused("no_such_device", what, _SEE_NODES)
+    if not part.gpu_memory_bytes:
+        return
+    asked, best = format_bytes(part.gpu_memory_bytes), int(nodes.devices.memory_bytes[meant].max())
+    if not best:
+        what = f"it asks for {asked} of a GPU's memory, and no node says how much its GPUs have"
+        raise Refused("gpu_too_small", what, "ask for a part of its compute: --gpu-milli 500; or say gpu_memory: 80Gi")
+    if part.gpu_memory_bytes > best:
+        what = f"it asks for {asked} of a GPU's memory, and the most that a GPU has is {format_bytes(best)}"
+        raise Refused("gpu_too_small", what, f"submit with --gpu-memory {best >> 20}Mi or less; {_SEE_NODES}")
+
+
 def _nobody_may(nodes: NodeTable, part: Shape) -> Refused:
     """No node has all the labels, a network and a type that it may have, and no taint that it does not tolerate."""
-    said = [f"label {key}={value}" for key, value in part.selector.labels]
+    said = [f"name {' or '.join(part.selector.nodes)}"] if part.selector.nodes else []
+    said += [f"label {key}={value}" for key, value in part.selector.labels]
     said += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
     said += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (part.gpu_type is not None)
     tainted = [nodes.of_type(each.gpu_type) & nodes.meant(_bearing_all(each.selector)) for each in part.choices]
@@ -155,6 +185,7 @@ def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
 
 def _each(part: Shape) -> str:
     """What each node must have, in words."""
-    parts = [say(amount) for resource, say in SAY.items() if (amount := getattr(part, resource))]
+    parts = [f"a share of {part.share} of one GPU"] if part.has_share else []
+    parts += [SAY[resource](amount) for resource in _OF_NODE if (amount := getattr(part, resource))]
     kinds = " or ".join(filter(None, (part.gpu_type, *part.other_types)))
     return ", ".join(parts).replace("GPU", f"{kinds} GPU" if kinds else "GPU") or "nothing"

@@ -8,7 +8,7 @@ from collections import Counter
 
 from ganger.core.queues import need
 from ganger.core.state import State
-from ganger.core.usage import AMOUNTS, held_by, total
+from ganger.core.usage import AMOUNTS, held_by, in_gpus, total
 from ganger.engine.accounts import Wanted
 from ganger.engine.log import EventLog
 from ganger.engine.rows import many
@@ -30,7 +30,7 @@ def report(state: State, log: EventLog, now_ms: int, wanted: Wanted) -> Totals:
         times.append(ledger if jobs == 1 else _of_each(ledger, jobs))
         if ledger.held_ms:
             gpu_times.append(held_by(ledger, need(gang.shape)[0]))
-    time, gpu_time = total(times), total(gpu_times)
+    time, gpu_time = total(times), in_gpus(total(gpu_times))
     return Totals(
         at_ms=now_ms,
         since_ms=wanted.since_ms,

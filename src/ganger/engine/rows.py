@@ -6,7 +6,7 @@ from dataclasses import asdict
 from ganger.core.explain import own_reason, reason_view
 from ganger.core.fair import fair_gpus
 from ganger.core.gang import Gang, class_text
-from ganger.core.queues import UNLIMITED
+from ganger.core.queues import UNLIMITED, in_figures, scale_of
 from ganger.core.state import State
 from ganger.core.topology import path
 from ganger.model.job import GangState
@@ -28,8 +28,8 @@ def queue_rows(state: State) -> list[QueueRow]:
             nominal=asdict(queue.nominal),
             borrowing=asdict(queue.borrowing),
             lending=asdict(queue.lending),
-            used={name: tree.usage[r][at] for r, name in enumerate(tree.resources)},
-            available={name: _room(tree.available(at, r)) for r, name in enumerate(tree.resources)},
+            used={in_figures(name): _written(name, tree.usage[r][at]) for r, name in enumerate(tree.resources)},
+            available={in_figures(name): _room(name, tree.available(at, r)) for r, name in enumerate(tree.resources)},
             user_limits=asdict(queue.user_limits),
             default_time_ms=queue.default_time_ms,
             fair_gpus=fair[at],
@@ -76,5 +76,11 @@ def waiting_for(state: State, gang: Gang, now_ms: int) -> ReasonView | None:
     return reason_view(reason, gang.id, gang.queue) if reason else None
 
 
-def _room(amount: int) -> int | None:
-    return None if amount >= UNLIMITED // 2 else max(0, amount)
+def _room(resource: str, amount: int) -> float | None:
+    return None if amount >= UNLIMITED // 2 else _written(resource, max(0, amount))
+
+
+def _written(resource: str, amount: int) -> float:
+    """An amount as quota is written: GPUs, with their thousandths where somebody has a share of one."""
+    whole, rest = divmod(amount, scale_of(resource))
+    return whole + rest / scale_of(resource) if rest else whole

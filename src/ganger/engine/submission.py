@@ -19,6 +19,7 @@ from ganger.core.state import State
 from ganger.engine import admission
 from ganger.engine.command import check_checkpoints, check_commands, check_directory
 from ganger.engine.git import git_state
+from ganger.engine.gpu_share import with_compute
 from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.repository import fetch
 from ganger.engine.secret_store import SecretStore, check_value, keep_values, values_of
@@ -112,7 +113,7 @@ def place_of(spec: JobSpec, origin: Origin, home: Home) -> Path:
 
 def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
     """The spec with what its queue adds to it. Refused when there could never be room for it."""
-    spec = admission.limited(state, spec)
+    spec = with_compute(state.nodes, admission.limited(state, spec))
     wanted = Ask(
         queue=spec.queue,
         user=user,

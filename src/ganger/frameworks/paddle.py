@@ -109,4 +109,5 @@ def _trainers(placed: Placed) -> tuple[int, ...]:
 def _gpus(placed: Placed, rank: int) -> dict[str, str]:
     """The GPU of a trainer, by its place among those that the trainers of its node see."""
     share = placed.share_of(rank)
-    return {"FLAGS_selected_gpus": str(placed.place_of(rank)[1])} if share.devices else {}
+    # Those of a share of one GPU see that one alone.
+    return {"FLAGS_selected_gpus": str(placed.place_of(rank)[1] * (not share.is_share))} if share.devices else {}

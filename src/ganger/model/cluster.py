@@ -27,7 +27,8 @@ class Node:
     `domains` are the names of the domains that it is in, parallel to the levels of its cluster, outermost first; one
     that is empty or missing says that it is in none of that level. `gpus` counts whole devices, indexed from 0;
     `gpu_type` is lower-case, empty without GPUs; `address` is where the other nodes reach it. `device_ids` are the
-    driver's numbers of the devices, in their order; empty where GPUs are only slots. `taints`, each `key` or
+    driver's numbers of the devices, in their order; empty where GPUs are only slots. `gpu_memory_bytes` is what each
+    device has, 0 where nobody says. `taints`, each `key` or
     `key=value`, keep gangs away that do not tolerate them; `networks` are those that it is connected to, lower-case:
     ib, roce, tcp. `suspicion` (0: none) and `performance_milli` (1000: as it should be) decide where all else is equal.
     """
@@ -36,6 +37,7 @@ class Node:
     domains: tuple[str, ...] = ()
     gpus: int = 0
     gpu_type: str = ""
+    gpu_memory_bytes: int = 0
     cpu_milli: int = 0
     memory_bytes: int = 0
     address: str = "127.0.0.1"

@@ -50,7 +50,8 @@ ENDED: Final = (GangState.SUCCEEDED, GangState.FAILED, GangState.STOPPED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRequest:
-    """GPUs wanted on each node. `type` is compared without regard to case; None takes any."""
+    """GPUs wanted on each node: so many whole ones, or a share of one. `type` is compared without regard to case; None
+    takes any."""
 
     count: int = _spec("how many: 8", form="gpu_count", default=0)
     type: str | None = _spec(
@@ -60,6 +61,19 @@ class GpuRequest:
         default=None,
     )
     other_types: tuple[str, ...] = _spec("the types after the first", form="gpu_types", key="type", default=())
+    milli: int | None = _spec(
+        "instead of whole GPUs a share of one: thousandths of its compute; unset, with memory: the same part of it",
+        form="gpu_milli",
+        default=None,
+    )
+    memory_bytes: int | None = _spec(
+        "memory of the GPU that the share has: 10Gi; unset: not counted", form="gpu_memory", key="memory", default=None
+    )
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is of a part of one GPU."""
+        return self.milli is not None or self.memory_bytes is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +81,8 @@ class Resources:
     """What one node of the gang needs. Unset CPU means one CPU for each process."""
 
     gpu: GpuRequest = _spec(
-        "GPUs per node: 8, H100:8 to name the type, or H100,A100:8 for the first of several types",
+        "GPUs per node: 8, H100:8 to name the type, H100,A100:8 for the first of several types, or a share of one: "
+        "{milli: 500, memory: 10Gi}",
         form="gpu",
         factory=GpuRequest,
     )
@@ -202,6 +217,10 @@ class Placement:
         default=SHARED,
     )
     node_selector: dict[str, str] = _spec("labels that each of its nodes has", form="labels", factory=dict)
+    nodes: tuple[str, ...] = _spec("the nodes that it may have, by name; unset: any", form="node_names", default=())
+    devices: tuple[int, ...] = _spec(
+        "the GPUs of a node that it may have, by index: [0, 1]; unset: any", form="devices", default=()
+    )
     tolerations: tuple[str, ...] = _spec(
         "taints that keep others away, but not it: spot, team=nlp, or * for all", form="taints", default=()
     )
@@ -347,7 +366,8 @@ class JobSpec:
     def selector(self) -> Selector:
         """Which nodes it may have."""
         said = self.placement
-        return Selector(tuple(sorted(said.node_selector.items())), said.tolerations, said.network, said.sharing)
+        labels = tuple(sorted(said.node_selector.items()))
+        return Selector(labels, said.tolerations, said.network, said.sharing, said.nodes, said.devices)
 
     @property
     def slices(self) -> Slices:
@@ -365,6 +385,8 @@ class JobSpec:
             nodes=count,
             gpus=asked.gpu.count,
             gpu_type=asked.gpu.type.lower() if asked.gpu.type else None,
+            gpu_milli=asked.gpu.milli or 0,
+            gpu_memory_bytes=asked.gpu.memory_bytes or 0,
             cpu_milli=asked.cpu_milli if asked.cpu_milli is not None else 1000 * ranks,
             memory_bytes=asked.memory_bytes,
             ranks=ranks,

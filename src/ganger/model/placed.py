@@ -26,7 +26,7 @@ class PlacedNode:
     """What one part of a gang has of one node: its ranks, and the indices of its devices among the node's slots.
 
     `gpus` has the driver's numbers of these devices, or is None on a node whose GPUs are only slots; cpu_milli: what
-    these ranks have together.
+    these ranks have together; gpu_milli, gpu_memory_bytes: of a device that is shared, what each share has of it.
     """
 
     name: str
@@ -36,6 +36,13 @@ class PlacedNode:
     gpus: tuple[int, ...] | None = None
     role: str = WORKER
     cpu_milli: int = 0
+    gpu_milli: int = 0
+    gpu_memory_bytes: int = 0
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its device is not its own."""
+        return bool(self.gpu_milli or self.gpu_memory_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +199,10 @@ def _of_share(share: PlacedNode) -> dict[str, str]:
         "GANGER_GPUS_PER_NODE": str(len(share.devices)),
         "GANGER_DEVICES": _listed(share.devices),
     }
+    if share.gpu_milli:
+        environment["GANGER_GPU_MILLI"] = str(share.gpu_milli)
+    if share.gpu_memory_bytes:
+        environment["GANGER_GPU_MEMORY_BYTES"] = str(share.gpu_memory_bytes)
     if share.gpus is not None:
         # The driver numbers GPUs by bus, CUDA by speed unless told otherwise. None of them is an empty list, not all.
         environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": _listed(share.gpus)}
@@ -205,8 +216,11 @@ def _joined(shares: list[PlacedNode]) -> PlacedNode:
         name=first.name,
         address=first.address,
         ranks=tuple(sorted(rank for share in shares for rank in share.ranks)),
-        devices=tuple(sorted(device for share in shares for device in share.devices)),
-        gpus=None if first.gpus is None else tuple(sorted(gpu for share in shares for gpu in share.gpus or ())),
+        # Several shares may be on one device.
+        devices=tuple(sorted(dict.fromkeys(device for share in shares for device in share.devices))),
+        gpus=None
+        if first.gpus is None
+        else tuple(sorted(dict.fromkeys(gpu for share in shares for gpu in share.gpus or ()))),
         role=first.role,
         cpu_milli=sum(share.cpu_milli for share in shares),
     )

@@ -52,7 +52,7 @@ REMEDY: dict[Why, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpus, gpus.TYPE, cpu_milli,
+    """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpu_milli, gpu_milli.TYPE, cpu_milli,
     memory_bytes, node_ms, jobs).
 
     have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
@@ -155,8 +155,8 @@ def _amount(resource: str, value: int) -> str:
             return f"{format_cpu(value)} CPU" if value == 1000 else f"{format_cpu(value)} CPUs"
         case "memory_bytes":
             return f"{format_bytes(value)} memory"
-        case "gpus":
-            return f"{value} GPU" if value == 1 else f"{value} GPUs"
+        case "gpu_milli":
+            return f"{value / 1000:g} GPU" if value == 1000 else f"{value / 1000:g} GPUs"
         case "jobs":
             return f"{value} job" if value == 1 else f"{value} jobs"
         case "nodes":
@@ -166,8 +166,8 @@ def _amount(resource: str, value: int) -> str:
         case "time_ms":
             return format_duration(value)
         case _:
-            kind = resource.removeprefix("gpus.")
-            return f"{value} {kind} GPU" if value == 1 else f"{value} {kind} GPUs"
+            kind = resource.removeprefix("gpu_milli.")
+            return f"{value / 1000:g} {kind} GPU" if value == 1000 else f"{value / 1000:g} {kind} GPUs"
 
 
 def _have(names: tuple[str, ...]) -> str:

@@ -6,14 +6,16 @@ Made by `model.job` from what a spec asks for; nearly everything that the core d
 from dataclasses import dataclass, replace
 
 from ganger.model.terms import Layout, Selector, Slices
+from ganger.model.units import DEVICE_MILLI, format_bytes
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
     """The size of a gang: `nodes` times the same need, with `ranks` processes each, and `more` parts that differ.
 
-    GPUs are whole devices; a lower-case type, None for any. The nodes of a part are different ones, unless it is
-    `stacked`: then they are shares of nodes, several of which one node may hold. `layout` is that of the whole gang.
+    `gpus` are whole devices; instead of these gpu_milli and gpu_memory_bytes are of one device that others may share;
+    a lower-case type, None for any. The nodes of a part are different ones, unless it is `stacked`: then they are
+    shares of nodes, several of which one node may hold. `layout` is that of the whole gang.
     """
 
     nodes: int
@@ -28,10 +30,39 @@ class Shape:
     selector: Selector = Selector()
     slices: Slices = Slices()
     layout: Layout = Layout()
+    gpu_milli: int = 0
+    gpu_memory_bytes: int = 0
 
     def __hash__(self) -> int:
         # Of its sizes alone: cheap, since whatever the core knows of a kind of gang it finds by its shape.
         return (self.nodes << 44) ^ (self.ranks << 36) ^ (self.gpus << 28) ^ (self.memory_bytes >> 20) ^ self.cpu_milli
+
+    @property
+    def has_share(self) -> bool:
+        """Whether each of its nodes is to have a share of one device."""
+        return bool(self.gpu_milli or self.gpu_memory_bytes)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it asks for GPUs, or for a share of one."""
+        return bool(self.gpus or self.gpu_milli or self.gpu_memory_bytes)
+
+    @property
+    def devices(self) -> int:
+        """On how many devices each of its nodes is."""
+        return self.gpus or int(self.has_share)
+
+    def gpu_milli_of(self, part: int) -> int:
+        """Thousandths of GPUs that a node of that part has."""
+        of = self.parts[part] if part else self
+        return of.gpus * DEVICE_MILLI + of.gpu_milli
+
+    @property
+    def share(self) -> str:
+        """What it has of one device, in words: `0.5`, `10Gi`, `0.5/10Gi`; nothing for none."""
+        compute = f"{self.gpu_milli / DEVICE_MILLI:g}" if self.gpu_milli else ""
+        memory = format_bytes(self.gpu_memory_bytes) if self.gpu_memory_bytes else ""
+        return "/".join(filter(None, (compute, memory)))
 
     @property
     def parts(self) -> tuple["Shape", ...]:
@@ -53,7 +84,8 @@ class Shape:
     @property
     def terms(self) -> str:
         """What this part says of where it may be, in one word; nothing where it says nothing."""
-        said = ("|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout))
+        share = f"gpu={self.gpu_milli}m,{self.gpu_memory_bytes}" if self.has_share else ""
+        said = ("|".join(self.other_types), str(self.selector), str(self.slices), str(self.layout), share)
         return ";".join(said) if any(said) else ""
 
     @property
@@ -62,7 +94,8 @@ class Shape:
         return self.nodes + sum(part.nodes for part in self.more)
 
     def __str__(self) -> str:
-        """`2x8 h100`: nodes, GPUs on each, type; `2x3 cpu` for a gang that asks for no GPU; parts joined by `+`."""
+        """`2x8 h100`: nodes, GPUs on each, type; `1x0.5 gpu`, `1x10Gi gpu` for a share; `2x3 cpu` for a gang that asks
+        for no GPU; parts joined by `+`."""
         kind = "|".join((self.gpu_type or "gpu", *self.other_types))
-        size = f"{self.gpus} {kind}" if self.gpus else f"{self.cpu_milli / 1000:g} cpu"
+        size = f"{self.gpus or self.share} {kind}" if self.has_gpus else f"{self.cpu_milli / 1000:g} cpu"
         return " + ".join([f"{self.nodes}x{size}", *map(str, self.more)])

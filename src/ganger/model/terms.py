@@ -20,12 +20,15 @@ WHOLE: Final = "whole"
 class Selector:
     """Nodes that may be used at all: those with each of these labels, whose taints it tolerates, on any one of these
     networks, or on any where none is named. `sharing`: shared, exclusive (nobody else is on them) or whole (nobody
-    else, and no GPU of theirs is left over)."""
+    else, and no GPU of theirs is left over). `nodes`: only these; `devices`: of each node only these GPUs, by index;
+    all where none are named."""
 
     labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     sharing: str = SHARED
+    nodes: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
 
     def tolerates(self, taint: str) -> bool:
         """Whether a taint, `key` or `key=value`, is no hindrance: it is named, its key is, or all are by `*`."""
@@ -36,6 +39,8 @@ class Selector:
         parts = [f"{key}={value}" for key, value in self.labels]
         parts += [f"~{taint}" for taint in self.tolerations]
         parts += ["|".join(self.networks)] if self.networks else []
+        parts += [f"@{'|'.join(self.nodes)}"] if self.nodes else []
+        parts += [f"#{'|'.join(map(str, self.devices))}"] if self.devices else []
         return ",".join(parts + ([self.sharing] if self.sharing != SHARED else []))
 
 

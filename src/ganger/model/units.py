@@ -16,6 +16,9 @@ KIB_BYTES: Final = 1024
 MIB_BYTES: Final = 1024 * KIB_BYTES
 GIB_BYTES: Final = 1024 * MIB_BYTES
 
+DEVICE_MILLI: Final = 1000
+"""The compute of one whole GPU."""
+
 _DURATION_MS: Final = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 _SIZE_BYTES: Final = {
     "": 1,

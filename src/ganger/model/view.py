@@ -285,8 +285,8 @@ class QueueRow:
     nominal: dict[str, int | dict[str, int] | None]
     borrowing: dict[str, int | dict[str, int] | None]
     lending: dict[str, int | dict[str, int] | None]
-    used: dict[str, int]
-    available: dict[str, int | None]
+    used: dict[str, float]
+    available: dict[str, float | None]
     user_limits: dict[str, int | None]
     default_time_ms: int | None
     fair_gpus: int

@@ -24,22 +24,26 @@ _MAKER = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """This machine. gpus: the driver's numbers of the GPUs on offer, all of type `gpu_type`; unavailable: the others,
-    with the reason as the end of a sentence; cpu_milli: what this process may run on."""
+    """This machine. gpus: the driver's numbers of the GPUs on offer, all of type `gpu_type`; gpu_memory_bytes: what
+    each of them has at the least; unavailable: the others, with the reason as the end of a sentence; cpu_milli: what
+    this process may run on."""
 
     cpu_milli: int
     memory_bytes: int
     gpus: tuple[int, ...] = ()
     gpu_type: str = ""
+    gpu_memory_bytes: int = 0
     unavailable: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU as the driver shows it. pids: processes that compute on it; error: why the driver cannot tell more."""
+    """A GPU as the driver shows it. memory_bytes: 0 where it does not tell; pids: processes that compute on it; error:
+    why the driver cannot tell more."""
 
     index: int
     name: str = ""
+    memory_bytes: int = 0
     mig: bool = False
     pids: tuple[int, ...] = ()
     error: str = ""
@@ -59,6 +63,7 @@ def machine(jobs: Path) -> Machine:
         memory_bytes=psutil.virtual_memory().total,
         gpus=offered,
         gpu_type=gpu_type,
+        gpu_memory_bytes=min((gpu.memory_bytes for gpu in gpus if gpu.index in offered), default=0),
         unavailable=unavailable,
     )
 
@@ -114,10 +119,14 @@ def _gpu(index: int) -> Gpu:
     mig = False
     with suppress(pynvml.NVMLError):  # most types do not know the question
         mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    memory_bytes = 0
+    with suppress(pynvml.NVMLError):
+        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     pids: tuple[int, ...] = ()
     with suppress(pynvml.NVMLError):
         pids = tuple(process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    return Gpu(index=index, name=found if isinstance(found, str) else found.decode(), mig=mig, pids=pids)
+    name = found if isinstance(found, str) else found.decode()
+    return Gpu(index=index, name=name, memory_bytes=memory_bytes, mig=mig, pids=pids)
 
 
 def _unavailable(gpu: Gpu, chosen: str, ours: tuple[int, ...]) -> str:

@@ -30,7 +30,7 @@ MAX_NODES: Final = 10_000
 MAX_LEVELS: Final = 8
 MAX_PERFORMANCE: Final = 100
 
-_AMOUNT_KEYS: Final = ("gpu", "gpus", "gpu_type", "cpu", "memory", "count")
+_AMOUNT_KEYS: Final = ("gpu", "gpus", "gpu_type", "gpu_memory", "cpu", "memory", "count")
 _TRAIT_KEYS: Final = ("labels", "taints", "network", "suspicion", "performance")
 _NODE_KEYS: Final = (*_AMOUNT_KEYS, *_TRAIT_KEYS)
 _NO_LEVELS: Final = ("name", *_NODE_KEYS, "node", "cluster")
@@ -69,6 +69,7 @@ def whole_machine(machine: Machine) -> tuple[Node, ...]:
             name=name or "localhost",
             gpus=len(machine.gpus),
             gpu_type=machine.gpu_type if machine.gpus else "",
+            gpu_memory_bytes=machine.gpu_memory_bytes if machine.gpus else 0,
             cpu_milli=machine.cpu_milli,
             memory_bytes=machine.memory_bytes,
             device_ids=machine.gpus,
@@ -87,7 +88,8 @@ def read_topology(path: Path, machine: Machine) -> Cluster:
     `levels` are those of the network, outermost first; unset, there is one, `rack`. A node says under the name of each
     in which domain it is; where it says nothing, it is in none. It may also have `labels: {zone: a}`, `taints: [spot]`,
     a `network: ib` or several, `suspicion: 2` and `performance: 0.9`.
-    `gpus: 8` with `gpu_type: h100` says the same as `gpu: h100:8`. Unset, a node has no GPUs, every CPU of the machine
+    `gpus: 8` with `gpu_type: h100` says the same as `gpu: h100:8`; `gpu_memory: 80Gi` is what each GPU has, for jobs
+    that ask for a part of it. Unset, a node has no GPUs, every CPU of the machine
     and an equal part of its memory. `{}` in a name becomes 1, 2, 3 ... over all entries with that name.
     Nodes get real GPUs, in order, when the machine has as many as all of them ask for and no other type is named.
     """
@@ -179,6 +181,7 @@ def _nodes(reading: _Reading, entry: CommentedMap) -> list[Node]:
         domains=tuple(_text(reading, entry, level) for level in reading.levels),
         gpus=gpus,
         gpu_type=(gpu_type or GPU_SLOT) if gpus else "",
+        gpu_memory_bytes=_amount(reading, entry, "gpu_memory", parse_bytes) if gpus else 0,
         cpu_milli=_amount(reading, entry, "cpu", parse_cpu_milli) or reading.machine.cpu_milli,
         memory_bytes=_amount(reading, entry, "memory", parse_bytes),
         labels=_labels(reading, entry),
@@ -298,5 +301,7 @@ def _with_devices(nodes: list[Node], machine: Machine) -> tuple[Node, ...]:
     real = []
     for node in nodes:
         ids = tuple(next(devices) for _ in range(node.gpus))
-        real.append(replace(node, device_ids=ids, gpu_type=machine.gpu_type if ids else ""))
+        # What the file says of its memory is the slot's; of a real GPU the driver knows more.
+        has = min(node.gpu_memory_bytes or machine.gpu_memory_bytes, machine.gpu_memory_bytes) if ids else 0
+        real.append(replace(node, device_ids=ids, gpu_type=machine.gpu_type if ids else "", gpu_memory_bytes=has))
     return tuple(real)

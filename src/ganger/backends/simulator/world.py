@@ -20,6 +20,8 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
+from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
 from ganger.model.view import Stacks
 
 BEGIN_MS = 1_767_225_600_000
@@ -326,10 +328,12 @@ class World:
         for name, node in self._nodes.items():
             here = [run for run in self._runs.values() if name in run.left]
             held = [(run, share) for run in here for share in run.start.shares if share.node == name]
-            devices = [device for _, share in held for device in share.devices]
             shapes = [run.job.spec.shape.parts[share.part] for run, share in held]
-            if len({*devices}) < len(devices) or not {*devices} <= {*range(node.gpus)}:
-                raise Impossible(f"devices of {name} are used twice, or are not there: {devices}")
+            used = [(device, part) for (_, share), part in zip(held, shapes, strict=True) for device in share.devices]
+            if any(_is_too_much([part for other, part in used if other == device], node) for device, _ in used):
+                raise Impossible(f"devices of {name} are used twice, or more than there is of them: {used}")
+            if any(device not in range(node.gpus) for device, _ in used):
+                raise Impossible(f"devices of {name} are not there: {used}")
             if sum(shape.cpu_milli for shape in shapes) > node.cpu_milli:
                 raise Impossible(f"{name} has too few CPUs for {shapes}")
             if sum(shape.memory_bytes for shape in shapes) > node.memory_bytes:
@@ -349,6 +353,14 @@ class World:
         if loop is not None and loop.next_wake_ms is not None:
             moments.append(loop.next_wake_ms)
         return min(moments, default=None)
+
+
+def _is_too_much(parts: list[Shape], node: Node) -> bool:
+    """Whether one device of a node cannot be had by all of these at once."""
+    if len(parts) == 1 and parts[0].gpus:
+        return False
+    milli, memory = sum(part.gpu_milli for part in parts), sum(part.gpu_memory_bytes for part in parts)
+    return any(part.gpus for part in parts) or milli > DEVICE_MILLI or memory > node.gpu_memory_bytes
 
 
 def _nobody_hears(event: e.Event) -> "Future[int]":  # noqa: ARG001 - there is no server: nobody will ever answer

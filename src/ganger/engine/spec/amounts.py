@@ -28,6 +28,7 @@ from ganger.model.units import (
 MAX_NODES: Final = 65_536
 MAX_PROCESSES: Final = 1024
 MAX_GPUS: Final = 1024
+MAX_GPU_INDEX: Final = MAX_GPUS - 1
 MAX_CPU_MILLI: Final = 65_536_000
 MAX_MEMORY_BYTES: Final = 64 * 1024 * GIB_BYTES
 MAX_DURATION_MS: Final = 3650 * DAY_MS
@@ -95,8 +96,11 @@ def read_degree(value: Any) -> int:
 def read_gpu(value: Any) -> Any:
     """The mapping that a short form stands for; a mapping as it is."""
     if isinstance(value, dict):
-        if "type" in value and not value.get("count"):
-            raise ValueError(f"a GPU type without a number: add count, from 1 to {MAX_GPUS}")
+        share = [key for key in ("milli", "memory") if value.get(key) is not None]
+        if share and "count" in value:
+            raise ValueError(f"a share of one GPU, and a number of GPUs: leave out count, or {' and '.join(share)}")
+        if "type" in value and not share and not value.get("count"):
+            raise ValueError(f"a GPU type without a number: add count, from 1 to {MAX_GPUS}, or milli for a share")
         return value
     if _is_whole(value):
         return {"count": value}
@@ -109,8 +113,13 @@ def read_gpu(value: Any) -> Any:
     raise ValueError(f"{shown(value)} is not a GPU request: write 8, H100:8, or {{count: 8, type: H100}}")
 
 
-def write_gpu(value: GpuRequest) -> str | int:
-    """The short form."""
+def write_gpu(value: GpuRequest) -> str | int | dict[str, Any]:
+    """The short form; a share has none."""
+    if value.is_share:
+        types = [value.type, *value.other_types] if value.other_types else value.type
+        memory = None if value.memory_bytes is None else write_bytes(value.memory_bytes)
+        said = {"milli": value.milli, "memory": memory, "type": types}
+        return {key: each for key, each in said.items() if each is not None}
     return f"{','.join((value.type, *value.other_types))}:{value.count}" if value.type else value.count
 
 
@@ -139,6 +148,11 @@ def read_bytes(value: Any) -> int:
     return _quantity(
         value, parse_bytes, "a size up to 64Ti: write 512Mi, 1.5Gi, 2G, or a number of bytes", 0, MAX_MEMORY_BYTES
     )
+
+
+def read_gpu_memory(value: Any) -> int:
+    """Bytes of a device's memory: of nothing there is no share."""
+    return _quantity(value, parse_bytes, "a part of a GPU's memory: write 10Gi or 512Mi", 1, MAX_MEMORY_BYTES)
 
 
 def write_bytes(value: int) -> str | int:

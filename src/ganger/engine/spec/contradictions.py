@@ -21,6 +21,7 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
     yield from _parallel(spec)
     yield from _variables(spec)
     yield from _placement(spec)
+    yield from _devices(spec)
     if spec.checkpoint is not None and spec.checkpoint.keep_every and not spec.checkpoint.keep:
         what = "checkpoint.keep_every: without keep all checkpoints stay: add keep: 3, or leave it out"
         yield Problem(("checkpoint", "keep_every"), what, key=True)
@@ -128,6 +129,24 @@ def _placement(spec: JobSpec) -> Iterator[Problem]:
         yield Problem((*at, "nodes"), what)
     elif said.slice.ranks is not None:
         yield from _slice_of_ranks(spec, said.slice.ranks)
+
+
+def _devices(spec: JobSpec) -> Iterator[Problem]:
+    """Devices are named on nodes that are named, for processes that have any, and enough of them."""
+    devices = spec.placement.devices
+    if not devices:
+        return
+    at = ("placement", "devices")
+    asked = [role.resources.gpu for role in map(spec.role, spec.order or (WORKER,))]
+    most = max(max(gpu.count, int(gpu.is_share)) for gpu in asked)
+    if not spec.placement.nodes:
+        yield Problem(at, "placement.devices: of which node? write placement.nodes: [n1]")
+    elif not most:
+        yield Problem(at, "placement.devices: the job asks for no GPU: write resources.gpu, or leave it out")
+    elif len(devices) < most:
+        names = ", ".join(map(str, devices))
+        what = f"placement.devices: {most} GPUs are asked of each node, and only {names} may be had: name more"
+        yield Problem(at, what)
 
 
 def _slice_of_ranks(spec: JobSpec, ranks: int) -> Iterator[Problem]:

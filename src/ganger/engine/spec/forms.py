@@ -12,6 +12,7 @@ from typing import Any, Final
 from ganger.engine.registry import frameworks, policies
 from ganger.engine.spec.amounts import (
     GPU_TYPE_PATTERN,
+    MAX_GPU_INDEX,
     MAX_GPUS,
     MAX_KEPT,
     MAX_MEMORY_BYTES,
@@ -32,6 +33,7 @@ from ganger.engine.spec.amounts import (
     read_jobs,
     read_lasting,
     read_memory,
+    read_gpu_memory,
     read_nproc,
     read_priority,
     read_priority_key,
@@ -52,12 +54,15 @@ from ganger.engine.spec.where import (
     LEVEL_PATTERN,
     MODES,
     NETWORKS,
+    NODE_NAME_PATTERN,
     SHARING,
     STRATEGIES,
     TAINT_PATTERN,
+    read_devices,
     read_gpu_types,
     read_level,
     read_networks,
+    read_node_name,
     read_taint,
     write_gpu_types,
     write_networks,
@@ -102,6 +107,7 @@ from ganger.model.decision import FAILURES
 from ganger.model.job import PRIORITIES
 from ganger.model.policy import POOL_KINDS, SCORES, TIES
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
+from ganger.model.units import DEVICE_MILLI
 
 SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
 DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?"
@@ -143,6 +149,14 @@ def _of_jobs() -> dict[str, Form]:
         "gpu_count": Form(whole("a number of GPUs", 0, MAX_GPUS), _integer(0, MAX_GPUS)),
         "gpu_types": Form(
             read_gpu_types, _any_of(_pattern(GPU_TYPE_PATTERN), _list_of(_pattern(GPU_TYPE_PATTERN))), write_gpu_types
+        ),
+        "gpu_milli": Form(whole("thousandths of a GPU", 1, DEVICE_MILLI), _integer(1, DEVICE_MILLI)),
+        "gpu_memory": Form(
+            read_gpu_memory, _any_of(_integer(1, MAX_MEMORY_BYTES), _pattern(SIZE_PATTERN)), write_bytes
+        ),
+        "node_names": Form(names(read_node_name, "nodes"), _list_of(_pattern(NODE_NAME_PATTERN)), list),
+        "devices": Form(
+            read_devices, _any_of(_integer(0, MAX_GPU_INDEX), _list_of(_integer(0, MAX_GPU_INDEX))), list
         ),
         "level": Form(read_level, _pattern(LEVEL_PATTERN)),
         "mode": Form(choice("a mode", MODES), {"enum": list(MODES)}),

@@ -20,8 +20,6 @@ _KEYS: Final[dict[Loc, str]] = {
     ("notify",): "wait for it: `ganger wait ID`",
     ("resources", "shm"): "processes share the shared memory of this machine: leave it out",
     ("resources", "rdma"): "processes have the network of this machine: leave it out",
-    ("resources", "gpu", "fraction"): "ask for whole GPUs",
-    ("resources", "gpu", "memory"): "ask for whole GPUs",
     ("limits", "idle"): "set time",
     ("limits", "cost"): "set time",
     ("retry", "on"): "set max: what is not the job's fault is tried again anyway",

@@ -56,7 +56,9 @@ def _unknown(noun: type, at: Loc) -> str:
     meant = did_you_mean(str(key), here)
     if not meant:
         places = ((where, names) for where, names in legal_keys(noun).items() if ANY not in where)
-        elsewhere = {name: dotted((*where, name)) for where, names in places for name in names}
+        # Of equal names the outermost is meant.
+        outermost_last = sorted(places, key=lambda place: -len(place[0]))
+        elsewhere = {name: dotted((*where, name)) for where, names in outermost_last for name in names}
         found = nearest(str(key), elsewhere)
         meant = f"; did you mean {elsewhere[found]!r}?" if found else ""
     return f"{dotted(at)} is not a key: legal here are {', '.join(here)}{meant}"

@@ -6,7 +6,7 @@ A reader takes what YAML or JSON gave and raises ValueError with a sentence that
 import re
 from typing import Any, Final
 
-from ganger.engine.spec.amounts import GPU_TYPE_PATTERN, read_gpu_type
+from ganger.engine.spec.amounts import GPU_TYPE_PATTERN, MAX_GPU_INDEX, read_gpu_type
 from ganger.engine.spec.document import shown
 from ganger.engine.spec.words import LABEL_KEY_PATTERN, LABEL_PATTERN, did_you_mean, listed
 from ganger.model.terms import BALANCED, EXCLUSIVE, PACK, PREFERRED, REQUIRED, SHARED, SPREAD, WHOLE
@@ -16,6 +16,7 @@ STRATEGIES: Final = (PACK, SPREAD, BALANCED)
 SHARING: Final = (SHARED, EXCLUSIVE, WHOLE)
 NETWORKS: Final = ("ib", "roce", "tcp")
 LEVEL_PATTERN: Final = r"[a-z][a-z0-9_]{0,31}"
+NODE_NAME_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?"
 TAINT_PATTERN: Final = rf"\*|{LABEL_KEY_PATTERN}(=({LABEL_PATTERN})?)?"
 GPU_TYPES_PATTERN: Final = rf"{GPU_TYPE_PATTERN}(,{GPU_TYPE_PATTERN})*"
 
@@ -63,6 +64,25 @@ def read_networks(value: Any) -> tuple[str, ...]:
 def write_networks(value: tuple[str, ...]) -> str | list[str]:
     """A network, or a list."""
     return value[0] if len(value) == 1 else list(value)
+
+
+def read_node_name(value: Any) -> str:
+    """The name of a node; whether there is such a node is known at submission."""
+    if isinstance(value, str) and re.fullmatch(NODE_NAME_PATTERN, value):
+        return value
+    raise ValueError(f"{shown(value)} is not a name of a node: write one that `ganger node` shows, for instance n1")
+
+
+def read_devices(value: Any) -> tuple[int, ...]:
+    """Indices of GPUs on a node, rising."""
+    found = value if isinstance(value, list) else [value]
+    for each in found:
+        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= MAX_GPU_INDEX:
+            what = f"is not a GPU of a node: write its index, from 0 to {MAX_GPU_INDEX}, or a list of them"
+            raise ValueError(f"{shown(each)} {what}")
+    if len(found) != len(dict.fromkeys(found)):
+        raise ValueError(f"{shown(value)}: a GPU is given twice: remove one")
+    return tuple(sorted(found))
 
 
 def read_taint(value: Any) -> str:

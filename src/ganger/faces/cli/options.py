@@ -134,10 +134,13 @@ _OVERRIDES: Final = (
     click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes: all or none."),
     click.option("--nproc-per-node", type=click.IntRange(min=1), metavar="N", help="Processes on each node."),
     click.option("--gpu", type=GPUS, help="GPUs on each node: 8, or H100:8."),
+    click.option("--gpu-milli", type=click.IntRange(1, 1000), metavar="N", help="Thousandths of one GPU instead: 500."),
+    click.option("--gpu-memory", type=SIZE, help="Memory that it has of one GPU: 10Gi."),
     click.option("--topology", metavar="LEVEL", help="The level of the network that the job stays in: rack."),
     click.option(
         "--mode", type=click.Choice(["preferred", "required"]), help="Whether it may go beyond that level; it may."
     ),
+    click.option("--nodelist", metavar="NODE[,NODE]", help="The nodes that it may have, by name; any without."),
     click.option("--cpu", type=CPUS, help="CPUs on each node: 4, 0.5 or 500m."),
     click.option("--memory", type=SIZE, help="Memory on each node: 64Gi."),
     click.option("--env", multiple=True, metavar="K=V", help="A variable of every process; K alone: from this shell."),

@@ -57,8 +57,8 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         "framework": flags["framework"],
         "nodes": nodes,
         "nproc_per_node": nproc_per_node,
-        "resources": _given({"gpu": _number(flags["gpu"]), "cpu": flags["cpu"], "memory": flags["memory"]}),
-        "placement": _given({"topology": flags["topology"], "mode": flags["mode"]}),
+        "resources": _given({"gpu": _gpu(flags), "cpu": flags["cpu"], "memory": flags["memory"]}),
+        "placement": _given({"topology": flags["topology"], "mode": flags["mode"], "nodes": _names(flags["nodelist"])}),
         "code": flags["code"],
         "setup": flags["setup"],
         "env": dict(_variable(text) for text in flags["env"]) | dict.fromkeys(flags["secret"]),
@@ -105,6 +105,21 @@ def _grid(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:
         )
     nodes, nproc_per_node = flags["grid"]
     return nodes, nproc_per_node
+
+
+def _gpu(flags: Mapping[str, Any]) -> str | int | dict[str, Any] | None:
+    """Whole GPUs, or a share of one."""
+    share = _given({"milli": flags["gpu_milli"], "memory": flags["gpu_memory"]})
+    if share and flags["gpu"] is not None:
+        raise Problem(
+            "--gpu is of whole GPUs, --gpu-milli and --gpu-memory are of a part of one: leave out --gpu",
+            next="ganger run --gpu-milli 500 -- python train.py",
+        )
+    return share or _number(flags["gpu"])
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _number(text: str | None) -> str | int | None:

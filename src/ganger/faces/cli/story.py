@@ -41,6 +41,10 @@ def _needs(what: str, asks: Record) -> str:
     parts = [what]
     if gpu["count"]:
         parts[0] += f" x {gpu['count']} {gpu['type'] or ('GPUs' if gpu['count'] != 1 else 'GPU')}"
+    if gpu["milli"] is not None or gpu["memory_bytes"] is not None:
+        compute = f"{gpu['milli'] / 1000:g}" if gpu["milli"] is not None else ""
+        memory = format_bytes(gpu["memory_bytes"]) if gpu["memory_bytes"] is not None else ""
+        parts[0] += f" x {'/'.join(filter(None, (compute, memory)))} of one {gpu['type'] or 'GPU'}"
     if asked["cpu_milli"] is not None:
         parts.append(f"{format_cpu(asked['cpu_milli'])} CPU" + ("" if asked["cpu_milli"] == 1000 else "s"))
     if asked["memory_bytes"]:

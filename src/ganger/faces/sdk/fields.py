@@ -13,11 +13,22 @@ Command = str | Sequence[str]
 Duration = int | float | str
 Size = int | str
 Cpus = int | float | str
-Gpus = int | str
-"""8, "H100:8" to name the type, or "H100,A100:8" for the first of several types."""
 
 _NEEDS: Final = ("gpu", "cpu", "memory")
 """Keys that may stand beside the others, and mean those of `resources`."""
+
+
+class GpuFields(TypedDict, total=False):
+    """`resources.gpu`: so many whole ones, or a share of one."""
+
+    count: int
+    type: str | Sequence[str]
+    milli: int
+    memory: Size
+
+
+Gpus = int | str | GpuFields
+"""8, "H100:8" to name the type, "H100,A100:8" for the first of several types, or {"milli": 500} for a share of one."""
 
 
 class ResourceFields(TypedDict, total=False):
@@ -45,6 +56,8 @@ class PlacementFields(TypedDict, total=False):
     slice: SliceFields
     sharing: Literal["shared", "exclusive", "whole"]
     node_selector: Mapping[str, str]
+    nodes: Sequence[str]
+    devices: int | Sequence[int]
     tolerations: Sequence[str]
     network: str | Sequence[str]
 
