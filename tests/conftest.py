@@ -3,7 +3,7 @@
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # What is started in the background ignores Ctrl-C, and would hand that on to what tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -13,4 +13,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ganger", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 # For a search that takes an hour: every law on fifty times as many examples, new ones each time.
 settings.register_profile("long", deadline=None, print_blob=True, derandomize=False, max_examples=5_000)
+# Whether a change is seen at all: the smallest example of it is of no use to `bench/mutants`.
+settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=(Phase.generate,))
 settings.load_profile("long" if os.environ.get("GANGER_TEST_LONG") else "ganger")
