@@ -26,7 +26,7 @@ BAR: Final = 0.1
 COPIES: Final = 2
 LIMIT_S: Final = 600
 """A mutant that runs for longer never ends: that is seen, too."""
-TESTS: Final = [
+TESTS: Final = (
     "tests/core",
     "tests/pictures",
     "tests/laws/test_place.py",
@@ -34,7 +34,7 @@ TESTS: Final = [
     "tests/laws/test_fair.py",
     "tests/laws/test_shares_of_domains.py",
     "tests/laws/test_every_round.py",
-]
+)
 Mutant = dict[str, str | int]
 
 
