@@ -1,16 +1,16 @@
 """What queues and users may use at a later time: quota and limits when others have ended and promises are kept.
 
-Made by `core.backfill` for one round, and only where some queue has a figure at all. What is held at a moment is what
+Made by `core.foresight` for one round, and only where some queue has a figure at all. What is held at a moment is what
 those hold who do not end before it, and what is promised over it; the arithmetic is that of `core.queues`, on a tree of
 its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ganger.core.fit import Ask, barred_in
+from ganger.core.fit import Ask, ask, barred_in
 from ganger.core.gang import Gang
 from ganger.core.queues import QueueTree, Vector
 
@@ -24,44 +24,139 @@ class Charge:
     begin_ms: int
     end_ms: int
 
+    def lasts_at(self, at_ms: int) -> bool:
+        """Whether it counts at a moment."""
+        return self.begin_ms <= at_ms < self.end_ms
+
 
 class Allowance:
     """Charges of those who hold something, and of those who are promised something, by gang."""
 
-    def __init__(self, tree: QueueTree, holders: Iterable[Charge]) -> None:
-        """`tree`: as it is now."""
-        self._tree, self._holders = tree, list(holders)
-        self.promised: dict[str, Charge] = {}
-        self._renew()
+    def __init__(self, tree: QueueTree, holders: Iterable[tuple[Gang, Vector, int]]) -> None:
+        """`tree`: as it is now; `holders`: who holds something, what they are charged for, and when they end."""
+        every = list(holders)
+        self._tree, self._gangs = tree, [gang for gang, *_ in every]
+        self._taken = np.array([taken for _, taken, _ in every], dtype=np.int64).reshape(-1, len(tree.resources))
+        self._ends = np.array([end_ms for *_, end_ms in every], dtype=np.int64)
+        self._promised: dict[str, Charge] = {}
+        self._then: dict[tuple[str, int], QueueTree] = {}
+        self._rest: dict[tuple[str, int], Vector] = {}
+        self._user: dict[str, str] = {}
+        self._pooled = tree.is_pooled
 
     def begin(self, charge: Charge) -> None:
         """A gang holds something from now on."""
-        self._holders.append(charge)
-        self._renew()
+        self._gangs.append(charge.gang)
+        self._taken = np.concatenate((self._taken, np.array([charge.taken], dtype=np.int64)))
+        self._ends = np.append(self._ends, charge.end_ms)
+        self._recount(charge, _count)
 
-    def bars(self, wanted: Ask, at_ms: int, but: str = "", more: Charge | None = None) -> bool:
-        """Whether a gang may not start at that moment, `but` its own promise, with one more charged."""
-        return barred_in(self.at(wanted.user, at_ms, but, more), wanted) is not None
+    def promise(self, charge: Charge) -> None:
+        """A gang is promised something."""
+        self._promised[charge.gang.id], self._user[charge.gang.id] = charge, charge.gang.job.user
+        self._recount(charge, _count)
 
-    def at(self, user: str, at_ms: int, but: str = "", more: Charge | None = None) -> QueueTree:
-        """The tree at that moment, with what that user has."""
-        tree, lasts = self._tree.unused(), self._ends > at_ms
-        own = np.zeros((len(tree.queues), len(tree.resources)), dtype=np.int64)
-        np.add.at(own, self._queues[lasts], self._taken[lasts])
-        for queue in np.flatnonzero(own.any(axis=1)).tolist():
-            tree.charge(tree.queues[queue].name, tuple(own[queue].tolist()))
-        its = [self._holders[each] for each in np.flatnonzero(lasts & (self._users == user)).tolist()]
-        then = [each for name, each in self.promised.items() if name != but and each.begin_ms <= at_ms < each.end_ms]
-        then += [more] if more and more.begin_ms <= at_ms < more.end_ms else []
-        for charge in then:
-            tree.charge(charge.gang.queue, charge.taken)
-        for charge in (*its, *(each for each in then if each.gang.job.user == user)):
-            tree.charge_user(charge.gang.queue, user, charge.taken[0], charge.gang.node_ms, 1)
+    def withdraw(self, name: str) -> None:
+        """It is so no more."""
+        charge = self._promised.pop(name, None)
+        if charge is not None:
+            self._recount(charge, _discount)
+
+    def _recount(self, charge: Charge, count: Callable[[QueueTree, Charge, str], None]) -> None:
+        """What was found of the moments of promises is brought up to date."""
+        sign = 1 if count is _count else -1
+        for key, left in self._rest.items():
+            if key[0] != charge.gang.id and charge.lasts_at(key[1]):
+                self._rest[key] = tuple(each - sign * amount for each, amount in zip(left, charge.taken, strict=True))
+        for (name, at_ms), tree in self._then.items():
+            if name != charge.gang.id and charge.lasts_at(at_ms):
+                count(tree, charge, self._user[name])
+
+    def bars(self, wanted: Ask, at_ms: int) -> bool:
+        """Whether a gang that is promised nothing may not start at that moment."""
+        if self._pooled:
+            return _exceeds(self._tree.wanted(wanted.shape), self._left(at_ms))
+        return barred_in(self.at(wanted.user, at_ms), wanted) is not None
+
+    def breaks(self, name: str) -> bool:
+        """Whether what a gang is promised is more than its queue and its user may have by then."""
+        own = self._promised[name]
+        if self._pooled:
+            return _exceeds(own.taken, self._left_at_promise(own))
+        return barred_in(self._at_promise(name), ask(own.gang)) is not None
+
+    def delayed(self, charge: Charge) -> list[str]:
+        """Gangs that could not start as promised if that were charged."""
+        others = [own for name, own in self._promised.items() if name != charge.gang.id]
+        soon = [own for own in others if charge.lasts_at(own.begin_ms)]
+        if self._pooled:
+            return [own.gang.id for own in soon if self._is_short(own, charge)]
+        return [own.gang.id for own in soon if self._is_barred(own, charge)]
+
+    def _is_short(self, own: Charge, charge: Charge) -> bool:
+        left = self._left_at_promise(own)
+        return any(
+            amount and need and amount + need > free
+            for amount, need, free in zip(charge.taken, own.taken, left, strict=True)
+        )
+
+    def _is_barred(self, own: Charge, charge: Charge) -> bool:
+        tree = self._at_promise(own.gang.id)
+        with tree.undo.trial():
+            _count(tree, charge, own.gang.job.user)
+            return barred_in(tree, ask(own.gang)) is not None
+
+    def _left_at_promise(self, own: Charge) -> Vector:
+        """What the root has left when a promise is due, without it."""
+        key = own.gang.id, own.begin_ms
+        if key not in self._rest:
+            self._rest[key] = self._left(own.begin_ms, own.gang.id)
+        return self._rest[key]
+
+    def _left(self, at_ms: int, but: str = "") -> Vector:
+        held = self._taken[self._ends > at_ms].sum(axis=0).tolist()
+        then = [each.taken for name, each in self._promised.items() if name != but and each.lasts_at(at_ms)]
+        there = (self._tree.potential(0, r) for r in range(len(held)))
+        return tuple(most - sum(each) for most, *each in zip(there, held, *then, strict=True))
+
+    def at(self, user: str, at_ms: int, but: str = "") -> QueueTree:
+        """The tree at that moment, with what that user has; `but`: whose promise does not count."""
+        tree, lasts = self._tree.unused(), np.flatnonzero(self._ends > at_ms).tolist()
+        for each in lasts:
+            gang, taken = self._gangs[each], tuple(self._taken[each].tolist())
+            _count(tree, Charge(gang, taken, 0, 0), user)
+        for name, charge in self._promised.items():
+            if name != but and charge.lasts_at(at_ms):
+                _count(tree, charge, user)
         return tree
 
-    def _renew(self) -> None:
-        count, width = len(self._holders), len(self._tree.resources)
-        self._ends = np.array([each.end_ms for each in self._holders], dtype=np.int64)
-        self._queues = np.array([self._tree.index[each.gang.queue] for each in self._holders], dtype=np.int64)
-        self._users = np.array([each.gang.job.user for each in self._holders], dtype=object)
-        self._taken = np.array([each.taken for each in self._holders], dtype=np.int64).reshape(count, width)
+    def _at_promise(self, name: str) -> QueueTree:
+        """The tree when a promise is due, without it."""
+        own = self._promised[name]
+        key = name, own.begin_ms
+        if key not in self._then:
+            self._then[key] = self.at(own.gang.job.user, own.begin_ms, name)
+        return self._then[key]
+
+
+def _exceeds(wanted: Vector, left: Vector) -> bool:
+    return any(amount and amount > free for amount, free in zip(wanted, left, strict=True))
+
+
+def _count(tree: QueueTree, charge: Charge, user: str) -> None:
+    """A gang is charged, and its user too where it is the one in question."""
+    tree.charge(charge.gang.queue, charge.taken)
+    if charge.gang.job.user == user:
+        _count_user(tree, charge)
+
+
+def _discount(tree: QueueTree, charge: Charge, user: str) -> None:
+    """The same back."""
+    tree.charge(charge.gang.queue, tuple(-amount for amount in charge.taken))
+    if charge.gang.job.user == user:
+        _count_user(tree, charge, -1)
+
+
+def _count_user(tree: QueueTree, charge: Charge, sign: int = 1) -> None:
+    gang = charge.gang
+    tree.charge_user(gang.queue, gang.job.user, sign * charge.taken[0], sign * gang.node_ms, sign)

@@ -77,7 +77,7 @@ class _Fits:
         tree = now.state.tree
         limited = [queue.user_limits != UserLimits() for queue in tree.queues]
         self._limited = {name: any(limited[above] for above in tree.path(at)) for name, at in tree.index.items()}
-        self._rooms: dict[Alike, Reason | None] = {}
+        self._rooms: dict[Alike, Shares | Reason] = {}
 
     def alike(self, key: ClassKey, gang: Gang) -> Alike:
         """What a gang's reason follows from."""
@@ -93,25 +93,27 @@ class _Fits:
             return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
         wanted = ask(gang)
         if self._has_its_own(gang):
-            found: Shares | Reason | None = self._now.fit(gang)
+            found: Shares | Reason = self._now.fit(gang)
         else:
-            found = over_limits(state, wanted) or self._no_room(wanted)
-        if found is None and self._now.promises.standing:
-            found = self._now.fit(gang)  # what is promised to others depends on how long it stays
+            found = over_limits(state, wanted) or self._room(wanted)
+        if isinstance(found, tuple) and self._now.promises.standing:
+            found = (
+                self._now.held_back(gang, found) or found
+            )  # what is promised to others: it depends on how long it stays
         return found if isinstance(found, Reason) else no_room(state, gang.shape, self._now.now_ms)
 
     def _has_its_own(self, gang: Gang) -> bool:
         """Whether room is kept for it, or a start promised."""
         return gang.id in self._now.claims or gang.id in self._now.promises.standing
 
-    def _no_room(self, wanted: Ask) -> Reason | None:
-        """Why the nodes have none for it; None: they have."""
+    def _room(self, wanted: Ask) -> Shares | Reason:
+        """Where the nodes have room for it, or why they have none."""
         state = self._now.state
         closed = state.tree.closed_types(wanted.queue, wanted.shape)
         key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else ""
         if key not in self._rooms:
             found = room(state, wanted, self._now.now_ms)
-            self._rooms[key] = found if isinstance(found, Reason) else None
+            self._rooms[key] = found
         return self._rooms[key]
 
 

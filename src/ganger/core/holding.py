@@ -56,6 +56,15 @@ class Holding(dict[str, Shares]):
         """Gangs of a queue, of a user, or all, oldest first."""
         return (self._gangs[name] for _, name in self._oldest.get((queue, user), ()))
 
+    def ends(self) -> dict[str, int | None]:
+        """When each ends by its limit; None without one."""
+        of = self._end_of
+        return {name: of[name][0] if name in of else None for name in self}
+
+    def past(self, now_ms: int) -> list[str]:
+        """Those that should have ended by their limits."""
+        return [name for _, _, name in self._ends[: bisect_left(self._ends, (now_ms + 1, 0, ""))]]
+
     def by_end(self, leaving: Iterable[Gang], now_ms: int) -> Iterator[tuple[Gang, Shares]]:
         """Those that are `leaving` and those past their limit, then the first to end by its limit first, those without
         one last; ties by number."""

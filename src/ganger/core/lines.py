@@ -8,12 +8,11 @@ is used and whatever time it is, so that a round compares the heads of the lines
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from ganger.core.gang import Gang
+from ganger.core.runtime import NEVER_MS, runs_for_ms
 from ganger.model.shape import Shape
 
-NEVER_MS: Final = 1 << 62
 LineKey = tuple[str, str, Hashable]
 """(queue, user, band)"""
 
@@ -21,12 +20,15 @@ LineKey = tuple[str, str, Hashable]
 @dataclass(slots=True, eq=False)
 class Kind:
     """Gangs that the nodes treat alike. parts: of their shape; avoids: nodes that it must not have; waiting: how many
-    there are; failed_at: the growth of its columns when it had last no place, though each part had room."""
+    there are; stays: how many of them stay for how long; again: how many have run before; failed_at: the growth of its
+    columns when it had last no place, though each part had room."""
 
     shape: Shape
     parts: tuple[Shape, ...]
     avoids: tuple[str, ...]
     waiting: int = 0
+    stays: dict[int, int] = field(default_factory=dict)
+    again: int = 0
     failed_at: tuple[int, ...] | None = None
 
 
@@ -48,11 +50,13 @@ class Line:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One gang in its line."""
+    """One gang in its line. stays_ms: how long it holds its nodes; again: it has run before."""
 
     gang: Gang
     kind: Kind
     line: Line
+    stays_ms: int
+    again: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +117,10 @@ class Lines:
             if not self.queues[line.queue].lines:
                 del self.queues[line.queue]
         kind.waiting -= 1
+        kind.stays[entry.stays_ms] -= 1
+        if not kind.stays[entry.stays_ms]:
+            del kind.stays[entry.stays_ms]
+        kind.again -= entry.again
         if not kind.waiting:
             del self.kinds[kind.shape, kind.avoids]
 
@@ -132,13 +140,16 @@ class Lines:
         if line is None:
             line = self.of[key] = Line(key)
         kind.waiting += 1
+        stays_ms, again = runs_for_ms(gang), gang.generation > 0
+        kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
+        kind.again += again
         line.since_ms = min(line.since_ms, gang.since_ms)
         if kind in line.kinds:
             line.kinds[kind] += 1
         else:
             line.kinds[kind] = 1
             self._crowd(line.queue).admit(line, kind)
-        entry = self._entries[gang.id] = Entry(gang, kind, line)
+        entry = self._entries[gang.id] = Entry(gang, kind, line, stays_ms, again)
         return entry
 
     def _crowd(self, queue: str) -> Crowd:
@@ -150,7 +161,7 @@ class Lines:
 def _content(lines: Lines) -> tuple[object, ...]:
     return (
         {key: [entry.gang.id for entry in line.entries] for key, line in lines.of.items()},
-        {what: kind.waiting for what, kind in lines.kinds.items()},
+        {what: (kind.waiting, kind.stays, kind.again) for what, kind in lines.kinds.items()},
         {
             (queue, kind.shape, kind.avoids): sorted(map(str, (line.key for line in has)))
             for queue, crowd in lines.queues.items()

@@ -184,8 +184,13 @@ class NodeTable:
 
     def room(self, part: Shape) -> int:
         """How many of the part's nodes there is room for now."""
-        barred = self.kept is not None or bool(self.barred.any())
-        return int(self.times(part).sum()) if barred else self.columns.of(part).total
+        if self.barred.any():
+            return int(self.times(part).sum())
+        column = self.columns.of(part)
+        if self.kept is None:
+            return column.total
+        there = column.times[self.kept.at]
+        return column.total - int((there - np.minimum(there, self._times_beside(part, self.kept))).sum())
 
     def _times_beside(self, part: Shape, kept: Kept) -> NDArray[np.int64]:
         """How many of the part's nodes those take of which something is kept."""

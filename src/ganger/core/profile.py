@@ -1,12 +1,11 @@
 """What every node has free over time, by when those on it end and by what is promised.
 
-Made by `core.backfill`. Time is cut into slots at edges. Edges are exact (every end, every promised start) while slots
-times nodes are few; else they lie on a grid of 1, 5, 30 minutes and 6 hours, absolute, each finer one containing the
-coarser: what was promised on the coarse grid stays an edge of the fine one. A share of a device that is promised counts
-as all of it. Ends are rounded up to an edge, so what the
-profile says is free is. For each kind of need asked about it keeps until when each node holds it, from every slot on,
-so that the earliest start of a gang is a look at rows. Source of the slots: Slurm's backfill (reference: scheduling,
-section 2); of the finer ones first: section 5.
+Made by `core.foresight`. Time is cut into slots at edges. Edges are exact (every end, every promised start) while slots
+times nodes are few; else they lie on a grid of 1, 5, 30 minutes, 2 hours and a day, absolute, each finer one containing
+the coarser: what was promised on the coarse grid stays an edge of the fine one. A share of a device that is promised
+counts as all of it. Ends are rounded up to an edge, so what the profile says is free is. For each kind of need asked
+about it keeps until when each node holds it, from every slot on, so that the earliest start of a gang is a look at
+rows. Source of the slots: Slurm's backfill (reference: scheduling, section 2); of the finer ones first: section 5.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,19 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes import NodeTable, picks_devices
+from ganger.core.runtime import NEVER_MS
 from ganger.core.topology import Ints
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-NEVER_MS: Final = 1 << 62
 MOST_CELLS: Final = 1 << 21
 """Slots times nodes up to which every edge is exact."""
 GRID: Final = (
-    (MINUTE_MS, 40 * MINUTE_MS),
-    (5 * MINUTE_MS, 4 * HOUR_MS),
-    (30 * MINUTE_MS, 2 * DAY_MS),
-    (6 * HOUR_MS, 16 * DAY_MS),
+    (MINUTE_MS, 10 * MINUTE_MS),
+    (5 * MINUTE_MS, HOUR_MS),
+    (30 * MINUTE_MS, 8 * HOUR_MS),
+    (2 * HOUR_MS, 2 * DAY_MS),
+    (DAY_MS, 16 * DAY_MS),
 )
 """Steps of the grid, and how far from now on each goes."""
 ROWS: Final = 64
@@ -71,14 +71,18 @@ class Profile:
     """edges: (S,) int64, when each slot begins, the last one without end; free: of GPUs, CPUs and memory, (S, N) each;
     guests, alone: (S, N) as in `NodeTable`."""
 
-    def __init__(self, nodes: NodeTable, edges: Ints, stays: Iterable[Stay]) -> None:
-        """What `stays` leave. `edges` rise, the first is now."""
-        self.nodes, self.edges, self.exact = nodes, edges, len(edges) * len(nodes.nodes) <= MOST_CELLS
+    def __init__(self, nodes: NodeTable, edges: Ints, stays: Iterable[Stay], among: Ints | None = None) -> None:
+        """What `stays` leave of the nodes `among`, by rising index, or of all. `edges` rise, the first is now. What is
+        about some nodes alone has the edges that it was given, and no more."""
+        self.nodes, self.edges, self.among = nodes, edges, among
+        self.at: NDArray[np.intp] = (np.arange(len(nodes.nodes)) if among is None else among).astype(np.intp)
+        self.exact = among is None and len(edges) * len(nodes.nodes) <= MOST_CELLS
         self._holds: dict[Shape, _Holds] = {}
         self._log: list[int] = []
         self._cuts = 0
         taken = self._taken(stays)
         has: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
+        has = has if among is None else tuple(amount[among] for amount in has)
         self.free: list[Ints] = [amount - gone for amount, gone in zip(has, taken[:3], strict=True)]
         self.guests, self.alone = taken[3], taken[4]
 
@@ -90,6 +94,10 @@ class Profile:
         """The slot in which a moment is."""
         return max(0, int(np.searchsorted(self.edges, ms, side="right")) - 1)
 
+    def has(self, at: Ints) -> NDArray[np.bool_]:
+        """Which of these nodes it is about."""
+        return np.isin(at, self.at)
+
     def slots(self, begin_ms: int, end_ms: int) -> tuple[int, int]:
         """The first slot of a time, and the edge up to which it lasts."""
         begin = self.slot(begin_ms)
@@ -100,7 +108,7 @@ class Profile:
         self._cut(stay.begin_ms)
         self._cut(stay.end_ms)
         rows = slice(*self.slots(stay.begin_ms, stay.end_ms))
-        at, times = np.unique(stay.at, return_counts=True)
+        at, times = np.unique(self._local(stay.at), return_counts=True)
         part = stay.part
         needs = (part.devices, part.cpu_milli, part.memory_bytes)
         for amount, need in zip(self.free, needs, strict=True):
@@ -113,7 +121,7 @@ class Profile:
 
     def window(self, at: Ints, begin: int, end: int) -> Window:
         """What is there of these nodes in slots begin : end, at least one."""
-        rows = slice(begin, max(end, begin + 1))
+        rows, at = slice(begin, max(end, begin + 1)), self._local(at)
         gpus, cpu_milli, memory_bytes = (amount[rows, at].min(axis=0) for amount in self.free)
         guests, alone = (amount[rows, at].max(axis=0) for amount in (self.guests, self.alone))
         return Window(gpus, cpu_milli, memory_bytes, guests, alone)
@@ -166,6 +174,10 @@ class Profile:
         found: NDArray[np.int32] = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
         return found
 
+    def _local(self, at: Ints) -> Ints:
+        """Columns of nodes."""
+        return at if self.among is None else np.searchsorted(self.among, at)
+
     def _cut(self, ms: int) -> None:
         """An edge at that moment, unless that would be one too many."""
         at = self.upto(ms)
@@ -182,7 +194,8 @@ class Profile:
         """GPUs, CPUs, memory, guests and those alone: (S, N) each."""
         every = list(stays)
         counts = [len(stay.at) for stay in every]
-        at = np.concatenate([stay.at for stay in every]) if every else np.zeros(0, dtype=np.int64)
+        at = self._local(np.concatenate([stay.at for stay in every])) if every else np.zeros(0, dtype=np.int64)
+        width = len(self.at)
         slots = np.array([self.slots(stay.begin_ms, stay.end_ms) for stay in every], dtype=np.int64).reshape(-1, 2)
         begins, ends = np.repeat(slots[:, 0], counts), np.repeat(slots[:, 1], counts)
         needs = [
@@ -198,7 +211,7 @@ class Profile:
         amounts = np.repeat(np.array(needs, dtype=np.int64).reshape(-1, 5), counts, axis=0)
         found = []
         for r in range(5):
-            change = np.zeros((len(self.edges) + 1, len(self.nodes.nodes)), dtype=np.int64)
+            change = np.zeros((len(self.edges) + 1, width), dtype=np.int64)
             np.add.at(change, (begins, at), amounts[:, r])
             np.subtract.at(change, (ends, at), amounts[:, r])
             found.append(change[:-1].cumsum(axis=0))

@@ -11,7 +11,7 @@ as the policy says: one is EASY, all is conservative.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,39 +20,24 @@ from numpy.typing import NDArray
 from ganger.core.allowance import Allowance, Charge
 from ganger.core.devices import FREE
 from ganger.core.fit import Ask, ask, placed
-from ganger.core.gang import LEAVING, Gang
+from ganger.core.foresight import LINGER_MS, Foresight, Promise
+from ganger.core.gang import Gang
 from ganger.core.layout import lay_out, rooms
 from ganger.core.nodes import Kept
 from ganger.core.place import place
-from ganger.core.profile import NEVER_MS, Profile, Stay, edges
-from ganger.core.runtime import runs_for_ms
+from ganger.core.profile import Profile
+from ganger.core.runtime import NEVER_MS, runs_for_ms
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
 from ganger.model.decision import Moved, NodeShare, Reserve
 from ganger.model.shape import Shape
 
-_DEVICE: Final = Shape(nodes=1, gpus=1)
-AT_ONCE_MS: Final = 1
-"""When those are gone that should be gone already."""
 MOST_MOVED: Final = 8
 """Promises for which one round looks for an earlier moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A gang, when it starts and when it ends at the latest, and on which nodes."""
-
-    gang: Gang
-    start_ms: int
-    end_ms: int
-    nodes: tuple[str, ...]
-    cause: Moved
-    stays: tuple[Stay, ...]
-
-    @property
-    def told(self) -> Reserve:
-        """The decision that makes it."""
-        return Reserve(gang=self.gang.id, start_ms=self.start_ms, nodes=self.nodes, cause=self.cause)
+LARGE: Final = 500
+"""Nodes beyond which a round looks at one of them at most, and not every round does."""
+TURNS: Final = 8
+"""Which ones do: by the number of the newest event."""
 
 
 class Promises:
@@ -63,37 +48,17 @@ class Promises:
         self.state, self.now_ms = state, now_ms
         self.standing: dict[str, Promise] = {}
         self.decided: dict[str, Reserve] = {}
-        self._ending = ending
-        self._made: tuple[Profile, Allowance | None] | None = None
+        self._ending, self._seen = ending, Foresight(state, now_ms, ending)
+        self._profile: Profile | None = None
+        self._near: Profile | None = None
+        self._allowance: Allowance | None = None
+        self._knows_quota = False
         self._kept: dict[int, Kept] = {}
-        self._shared_until: dict[tuple[str, int], int] = {}
-        """Devices that are shared, and until when."""
         if state.promises:
             self._lay()
             self._move_earlier()
 
     # -- who may start beside them -----------------------------------------------------------------------------------
-
-    @contextmanager
-    def _lifted(self, promises: list[Promise]) -> Iterator[None]:
-        """Inside it nothing is kept by them."""
-        for promise in promises:
-            self._drop(promise)
-        try:
-            yield
-        finally:
-            for promise in promises:
-                self._put(promise)
-
-    def give_way(self, promise: Promise, cause: Moved) -> None:
-        """A gang that is stronger has begun: what it took is promised no more."""
-        if promise.gang.id not in self.standing:
-            return
-        self._drop(promise)
-        if self._stands(promise):
-            self._put(promise)
-        else:
-            self._renew(promise.gang, promise.told, cause)
 
     def start(self, gang: Gang, wanted: Ask, weaker: Iterable[Promise] = ()) -> Shares | None:
         """Where it may start without being in the way of any promise; its own is not counted, nor are the weaker ones.
@@ -105,43 +70,55 @@ class Promises:
             end_ms = self.now_ms + runs_for_ms(gang)
             with self.state.nodes.keeping(self._kept_until(end_ms)):
                 found = placed(self.state, wanted)
-            return None if found and self._delays(self._charge(gang, found, self.now_ms, end_ms)) else found
+            return None if found and self._delayed(gang, found, (self.now_ms, end_ms)) else found
+
+    def longest_ms(self, parts: Iterable[Shape]) -> int:
+        """How long gangs of such parts may stay that start now: one that stays longer would be in the way of a promise
+        on any nodes. Quota and levels may say less."""
+        near = self._nearby()
+        low, high = 0, len(near.edges) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._has_room(parts, middle) else (low, middle)
+        return NEVER_MS if low == len(near.edges) else int(near.edges[low]) - self.now_ms
 
     def began(self, name: str, gang: Gang, shares: Shares) -> None:
         """The gang starts in this round; `name`: under which it was promised."""
-        own = self.standing.pop(name, None)
-        self.decided.pop(name, None)
-        if self._made is None:
-            return
-        profile, allowance = self._made
+        own = self.standing.get(name)
         if own is not None:
-            for stay in own.stays:
-                profile.add(stay, -1)
-            if allowance is not None:
-                allowance.promised.pop(name, None)
-        end_ms = self.now_ms + runs_for_ms(gang)
-        for stay in self._stays(gang, shares, profile.edges[0], end_ms):
-            profile.add(stay)
-        if allowance is not None:
-            allowance.begin(self._charge(gang, shares, self.now_ms, end_ms))
+            self._drop(own)
+        self.decided.pop(name, None)
+        when = self.now_ms, self.now_ms + runs_for_ms(gang)
+        if self._profile is not None:
+            for stay in self._seen.stays(gang, shares, when):
+                self._profile.add(stay)
+        if self._knows_quota and self._allowance is not None:
+            self._allowance.begin(self._seen.charge(gang, shares, when))
+        if self._near is not None:
+            there = np.concatenate([stay.at for stay in self._seen.stays(gang, shares, when)])
+            self._near = None if self._near.has(there).any() else self._near
         self._kept.clear()
 
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
         """Who is promised something that a start on these shares would take, in the order of their promises."""
-        end_ms, there = self.now_ms + runs_for_ms(gang), {share.node: None for share in shares}
-        soon = [each for each in self._in_order() if each.start_ms < end_ms and each.gang is not gang]
-        near = [each for each in soon if any(node in there for node in each.nodes)]
-        delayed = {each.gang.id: None for each in self._delays(self._charge(gang, shares, self.now_ms, end_ms))}
-        bars = [each for each in soon if each in near or each.gang.id in delayed]
+        when, there = (self.now_ms, self.now_ms + runs_for_ms(gang)), {share.node: None for share in shares}
+        soon = [each for each in self._in_order() if each.start_ms < when[1] and each.gang is not gang]
+        delayed = self._delayed(gang, shares, when)
+        bars = [each for each in soon if each.gang.id in delayed or any(node in there for node in each.nodes)]
         return tuple(each.gang for each in bars or soon)
+
+    def give_way(self, promise: Promise, cause: Moved) -> None:
+        """A gang that is stronger has begun: what it took is promised no more."""
+        if promise.gang.id in self.standing and not self._stands(promise):
+            self._drop(promise)
+            self._renew(promise.gang, promise.told, cause)
 
     # -- who is promised a start -------------------------------------------------------------------------------------
 
     def reserve(self, gang: Gang) -> bool:
-        """Promise it the first moment at which it can start. False where none can be told, or only those are in its way
-        that are leaving: these may come back first."""
+        """Promise it the first moment at which it can start; False where none can be told."""
         found = self._found(gang, Moved.RESERVED)
-        if found is None or found.start_ms <= self.now_ms + AT_ONCE_MS:
+        if found is None:
             return False
         self._put(found)
         self.decided[gang.id] = found.told
@@ -149,16 +126,25 @@ class Promises:
 
     def _lay(self) -> None:
         """What was promised, as far as it still can be; the rest for the first moment at which that is possible."""
-        gangs, broken = self.state.gangs, []
+        gangs, broken = self.state.gangs, list[tuple[Gang, Reserve, Moved]]()
         for fact in sorted(self.state.promises.values(), key=lambda fact: (fact.start_ms, gangs[fact.gang].number)):
             gang = gangs[fact.gang]
             if gang.id in self._ending or fact.start_ms is None:
                 continue
             promise = self._promise(gang, fact.start_ms, fact.nodes, fact.cause)
-            if promise is not None and self._stands(promise):
-                self._put(promise)
+            if promise is None:
+                broken.append((gang, fact, Moved.NODE_OUT))
             else:
-                broken.append((gang, fact, self._why_broken(fact, promise)))
+                self._put(promise)
+        order = self._in_order()
+        if not all(map(self._stands, order)):
+            for promise in order:
+                self._drop(promise)
+            for promise in order:
+                self._put(promise)
+                if not all(map(self._stands, self._in_order())):
+                    broken.append((promise.gang, promise.told, self._why_broken(promise)))
+                    self._drop(promise)
         for gang, fact, cause in broken:
             self._renew(gang, fact, cause)
 
@@ -168,27 +154,30 @@ class Promises:
             self.decided[gang.id] = Reserve(gang=gang.id, start_ms=None, cause=cause)
             return
         start_ms = fact.start_ms or 0
-        if start_ms <= self.now_ms and found.start_ms <= self.now_ms + AT_ONCE_MS:
+        if start_ms <= self.now_ms and found.start_ms <= self.now_ms + LINGER_MS:
             found = replace(found, start_ms=start_ms)  # late already: it starts as soon as those in its way are gone
         if found.start_ms < start_ms:
             found = replace(found, cause=Moved.EARLIER)
         self._put(found)
-        if found.told != fact:
+        if found.told != self.state.promises.get(gang.id):
             self.decided[gang.id] = found.told
 
-    def _why_broken(self, fact: Reserve, promise: Promise | None) -> Moved:
-        nodes, index = self.state.nodes, self.state.nodes.index
-        if promise is None or not all(nodes.ready[index[node]] for node in fact.nodes):
+    def _why_broken(self, promise: Promise) -> Moved:
+        nodes = self.state.nodes
+        if not all(nodes.ready[nodes.index[node]] for node in promise.nodes):
             return Moved.NODE_OUT
         if promise.start_ms <= self.now_ms:
             return Moved.OVERRUN
         return Moved.POLICY_CHANGED if self._fits(promise) else Moved.NODE_OUT
 
     def _move_earlier(self) -> None:
-        """To an earlier moment, each in its order, where there is one; of many each in its turn."""
+        """To an earlier moment, where there is one: each in its order; on a large cluster one now and then."""
         order = [each for each in self._in_order() if each.gang.id not in self.decided]
-        begin = self.state.seq * MOST_MOVED % max(1, len(order)) if len(order) > MOST_MOVED else 0
-        for promise in sorted((order[begin:] + order[:begin])[:MOST_MOVED], key=_order):
+        count, turn = MOST_MOVED, self.state.seq
+        if order and len(self.state.nodes.nodes) > LARGE:
+            count, turn = int(self.state.seq % TURNS == 0), self.state.seq // TURNS
+        begin = turn * count % len(order) if len(order) > count else 0
+        for promise in sorted((order[begin:] + order[:begin])[:count], key=_order):
             if promise.start_ms <= self.now_ms:
                 continue
             self._drop(promise)
@@ -203,7 +192,7 @@ class Promises:
         """The first moment after now, and before another, at which the gang could start and stay."""
         if any(part.selector.devices for part in gang.shape.parts):
             return None  # which devices are free when is not kept
-        profile, allowance = self._basis()
+        profile, allowance = self._whole(), self._quota()
         wanted, for_ms = ask(gang), runs_for_ms(gang)
         for slot in _slots(profile, wanted, for_ms, self._usable(wanted), profile.slot(self.now_ms) + 1):
             start_ms = int(profile.edges[slot])
@@ -215,10 +204,10 @@ class Promises:
                     continue
                 usable &= self._open_types(allowance, wanted, start_ms)
             shares = _placed(self.state, profile, wanted, (slot, for_ms), usable)
-            if shares is None or self._delays(self._charge(gang, shares, start_ms, end_ms)):
+            if shares is None or self._delayed(gang, shares, (start_ms, end_ms)):
                 continue
             nodes = tuple(share.node for share in shares)
-            stays = tuple(self._stays(gang, shares, start_ms, end_ms))
+            stays = tuple(self._seen.stays(gang, shares, (start_ms, end_ms)))
             if not all(self._suits(stay.part, stay.at).all() for stay in stays if stay.part.has_share):
                 continue
             return Promise(gang, start_ms, min(NEVER_MS, end_ms), nodes, cause, stays)
@@ -232,24 +221,19 @@ class Promises:
 
     def _open_types(self, allowance: Allowance, wanted: Ask, at_ms: int) -> NDArray[np.bool_]:
         """(N,) nodes of types that its queue may have as much of, then."""
-        closed = allowance.at(wanted.user, at_ms).closed_types(wanted.queue, wanted.shape)
         nodes = self.state.nodes
         found: NDArray[np.bool_] = np.ones(len(nodes.nodes), dtype=bool)
+        if not self.state.tree.types:
+            return found
+        closed = allowance.at(wanted.user, at_ms).closed_types(wanted.queue, wanted.shape)
         for kind in closed:
             found &= ~nodes.of_type(kind)
         return found
 
-    def _delays(self, charge: Charge) -> list[Promise]:
-        """Promises that what is charged would keep from starting, by quota or a limit of their user."""
-        allowance = self._basis()[1]
-        if allowance is None:
-            return []
-        soon = [(max(self.now_ms, each.start_ms), each) for each in self._in_order() if each.gang is not charge.gang]
-        return [
-            each
-            for at_ms, each in soon
-            if charge.begin_ms <= at_ms < charge.end_ms and allowance.bars(ask(each.gang), at_ms, each.gang.id, charge)
-        ]
+    def _delayed(self, gang: Gang, shares: Shares, when: tuple[int, int]) -> list[str]:
+        """Gangs that its quota, or its user's limits, would keep from starting as promised."""
+        allowance = self._quota() if self.standing else None
+        return [] if allowance is None else allowance.delayed(self._seen.charge(gang, shares, when))
 
     # -- what is laid down -------------------------------------------------------------------------------------------
 
@@ -257,141 +241,126 @@ class Promises:
         """What was promised, with what it takes; None where one of the nodes is not there."""
         if any(node not in self.state.nodes.index for node in nodes):
             return None
-        end_ms = max(start_ms, self.now_ms) + runs_for_ms(gang)
-        stays = tuple(self._stays(gang, _shares_on(gang.shape, nodes), start_ms, end_ms))
-        return Promise(gang, start_ms, min(NEVER_MS, end_ms), nodes, cause, stays)
+        end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + runs_for_ms(gang))
+        stays = tuple(self._seen.stays(gang, _shares_on(gang.shape, nodes), (start_ms, end_ms)))
+        return Promise(gang, start_ms, end_ms, nodes, cause, stays)
 
     def _stands(self, promise: Promise) -> bool:
-        """Whether it still can be kept, beside those that are laid down."""
-        nodes, allowance = self.state.nodes, self._basis()[1]
-        if not all(nodes.ready[nodes.index[node]] for node in promise.nodes) or not self._fits(promise):
-            return False
-        if allowance is None:
-            return True
-        start_ms = max(self.now_ms, promise.start_ms)
-        charge = self._charge(promise.gang, _shares_on(promise.gang.shape, promise.nodes), start_ms, promise.end_ms)
-        return not allowance.bars(ask(promise.gang), start_ms) and not self._delays(charge)
+        """Whether it can be kept beside the others that are laid down."""
+        nodes, allowance = self.state.nodes, self._quota()
+        ready = all(bool(nodes.ready[stay.at].all()) for stay in promise.stays)
+        return ready and self._fits(promise) and (allowance is None or not allowance.breaks(promise.gang.id))
 
     def _fits(self, promise: Promise) -> bool:
         """Whether its nodes have what it needs, from its moment on."""
-        profile, fits = self._basis()[0], True
-        for stay in promise.stays:
-            profile.add(stay)
+        near, fits = self._nearby(), True
         every = np.concatenate([stay.at for stay in promise.stays])
         for stay in promise.stays:
             at = np.unique(stay.at)
-            there = profile.window(at, *profile.slots(max(self.now_ms, stay.begin_ms), stay.end_ms))
+            there = near.window(at, *near.slots(max(self.now_ms, stay.begin_ms), stay.end_ms))
             mine = (every[:, None] == at).sum(axis=0)
             fits &= all(int(amount.min()) >= 0 for amount in there[:3])
             fits &= bool(((there.alone == 0) | (there.guests <= mine)).all())
             fits &= bool(self._suits(stay.part, at).all())
-        for stay in promise.stays:
-            profile.add(stay, -1)
         return bool(fits)
 
     def _suits(self, part: Shape, at: Ints) -> NDArray[np.bool_]:
         nodes = self.state.nodes
-        fits = np.logical_or.reduce([nodes.large_enough(choice)[at] for choice in part.choices])
-        found: NDArray[np.bool_] = fits
+        found: NDArray[np.bool_] = np.logical_or.reduce([nodes.large_enough(choice)[at] for choice in part.choices])
         return found
 
+    @contextmanager
+    def _lifted(self, promises: list[Promise]) -> Iterator[None]:
+        """Inside it nothing is kept by them."""
+        for promise in promises:
+            self._drop(promise)
+        try:
+            yield
+        finally:
+            for promise in promises:
+                self._put(promise)
+
     def _put(self, promise: Promise) -> None:
-        profile, allowance = self._basis()
         self.standing[promise.gang.id] = promise
-        for stay in promise.stays:
-            profile.add(stay)
-        if allowance is not None:
-            shares = _shares_on(promise.gang.shape, promise.nodes)
-            allowance.promised[promise.gang.id] = self._charge(
-                promise.gang, shares, max(self.now_ms, promise.start_ms), promise.end_ms
-            )
+        if self._profile is not None:
+            for stay in promise.stays:
+                self._profile.add(stay)
+        if self._near is not None and not self._add_near(promise):
+            self._near = None
+        if self._knows_quota and self._allowance is not None:
+            self._allowance.promise(self._charge(promise))
         self._kept.clear()
 
     def _drop(self, promise: Promise) -> None:
-        profile, allowance = self._basis()
         del self.standing[promise.gang.id]
-        for stay in promise.stays:
-            profile.add(stay, -1)
-        if allowance is not None:
-            del allowance.promised[promise.gang.id]
+        for profile in filter(None, (self._profile, self._near)):
+            for stay in promise.stays:
+                profile.add(stay, -1)
+        if self._knows_quota and self._allowance is not None:
+            self._allowance.withdraw(promise.gang.id)
         self._kept.clear()
+
+    def _add_near(self, promise: Promise) -> bool:
+        """Lay it down where promises are held against each other, if that has its nodes and its moment."""
+        near = self._near
+        at = np.concatenate([stay.at for stay in promise.stays])
+        if near is None or not near.has(at).all():
+            return False
+        if max(self.now_ms, promise.start_ms) not in near.edges:
+            return False
+        for stay in promise.stays:
+            near.add(stay)
+        return True
+
+    def _nearby(self) -> Profile:
+        if self._near is None:
+            self._near = self._seen.near(self.standing.values())
+            for promise in self.standing.values():
+                self._add_near(promise)
+        return self._near
+
+    def _whole(self) -> Profile:
+        if self._profile is None:
+            self._profile = self._seen.whole(self.standing.values())
+        return self._profile
+
+    def _quota(self) -> Allowance | None:
+        if not self._knows_quota:
+            self._allowance, self._knows_quota = self._seen.allowance(), True
+            if self._allowance is not None:
+                for promise in self.standing.values():
+                    self._allowance.promise(self._charge(promise))
+        return self._allowance
+
+    def _charge(self, promise: Promise) -> Charge:
+        shares, begin_ms = _shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
+        return self._seen.charge(promise.gang, shares, (begin_ms, promise.end_ms))
 
     def _in_order(self) -> list[Promise]:
         return sorted(self.standing.values(), key=_order)
 
     def _kept_until(self, end_ms: int) -> Kept:
         """What a gang that ends then must leave."""
-        profile, nodes = self._basis()[0], self.state.nodes
-        end = profile.upto(end_ms)
-        if end not in self._kept:
-            at = np.unique(np.concatenate([stay.at for each in self.standing.values() for stay in each.stays]))
-            there = profile.window(at, profile.slot(self.now_ms), end)
+        return self._kept_in(max(1, self._nearby().upto(end_ms)))
+
+    def _kept_in(self, slots: int) -> Kept:
+        """The same of one that stays for so many slots."""
+        if slots not in self._kept:
+            near, nodes = self._nearby(), self.state.nodes
+            at = near.at
+            there = near.window(at, 0, slots)
             has: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
             gpus, cpu_milli, memory_bytes = (
                 np.maximum(0, amount[at] - least) for amount, least in zip(has, there[:3], strict=True)
             )
-            self._kept[end] = Kept(at, gpus, cpu_milli, memory_bytes, there.guests > 0, there.alone > 0)
-        return self._kept[end]
+            self._kept[slots] = Kept(at, gpus, cpu_milli, memory_bytes, there.guests > 0, there.alone > 0)
+        return self._kept[slots]
 
-    def _basis(self) -> tuple[Profile, Allowance | None]:
-        """The profile of what runs, and what queues may use; made when something is first promised or asked."""
-        if self._made is None:
-            state, now_ms = self.state, self.now_ms
-            held = [(gang, shares, self._end_ms(gang)) for gang, shares in state.holding()]
-            moments = [end_ms for *_, end_ms in held]
-            for fact in state.promises.values():
-                start_ms = max(now_ms, fact.start_ms or 0)
-                moments += [start_ms, start_ms + runs_for_ms(state.gangs[fact.gang])]
-            slots = edges(now_ms, moments, len(state.nodes.nodes))
-            self._shared_until.clear()
-            stays = [
-                stay
-                for gang, shares, end_ms in held
-                for stay in self._stays(gang, shares, int(slots[0]), max(end_ms, int(slots[0]) + 1))
-            ]
-            profile, allowance = Profile(state.nodes, slots, stays), None
-            if state.tree.limits_anybody:
-                charges = [Charge(gang, state.charged[gang.id], now_ms, end_ms) for gang, _, end_ms in held]
-                allowance = Allowance(state.tree, charges)
-            self._made = profile, allowance
-        return self._made
-
-    def _end_ms(self, gang: Gang) -> int:
-        """When a gang that holds something is gone: by its limit, or at the next moment where it should be."""
-        if gang.state in LEAVING or gang.id in self._ending:
-            return self.now_ms + AT_ONCE_MS
-        for_ms = runs_for_ms(gang)
-        began_ms = gang.began_ms if gang.start and gang.start.generation == gang.generation else self.now_ms
-        return min(NEVER_MS, max(self.now_ms + AT_ONCE_MS, began_ms + for_ms))
-
-    def _stays(self, gang: Gang, shares: Shares, begin_ms: int, end_ms: int) -> Iterator[Stay]:
-        """What shares take of the nodes, part by part."""
-        index = self.state.nodes.index
-        for number, part in enumerate(gang.shape.parts):
-            mine = [share for share in shares if share.part == number]
-            its = np.array([index[share.node] for share in mine], dtype=np.int64)
-            is_real = part.has_share and mine and mine[0].devices
-            if is_real:
-                yield from self._of_devices(mine, begin_ms, min(NEVER_MS, end_ms))
-            rest = replace(part, gpu_milli=0, gpu_memory_bytes=0) if is_real else part
-            if mine:
-                yield Stay(rest, its, begin_ms, min(NEVER_MS, end_ms))
-
-    def _of_devices(self, shares: list[NodeShare], begin_ms: int, end_ms: int) -> Iterator[Stay]:
-        """The devices that shares are on now: each is taken until the last of them leaves."""
-        for share in shares:
-            device = share.node, share.devices[0]
-            until_ms = self._shared_until.get(device, begin_ms)
-            if end_ms > until_ms:
-                self._shared_until[device] = end_ms
-                at = np.array([self.state.nodes.index[share.node]], dtype=np.int64)
-                yield Stay(_DEVICE, at, until_ms, end_ms)
-
-    def _charge(self, gang: Gang, shares: Shares, begin_ms: int, end_ms: int) -> Charge:
-        """What it is charged for on these shares."""
-        nodes, tree = self.state.nodes, self.state.tree
-        taken = tree.taken(gang.shape, shares, lambda name: nodes.gpu_types[nodes.index[name]])
-        return Charge(gang, taken, begin_ms, end_ms)
+    def _has_room(self, parts: Iterable[Shape], slots: int) -> bool:
+        """Whether there are enough nodes for each part by itself, for so many slots."""
+        nodes = self.state.nodes
+        with nodes.keeping(self._kept_in(slots)):
+            return all(any(nodes.room(choice) >= part.nodes for choice in part.choices) for part in parts)
 
 
 def _order(promise: Promise) -> tuple[int, int]:

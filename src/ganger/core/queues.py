@@ -103,6 +103,15 @@ class QueueTree:
         limited = (figure for queue in self.queues for _, figure in _figures(queue.user_limits))
         return any(figure is not None for figure in chain(figured, limited))
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether any queue may use what no other does, and its users too: then the root's quota alone binds."""
+        bounds = (
+            figure for queue in self.queues for of in (queue.borrowing, queue.lending) for _, figure in _figures(of)
+        )
+        limits = (figure for queue in self.queues for _, figure in _figures(queue.user_limits))
+        return not self.types and all(figure is None for figure in chain(bounds, limits))
+
     def path(self, at: int) -> Iterator[int]:
         """A queue and those above it, the root last."""
         while at >= 0:

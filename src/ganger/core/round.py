@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from ganger.core.backfill import earliest
 from ganger.core.fit import ask, barred, fit, where
+from ganger.core.foresight import Promise
 from ganger.core.gang import Gang
 from ganger.core.policy import Policy, starves_after_ms
-from ganger.core.promises import Promise, Promises
+from ganger.core.promises import LARGE, Promises
 from ganger.core.queues import Vector, need
 from ganger.core.state import Shares, State
 from ganger.model.decision import Moved
@@ -91,18 +92,14 @@ class Round:
         weaker = self._weaker(gang) if self.promises.standing else []
         self.promises.began(name, gang, shares)
         for promise in weaker:
-            outranked = gang.job.spec.priority > promise.gang.job.spec.priority
-            self.promises.give_way(promise, Moved.OUTRANKED if outranked else Moved.RESTARTED)
+            self.promises.give_way(promise, Moved.RESTARTED)
 
     def _weaker(self, gang: Gang) -> list[Promise]:
-        """Promises that do not keep it from starting: of gangs that come after it in the order, where it has a higher
-        priority, or had started before."""
-        priority, standing = gang.job.spec.priority, self.promises.standing.values()
-        able = [each for each in standing if gang.generation or priority > each.gang.job.spec.priority]
-        if not able:
+        """Promises that do not keep it from starting again, where it has run before: of gangs that come after it."""
+        if not gang.generation:
             return []
-        mine = self._key(gang)
-        return [each for each in able if each.gang.id != gang.id and mine < self._key(each.gang)]
+        mine, standing = self._key(gang), self.promises.standing.values()
+        return [each for each in standing if each.gang.id != gang.id and mine < self._key(each.gang)]
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
@@ -134,7 +131,11 @@ class Round:
 
     def may_be_head(self, queue: str) -> bool:
         """Whether a gang of the queue that has not waited for long may be promised a start, if it is the next."""
-        return self.tried.get(queue, 0) < HEADS_TRIED and self.may_promise(queue)
+        if self.tried.get(queue, 0) >= HEADS_TRIED or not self.may_promise(queue):
+            return False
+        # All that wait in the queue have to be looked at: on a large cluster queues take turns.
+        queues = self.state.tree.index
+        return len(self.state.nodes.nodes) <= LARGE or self.state.seq % len(queues) == queues[queue]
 
     def _may_promise(self, gang: Gang) -> bool:
         # Whether an array has come to its limit is known only when a turn comes.
@@ -165,9 +166,13 @@ class Round:
             elif gang.id in self.claims:
                 self._count(self.claims[gang.id], -1)
             found = fit(self.state, ask(gang), self.now_ms)
-            if isinstance(found, Reason) or not self.promises.standing or self.promises.start(gang, ask(gang)):
-                return found
-            return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
+            return found if isinstance(found, Reason) else self.held_back(gang, found) or found
+
+    def held_back(self, gang: Gang, found: Shares) -> Reason | None:
+        """The answer for a gang that has room but for what is promised to others; None: it has room beside that."""
+        if not self.promises.standing or self.promises.start(gang, ask(gang)):
+            return None
+        return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
 
     def kept_out(self, gangs: Iterable[Gang]) -> dict[str, None]:
         """Ids of those that would start if no room were kept."""

@@ -1,10 +1,14 @@
 """How long a gang holds its nodes, as far as that is known: by its limit. Without one, for ever.
 
-Asked by `core.promises` and `core.backfill`.
+Asked by all that look ahead: `core.foresight`, `core.promises`, `core.lines`.
 """
 
+from typing import Final
+
 from ganger.core.gang import Gang
-from ganger.core.profile import NEVER_MS
+
+NEVER_MS: Final = 1 << 62
+"""A moment, and a time, beyond all others."""
 
 
 def runs_for_ms(gang: Gang) -> int:

@@ -12,9 +12,10 @@ from itertools import chain
 from typing import Final
 
 from ganger.core.gang import ClassKey
-from ganger.core.lines import NEVER_MS, Crowd, Entry, Kind, Line
+from ganger.core.lines import Crowd, Entry, Kind, Line
 from ganger.core.policy import Key, joined
 from ganger.core.round import Round
+from ganger.core.runtime import NEVER_MS
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
@@ -29,7 +30,9 @@ class Turns:
     def __init__(self, now: Round, urgent: Callable[[str], int | None]) -> None:
         """Nobody has had a turn."""
         self._state, self._now_ms, self._policy, self._urgent = now.state, now.now_ms, now.policy, urgent
-        self._out, self._promised = now.ending, now.promises.standing
+        self._out, self._promises, self._promised = now.ending, now.promises, now.promises.standing
+        self._longest: dict[Kind, int] = {}
+        self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open: dict[str, dict[Kind, None]] = {}
@@ -77,6 +80,8 @@ class Turns:
         self._since = {}  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
+        if why is Why.HELD and not entry.again:
+            self._longest[entry.kind] = min(self._longest_ms(entry.kind), max(0, entry.stays_ms - 1))
         if why in NO_PLACE and not self._state.tree.types:
             entry.kind.failed_at = self._growth(entry.kind)
 
@@ -94,7 +99,23 @@ class Turns:
         for part in kind.parts:
             if not any(columns.holds(choice, part.nodes) for choice in part.choices):
                 return False
-        return kind.failed_at is None or kind.failed_at != self._growth(kind)
+        if kind.failed_at is not None and kind.failed_at == self._growth(kind):
+            return False
+        if not self._promised or kind.again or kind.shape in self._shapes:
+            return True
+        return min(kind.stays) <= self._longest_ms(kind)
+
+    def _longest_ms(self, kind: Kind) -> int:
+        """How long one of a kind may stay that starts now, so as to be in the way of no promise."""
+        if kind not in self._longest:
+            self._longest[kind] = self._promises.longest_ms(kind.parts)
+        return self._longest[kind]
+
+    def _stays_too_long(self, entry: Entry) -> bool:
+        """Whether it would be in the way of a promise, wherever it started."""
+        if not self._promised or entry.again or entry.gang.id in self._promised:
+            return False
+        return entry.stays_ms > self._longest_ms(entry.kind)
 
     def _growth(self, kind: Kind) -> tuple[int, ...]:
         columns = self._state.nodes.columns
@@ -143,7 +164,7 @@ class Turns:
         return bool(self._refused) and gang.class_key in self._refused
 
     def _is_open(self, queue: str, entry: Entry) -> bool:
-        if entry.kind in self._open[queue]:
+        if entry.kind in self._open[queue] and not self._stays_too_long(entry):
             return True
         since_ms = self._since_ms(queue)
         return since_ms is not None and entry.gang.since_ms <= since_ms
@@ -163,7 +184,8 @@ class Turns:
         entries = line.entries
         for place in range(at, len(entries)):
             entry = entries[place]
-            if entry.kind not in open_ and (since_ms is None or entry.gang.since_ms > since_ms):
+            urgent = since_ms is not None and entry.gang.since_ms <= since_ms
+            if not urgent and (entry.kind not in open_ or self._stays_too_long(entry)):
                 continue
             if not self._is_out(entry):
                 return self._early_key(entry), place, line

@@ -37,7 +37,6 @@ MOVED: dict[Moved, str] = {
     Moved.MAINTENANCE: "a node that was kept for it is to be maintained",
     Moved.POLICY_CHANGED: "what its queue or its user may have has changed",
     Moved.RESTARTED: "a job before it failed, and starts again",
-    Moved.OUTRANKED: "a job of a higher priority goes before it",
 }
 
 

@@ -34,7 +34,7 @@ class Moved(StrEnum):
     """Why a promised start is when it is. Stable: these are codes of the API. All but the first two may move it back.
 
     node_out: one of its nodes is lost, or takes nothing new; overrun: somebody holds its nodes for longer than a limit
-    said; restarted: one before it failed, and goes on; outranked: one before it has a higher priority.
+    said; restarted: one before it in the order failed, and goes on.
     """
 
     RESERVED = "reserved"
@@ -44,7 +44,6 @@ class Moved(StrEnum):
     MAINTENANCE = "maintenance"
     POLICY_CHANGED = "policy_changed"
     RESTARTED = "restarted"
-    OUTRANKED = "outranked"
 
 
 FAILURES: Final = (
