@@ -25,6 +25,7 @@ from ganger.model.job import (
     Rule,
     Slice,
 )
+from ganger.model.policy import Reservations, Rules, Starvation, Weights
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -121,6 +122,32 @@ def queues(draw: st.DrawFn) -> tuple[Queue, ...]:
     if draw(st.booleans()):
         tree.append(draw(queue(ROOT, ())))
     return tuple(tree)
+
+
+def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
+    """What a policy document may say but for its queues."""
+    points = st.sampled_from((0, 1, 7, 500, 1_000_000))
+    weights = st.builds(
+        Weights,
+        priority=points,
+        queue=points,
+        user=points,
+        age=points,
+        age_cap_ms=st.sampled_from((0, HOUR_MS)),
+        starvation=st.sampled_from((1, 100)),
+    )
+    ages = st.sampled_from((MINUTE_MS, 30 * MINUTE_MS, 24 * HOUR_MS))
+    starvation = st.builds(
+        Starvation, after_ms=st.none() | ages, by_priority=st.dictionaries(st.sampled_from((-100, 0, 100)), ages)
+    )
+    reserved = st.sampled_from((None, 0, 1, 20))
+    return st.builds(
+        Rules,
+        weights=st.just(Weights()) | weights,
+        half_life_ms=st.just(half_life_ms),
+        starvation=st.just(Starvation()) | starvation,
+        reservations=st.just(Reservations()) | st.builds(Reservations, total=reserved, per_queue=reserved),
+    )
 
 
 def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrategy[JobSpec]:

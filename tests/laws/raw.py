@@ -150,6 +150,11 @@ class Raw:
                 self.queues[queue.name] = queue
             case e.QueueDeleted(queue=name):
                 del self.queues[name]
+            case e.PolicySet(document=document):
+                for name, job in self.jobs.items():
+                    heir = self.heir(job.spec.queue, document.queues)
+                    self.jobs[name] = replace(job, spec=replace(job.spec, queue=heir))
+                self.queues = dict(document.queues)
             case e.Submitted() | e.StopRequested() | e.SuspendRequested() | e.ResumeRequested() | e.PriorityChanged():
                 self._ask(event)
             case e.Cleared(gang=gang, nodes=nodes):
@@ -158,6 +163,12 @@ class Raw:
             case e.Decided(plan=plan):
                 for decision in plan.decisions:
                     self.decide(decision)
+
+    def heir(self, queue: str, there: Collection[str]) -> str:
+        """The queue itself where it stays, else the nearest above it that does."""
+        while queue not in there:
+            queue = self.queues[queue].parent or ROOT
+        return queue
 
     def _ask(self, event: Request) -> None:
         """What somebody wants."""

@@ -17,6 +17,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Stop
 from ganger.model.job import GangState, Job
+from ganger.model.policy import document_of
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws, safety
@@ -310,6 +311,21 @@ def _edits(world: World, data: st.DataObject) -> None:
         world.happens(e.QueueSet(queue=data.draw(draws.queue(name, tuple(names)))))
 
 
+def _applies(world: World, data: st.DataObject) -> None:
+    """Another policy document, that may leave a queue out."""
+    state = world.state
+    queues = dict(state.queues)
+    gone = data.draw(st.sampled_from([None, *(name for name in draws.QUEUES if name in queues)]), label="gone")
+    if gone is not None:
+        parent = queues.pop(gone).parent
+        queues = {name: replace(each, parent=parent) if each.parent == gone else each for name, each in queues.items()}
+    document = document_of(data.draw(draws.policy_rules(state.rules.half_life_ms)), queues)
+    forced = data.draw(st.booleans())
+    strands = any(job.spec.queue == gone for job in world.raw.jobs.values())
+    taken = world.happens(e.PolicySet(document=document, version=state.policy_version + 1, forced=forced))
+    assert taken == (forced or not strands), "refused if and only if somebody would be without a queue"
+
+
 def _nothing(world: World, data: st.DataObject) -> None:
     """Only time passes."""
 
@@ -317,7 +333,7 @@ def _nothing(world: World, data: st.DataObject) -> None:
 EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
     *(_submits,) * 6,
     *(_confirms_all, _clears_all, _fails, _clears) * 2,
-    *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _nothing),
+    *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _applies, _nothing),
     *(_suspends, _resumes, _reorders, _is_done, _asks_array),
 )
 """What may happen, the likelier the oftener."""

@@ -11,12 +11,15 @@ from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
+from ganger.engine.policy_book import policy_from_dict, policy_to_dict
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
+from ganger.model.policy import document_of
 from ganger.model.units import parse_duration_ms
 from ganger.model.view import ReasonView
+from tests.laws.policies import POLICIES
 from tests.pictures import picture
 
 CAUSES = {"start": Cause.START_FAILED, "port": Cause.PORT_BUSY, "launcher": Cause.LAUNCHER_LOST}
@@ -188,6 +191,23 @@ class Film:
 
     def _queue(self, token: str) -> None:
         self.apply(e.QueueSet(queue=picture.queue(token)))
+
+    def _policy(self, token: str) -> None:
+        """Another document: `half_life=1h,queues.q.weight=3` in what it says now; `without=q`, a queue that goes;
+        `force`."""
+        said = dict(word.partition("=")[::2] for word in token.split(","))
+        forced, gone = said.pop("force", None) is not None, said.pop("without", "")
+        data = policy_to_dict(document_of(self.state.rules, self.state.queues))
+        data["queues"].pop(gone, None)
+        for path, value in said.items():
+            *around, key = path.split(".")
+            inside = data
+            for name in around:
+                inside = inside.setdefault(name, {})
+            inside[key] = int(value) if value.isdigit() else value
+        document = policy_from_dict(data, "it").document
+        self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1, forced=forced))
+        self.policy = POLICIES[document.order] if "order" in said else self.policy
 
     def _unqueue(self, name: str) -> None:
         self.apply(e.QueueDeleted(queue=name))

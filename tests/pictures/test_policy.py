@@ -1,0 +1,106 @@
+"""Another policy document comes into force between two rounds: who goes first, who may start, where jobs then are."""
+
+from tests.pictures.play import scenarios
+
+FOUR = "n1:AAAA"
+
+test_the_order_changes = scenarios(
+    {
+        "shares decide until somebody says otherwise": (
+            FOUR,
+            "",
+            """+10h; C:1x4 D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity
+               done A                     -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "in order of submission, from the next round on": (
+            FOUR,
+            "",
+            """+10h; C:1x4 D:1x4,user=bob -> AAAA | C no_capacity, D no_capacity
+               policy order=fifo; done A  -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "and back again": (
+            FOUR,
+            "",
+            """+10h; C:1x4 D:1x4,user=bob                  -> AAAA | C no_capacity, D no_capacity
+               policy order=fifo                           -> AAAA | C no_capacity, D no_capacity
+               policy order=dynamic; done A                -> DDDD | C no_capacity, A succeeded""",
+        ),
+        "shares that are worth nothing decide nothing": (
+            FOUR,
+            "",
+            """+10h; C:1x4 D:1x4,user=bob                             -> AAAA | C no_capacity, D no_capacity
+               policy weights.queue=0,weights.user=0; done A          -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "priority that is worth more passes shares": (
+            FOUR,
+            "",
+            """+10h; C:1x4,prio=1 D:1x4,user=bob     -> AAAA | C no_capacity, D no_capacity
+               policy weights.priority=1000; done A  -> CCCC | D no_capacity, A succeeded""",
+        ),
+        "who starves sooner by priority passes those before": (
+            FOUR,
+            "",
+            """C:1x4 D:1x4,prio=low                  -> AAAA | C no_capacity, D no_capacity
+               +10m                                  -> AAAA | C no_capacity, D no_capacity
+               policy starvation.by_priority.low=1m  -> AAAA | C no_capacity, D no_capacity
+               policy starvation.by_priority.normal=1h,weights.starvation=100 -> AAAA | C no_capacity, D no_capacity
+               done A                                -> DDDD | C no_capacity, A succeeded""",
+        ),
+    },
+    policy="dynamic",
+)
+
+test_the_half_life_changes = scenarios(
+    {
+        "after a week it still counts": (
+            FOUR,
+            "",
+            """+8h; done A               -> .... | A succeeded
+               +1d; B:1x4,user=bob       -> BBBB
+               +1h; C:1x4 D:1x4,user=bob -> BBBB | C no_capacity, D no_capacity
+               done B                    -> DDDD | C no_capacity, B succeeded""",
+        ),
+        "with a shorter one it is nearly forgotten": (
+            FOUR,
+            "",
+            """+8h; done A                                       -> .... | A succeeded
+               +1d; B:1x4,user=bob                               -> BBBB
+               +1h; C:1x4 D:1x4,user=bob                         -> BBBB | C no_capacity, D no_capacity
+               policy half_life=1h; done B                       -> CCCC | D no_capacity, B succeeded""",
+        ),
+    },
+    policy="fair_share",
+)
+
+test_queues_change = scenarios(
+    {
+        "a quota that is raised lets in who waits": (
+            "n1:AA.. A,q=q",
+            "q=2,borrow=0",
+            """C:1x2,q=q                           -> AA.. | C over_quota
+               policy queues.q.nominal.gpus=4      -> AACC""",
+        ),
+        "one that is cut stops nobody": (
+            "n1:AAAA A,q=q",
+            "q=4,borrow=0",
+            """policy queues.q.nominal.gpus=1           -> AAAA
+               C:1x1,q=q                                -> AAAA | C over_quota
+               done A                                   -> C... | A succeeded""",
+        ),
+        "jobs of a queue that goes are its parent's": (
+            "n1:AA.. A,q=q",
+            "p= q=,in=p",
+            """C:1x4,q=q                                          -> AA.. | C no_capacity
+               policy without=q,force                             -> AA.. | C no_capacity
+               policy queues.p.nominal.gpus=1,queues.p.borrowing.gpus=0 -> AA.. | C over_quota
+               done A                                             -> .... | C over_quota, A succeeded""",
+        ),
+        "who moved is counted where it is": (
+            "n1:AA.. A,q=q",
+            "p=2,borrow=0 q=,in=p s=",
+            """policy without=q,force  -> AA..
+               C:1x1,q=p D:1x1,q=s     -> AAD. | C over_quota
+               done A                  -> C.D. | A succeeded""",
+        ),
+    }
+)
