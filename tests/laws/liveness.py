@@ -81,11 +81,22 @@ def impossible_jobs_change_nothing(world: World) -> None:
         state.apply(e.Stamped(extra, world.log[0].at_ms, event))
     for row in world.log:
         event = row.event
+        if isinstance(event, e.PolicySet):
+            theirs = {queue.name: queue for queue in _QUEUES}
+            document = replace(event.document, queues=event.document.queues | theirs)
+            event = replace(event, document=document, version=state.policy_version + 1)
         if isinstance(event, e.Decided):
             planned = plan(state, row.at_ms, world.policy)
             assert _acts(planned.decisions) == _acts(event.plan.decisions), "they blocked or evicted somebody"
             event = replace(event, plan=planned)
         state.apply(e.Stamped(row.seq + extra, row.at_ms, event))
+
+
+_QUEUES = (
+    Queue(name="none", borrowing=Amount(gpus=0)),
+    Queue(name="barred", user_limits=UserLimits(gpus=0)),
+)
+"""One without quota that may not borrow, and one where no user has an allowance."""
 
 
 def _acts(decisions: tuple[object, ...]) -> list[object]:
@@ -94,7 +105,6 @@ def _acts(decisions: tuple[object, ...]) -> list[object]:
 
 def _impossible() -> list[e.Event]:
     """Too many nodes; a queue without quota that may not borrow; a user without an allowance."""
-    none, nobody = Queue(name="none", borrowing=Amount(gpus=0)), UserLimits(gpus=0)
     one = Resources(gpu=GpuRequest(count=1))
     asked = (JobSpec(run="x", nodes=99), JobSpec(run="x", queue="none", resources=one))
     specs = (*asked, JobSpec(run="x", queue="barred", resources=one))
@@ -102,8 +112,7 @@ def _impossible() -> list[e.Event]:
         Job(id=f"impossible-{at}", user="zoe", spec=replace(spec, priority=1000), origin=Origin(directory="/"))
         for at, spec in enumerate(specs)
     )
-    queues = (none, Queue(name="barred", user_limits=nobody))
-    return [*(e.QueueSet(queue=queue) for queue in queues), *(e.Submitted(job=job) for job in jobs)]
+    return [*(e.QueueSet(queue=queue) for queue in _QUEUES), *(e.Submitted(job=job) for job in jobs)]
 
 
 def suggestions_hold(world: World) -> None:
