@@ -28,10 +28,10 @@ def ordered(tmp_path: Path, zipapp: Path) -> Iterator[Embedded]:
 
 def refusal(world: Embedded, policy: str, **how: Any) -> Refused:
     """The error; that it changed nothing."""
-    before = world.service.policy(), world.service.seq()
+    before = world.service.policy(), world.service.policy_versions(), world.service.queues()
     with pytest.raises(Refused) as refused:
         world.service.apply_policy(text(policy), **how)
-    assert (world.service.policy(), world.service.seq()) == before
+    assert (world.service.policy(), world.service.policy_versions(), world.service.queues()) == before
     return refused.value
 
 
