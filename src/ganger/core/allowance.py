@@ -40,9 +40,7 @@ class Allowance:
         self._ends = np.array([end_ms for *_, end_ms in every], dtype=np.int64)
         self._promised: dict[str, Charge] = {}
         self._then: dict[tuple[str, int], QueueTree] = {}
-        self._rest: dict[tuple[str, int], Vector] = {}
         self._user: dict[str, str] = {}
-        self._pooled = tree.is_pooled
 
     def begin(self, charge: Charge) -> None:
         """A gang holds something from now on."""
@@ -64,60 +62,28 @@ class Allowance:
 
     def _recount(self, charge: Charge, count: Callable[[QueueTree, Charge, str], None]) -> None:
         """What was found of the moments of promises is brought up to date."""
-        sign = 1 if count is _count else -1
-        for key, left in self._rest.items():
-            if key[0] != charge.gang.id and charge.lasts_at(key[1]):
-                self._rest[key] = tuple(each - sign * amount for each, amount in zip(left, charge.taken, strict=True))
         for (name, at_ms), tree in self._then.items():
             if name != charge.gang.id and charge.lasts_at(at_ms):
                 count(tree, charge, self._user[name])
 
     def bars(self, wanted: Ask, at_ms: int) -> bool:
         """Whether a gang that is promised nothing may not start at that moment."""
-        if self._pooled:
-            return _exceeds(self._tree.wanted(wanted.shape), self._left(at_ms))
         return barred_in(self.at(wanted.user, at_ms), wanted) is not None
 
     def breaks(self, name: str) -> bool:
         """Whether what a gang is promised is more than its queue and its user may have by then."""
-        own = self._promised[name]
-        if self._pooled:
-            return _exceeds(own.taken, self._left_at_promise(own))
-        return barred_in(self._at_promise(name), ask(own.gang)) is not None
+        return barred_in(self._at_promise(name), ask(self._promised[name].gang)) is not None
 
     def delayed(self, charge: Charge) -> list[str]:
         """Gangs that could not start as promised if that were charged."""
         others = [own for name, own in self._promised.items() if name != charge.gang.id]
-        soon = [own for own in others if charge.lasts_at(own.begin_ms)]
-        if self._pooled:
-            return [own.gang.id for own in soon if self._is_short(own, charge)]
-        return [own.gang.id for own in soon if self._is_barred(own, charge)]
-
-    def _is_short(self, own: Charge, charge: Charge) -> bool:
-        left = self._left_at_promise(own)
-        return any(
-            amount and need and amount + need > free
-            for amount, need, free in zip(charge.taken, own.taken, left, strict=True)
-        )
+        return [own.gang.id for own in others if charge.lasts_at(own.begin_ms) and self._is_barred(own, charge)]
 
     def _is_barred(self, own: Charge, charge: Charge) -> bool:
         tree = self._at_promise(own.gang.id)
         with tree.undo.trial():
             _count(tree, charge, own.gang.job.user)
             return barred_in(tree, ask(own.gang)) is not None
-
-    def _left_at_promise(self, own: Charge) -> Vector:
-        """What the root has left when a promise is due, without it."""
-        key = own.gang.id, own.begin_ms
-        if key not in self._rest:
-            self._rest[key] = self._left(own.begin_ms, own.gang.id)
-        return self._rest[key]
-
-    def _left(self, at_ms: int, but: str = "") -> Vector:
-        held = self._taken[self._ends > at_ms].sum(axis=0).tolist()
-        then = [each.taken for name, each in self._promised.items() if name != but and each.lasts_at(at_ms)]
-        there = (self._tree.potential(0, r) for r in range(len(held)))
-        return tuple(most - sum(each) for most, *each in zip(there, held, *then, strict=True))
 
     def at(self, user: str, at_ms: int, but: str = "") -> QueueTree:
         """The tree at that moment, with what that user has; `but`: whose promise does not count."""
@@ -137,10 +103,6 @@ class Allowance:
         if key not in self._then:
             self._then[key] = self.at(own.gang.job.user, own.begin_ms, name)
         return self._then[key]
-
-
-def _exceeds(wanted: Vector, left: Vector) -> bool:
-    return any(amount and amount > free for amount, free in zip(wanted, left, strict=True))
 
 
 def _count(tree: QueueTree, charge: Charge, user: str) -> None:

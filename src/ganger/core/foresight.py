@@ -13,6 +13,7 @@ import numpy as np
 
 from ganger.core.allowance import Allowance, Charge
 from ganger.core.gang import LEAVING, Gang
+from ganger.core.pooled import Pooled
 from ganger.core.profile import Profile, Stay, edges
 from ganger.core.runtime import NEVER_MS
 from ganger.core.state import Shares, State
@@ -78,14 +79,15 @@ class Foresight:
         stays = [stay for gang, its, end_ms in held for stay in self.stays(gang, its, (self.now_ms, end_ms), shared)]
         return Profile(state.nodes, slots, [_cut_to(stay, among) for stay in stays], among)
 
-    def allowance(self) -> Allowance | None:
+    def allowance(self) -> Allowance | Pooled | None:
         """What queues may use; None where no figure binds anybody."""
         state = self.state
         if not state.tree.limits_anybody:
             return None
         late_ms = self.now_ms + AT_ONCE_MS
         ends = {name: late_ms if at is None else at for name, at in self._ends().items()}
-        return Allowance(state.tree, [(state.gangs[name], state.charged[name], at) for name, at in ends.items()])
+        held = [(state.gangs[name], state.charged[name], at) for name, at in ends.items()]
+        return Pooled(state.tree, held) if state.tree.is_pooled else Allowance(state.tree, held)
 
     def stays(
         self, gang: Gang, shares: Shares, when: tuple[int, int], shared: dict[Device, int] | None = None

@@ -22,7 +22,7 @@ from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-MOST_CELLS: Final = 1 << 21
+MOST_CELLS: Final = 1 << 18
 """Slots times nodes up to which every edge is exact."""
 GRID: Final = (
     (MINUTE_MS, 10 * MINUTE_MS),
@@ -33,7 +33,8 @@ GRID: Final = (
 )
 """Steps of the grid, and how far from now on each goes."""
 ROWS: Final = 64
-"""Slots that are looked at together."""
+"""Slots that are looked at together, of no more nodes than are WIDE."""
+WIDE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class _Holds:
     """until: (S, N) the first slot, from each on, in which a node does not hold the need; read: how far in the log of
     changes it has come; cuts: how often the slots had been cut by then."""
 
-    until: NDArray[np.int32]
+    until: NDArray[np.int16]
     read: int
     cuts: int
 
@@ -129,6 +130,11 @@ class Profile:
     def starts(self, part: Shape, wanted: tuple[int, int], usable: NDArray[np.bool_], first: int) -> Iterator[int]:
         """Slots from `first` on in which so many usable nodes hold the part for so long: `wanted` is (nodes, ms)."""
         until, ends = self.until(part), self.ends(wanted[1])
+        if len(self.at) > WIDE:
+            for slot in range(first, len(self.edges)):
+                if np.count_nonzero((until[slot] >= ends[slot]) & usable) >= wanted[0]:
+                    yield slot
+            return
         for begin in range(first, len(self.edges), ROWS):
             rows = slice(begin, begin + ROWS)
             many = np.count_nonzero((until[rows] >= ends[rows, None]) & usable, axis=1)
@@ -145,7 +151,7 @@ class Profile:
             return np.full(len(self.edges), len(self.edges))
         return np.searchsorted(self.edges, self.edges + for_ms)
 
-    def until(self, part: Shape) -> NDArray[np.int32]:
+    def until(self, part: Shape) -> NDArray[np.int16]:
         """(S, N) the first slot, from each on, in which a node does not hold one of the part; S where it always does.
         States of nodes are not looked at."""
         holds = self._holds.get(part)
@@ -158,7 +164,7 @@ class Profile:
             holds.read = len(self._log)
         return holds.until
 
-    def _until(self, part: Shape, at: Ints) -> NDArray[np.int32]:
+    def _until(self, part: Shape, at: Ints) -> NDArray[np.int16]:
         nodes, sharing = self.nodes, part.selector.sharing
         static = nodes.of_type(part.gpu_type)[at] & nodes.meant(part.selector)[at]
         static &= (nodes.gpus[at] == part.devices) | (sharing != WHOLE)
@@ -169,9 +175,9 @@ class Profile:
             ok &= amount[:, at] >= need
         if sharing != SHARED:
             ok &= self.guests[:, at] == 0
-        slots = np.arange(len(self.edges), dtype=np.int32)[:, None]
-        ends = np.where(ok, np.int32(len(self.edges)), slots)
-        found: NDArray[np.int32] = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
+        slots = np.arange(len(self.edges), dtype=np.int16)[:, None]
+        ends = np.where(ok, np.int16(len(self.edges)), slots)
+        found: NDArray[np.int16] = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
         return found
 
     def _local(self, at: Ints) -> Ints:

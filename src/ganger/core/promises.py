@@ -12,6 +12,7 @@ as the policy says: one is EASY, all is conservative.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from heapq import merge
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from ganger.core.gang import Gang
 from ganger.core.layout import lay_out, rooms
 from ganger.core.nodes import Kept
 from ganger.core.place import place
+from ganger.core.pooled import Pooled
 from ganger.core.profile import Profile
 from ganger.core.runtime import NEVER_MS, runs_for_ms
 from ganger.core.state import Shares, State
@@ -51,9 +53,11 @@ class Promises:
         self._ending, self._seen = ending, Foresight(state, now_ms, ending)
         self._profile: Profile | None = None
         self._near: Profile | None = None
-        self._allowance: Allowance | None = None
+        self._allowance: Allowance | Pooled | None = None
         self._knows_quota = False
         self._kept: dict[int, Kept] = {}
+        self._tried: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
+        """By (nodes, ms) the slots before which gangs have no place, as long as promises are only added."""
         if state.promises:
             self._lay()
             self._move_earlier()
@@ -194,7 +198,11 @@ class Promises:
             return None  # which devices are free when is not kept
         profile, allowance = self._whole(), self._quota()
         wanted, for_ms = ask(gang), runs_for_ms(gang)
-        for slot in _slots(profile, wanted, for_ms, self._usable(wanted), profile.slot(self.now_ms) + 1):
+        tried = self._tried_of(gang, pooled=isinstance(allowance, Pooled))
+        size = gang.shape.nodes, for_ms
+        known = [] if profile.exact else [at for (nodes, ms), at in tried.items() if nodes <= size[0] and ms <= for_ms]
+        first = max(profile.slot(self.now_ms) + 1, *known, 0)
+        for slot in _slots(profile, wanted, for_ms, self._usable(wanted), first):
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
                 return None
@@ -210,8 +218,14 @@ class Promises:
             stays = tuple(self._seen.stays(gang, shares, (start_ms, end_ms)))
             if not all(self._suits(stay.part, stay.at).all() for stay in stays if stay.part.has_share):
                 continue
+            tried[size] = slot
             return Promise(gang, start_ms, min(NEVER_MS, end_ms), nodes, cause, stays)
         return None
+
+    def _tried_of(self, gang: Gang, *, pooled: bool) -> dict[tuple[int, int], int]:
+        """Of gangs that differ in their nodes and their time alone: what is too early for less is for more."""
+        alike = replace(gang.shape, nodes=1), gang.avoids, *(() if pooled else (gang.queue, gang.job.user))
+        return self._tried.setdefault(alike, {})
 
     def _usable(self, wanted: Ask) -> NDArray[np.bool_]:
         nodes = self.state.nodes
@@ -219,12 +233,12 @@ class Promises:
         usable[[nodes.index[name] for name in wanted.avoids if name in nodes.index]] = False
         return usable
 
-    def _open_types(self, allowance: Allowance, wanted: Ask, at_ms: int) -> NDArray[np.bool_]:
+    def _open_types(self, allowance: Allowance | Pooled, wanted: Ask, at_ms: int) -> NDArray[np.bool_]:
         """(N,) nodes of types that its queue may have as much of, then."""
         nodes = self.state.nodes
         found: NDArray[np.bool_] = np.ones(len(nodes.nodes), dtype=bool)
-        if not self.state.tree.types:
-            return found
+        if isinstance(allowance, Pooled):
+            return found  # no types have figures
         closed = allowance.at(wanted.user, at_ms).closed_types(wanted.queue, wanted.shape)
         for kind in closed:
             found &= ~nodes.of_type(kind)
@@ -293,6 +307,7 @@ class Promises:
 
     def _drop(self, promise: Promise) -> None:
         del self.standing[promise.gang.id]
+        self._tried.clear()
         for profile in filter(None, (self._profile, self._near)):
             for stay in promise.stays:
                 profile.add(stay, -1)
@@ -324,7 +339,7 @@ class Promises:
             self._profile = self._seen.whole(self.standing.values())
         return self._profile
 
-    def _quota(self) -> Allowance | None:
+    def _quota(self) -> Allowance | Pooled | None:
         if not self._knows_quota:
             self._allowance, self._knows_quota = self._seen.allowance(), True
             if self._allowance is not None:
@@ -381,11 +396,11 @@ def _slots(profile: Profile, wanted: Ask, for_ms: int, usable: NDArray[np.bool_]
     if not _is_plain(shape):
         yield from range(first, len(profile.edges))
         return
-    found = [list(profile.starts(choice, (shape.nodes, for_ms), usable, first)) for choice in shape.choices]
-    if len(found) > 1:
-        yield from sorted({slot for slots in found for slot in slots})
-    else:
-        yield from found[0]
+    if len(shape.choices) == 1:
+        yield from profile.starts(shape.choices[0], (shape.nodes, for_ms), usable, first)
+        return
+    found = (profile.starts(choice, (shape.nodes, for_ms), usable, first) for choice in shape.choices)
+    yield from dict.fromkeys(merge(*found))
 
 
 def _is_plain(shape: Shape) -> bool:
