@@ -17,7 +17,7 @@ from ganger.policies import dynamic
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
 GANGS = int(os.environ.get("GANGER_BENCH_GANGS", "10000"))
-RUNS = 1
+RUNS = 3
 BAR_S = 5.0
 
 
