@@ -86,7 +86,9 @@ class NodeTable:
 
     def set_state(self, name: str, state: NodeState) -> None:
         """A node's new state; decides whether it takes gangs."""
-        at, self._bare = self.index[name], None
+        at = self.index[name]
+        if self._bare is not None:
+            self._bare.set_state(name, state)
         self._undo.put(self.states, at, state)
         self._undo.put(self.ready, at, state is NodeState.READY)
         self._undo.put(self.journal, at, None)

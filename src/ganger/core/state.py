@@ -368,6 +368,7 @@ class State:
             )
         self.nodes.devices.validate(anew.nodes.devices)
         assert self.nodes.states == anew.nodes.states, "node states differ"
+        assert self.nodes.bare().states == anew.nodes.states, "node states without load differ"
         gone = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
         assert not gone, f"{gone} are to be taken away, and are not there"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
