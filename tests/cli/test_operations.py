@@ -43,7 +43,7 @@ def measured(world: World) -> World:
 
 
 def test_top_shows_every_rank(shell: Shell, measured: World) -> None:
-    titles, *rows, _, below = shell("top").out.splitlines()
+    titles, *rows, _, below = shell("top", "jobs").out.splitlines()
     assert titles.split() == ["JOB", "RANK", "NODE", "DEVICES", "CPU", "MEM", "GPU", "GPU", "MEM"]
     assert [row.split() for row in rows] == [
         ["bert-7f3", "0", "n2", "0", "1.5", "2Gi", "90%", "10Gi/80Gi"],
@@ -68,13 +68,13 @@ def test_top_shows_queues(shell: Shell, measured: World) -> None:
 
 
 def test_top_as_json_looks_once(shell: Shell, measured: World) -> None:
-    said = json.loads(shell("top", "-o", "json").out)
+    said = json.loads(shell("top", "jobs", "-o", "json").out)
     assert said == json.loads(json.dumps(asdict(measured.samples)))
     assert [node["name"] for node in json.loads(shell("top", "nodes", "-o", "json").out)["nodes"]] == ["n1", "n2"]
 
 
 def test_top_says_that_nothing_runs(shell: Shell, world: World) -> None:
-    assert shell("top").out == "nothing runs: ganger ls\n"
+    assert shell("top", "jobs").out == "nothing runs: ganger ls\n"
 
 
 def in_its_place(shell: Shell, *words: str) -> tuple[int, str]:

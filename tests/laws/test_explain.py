@@ -136,13 +136,14 @@ def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
 
 
 def _unbounded(queue: Queue, resource: str, depth: int) -> Queue:
-    much = 1 << (60 - 8 * depth)
+    much = 1 << (50 - 4 * depth)
     kind = resource.removeprefix("gpus.") if resource.startswith("gpus.") else ""
 
     def put(amount: Amount, figure: int | None) -> Amount:
         if not kind:
             return replace(amount, **{resource: figure})
         others = {name: value for name, value in amount.gpu_types.items() if name != kind}
-        return replace(amount, gpu_types=others if figure is None else others | {kind: figure})
+        # Without a figure for all GPUs it is the sum of those by type.
+        return replace(amount, gpus=None, gpu_types=others if figure is None else others | {kind: figure})
 
     return replace(queue, nominal=put(queue.nominal, much), borrowing=put(queue.borrowing, None))

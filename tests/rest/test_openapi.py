@@ -57,6 +57,7 @@ ROUTES = {
     "DELETE /secrets/{name}",
     "GET /report",
     "GET /fit",
+    "GET /overview",
     "GET /events",
     "GET /stream",
 }

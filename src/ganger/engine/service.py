@@ -28,6 +28,7 @@ from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.log_request import see_attempt, see_there
 from ganger.engine.loop import Loop
+from ganger.engine.overview import overview
 from ganger.engine.policy_service import PolicyService, Proposal
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
@@ -58,6 +59,7 @@ from ganger.model.view import (
     JobRow,
     JobView,
     Ledger,
+    Overview,
     ReasonView,
     ServerView,
     Sizes,
@@ -262,6 +264,11 @@ class Service(ClusterService, PolicyService):
         job = Job(id=" ", user=self._user, spec=spec, origin=Origin(directory="/"))
         with self._study.state() as (state, now_ms):
             return sizes(state, job, wanted, now_ms, self._loop.policy)
+
+    def overview(self) -> Overview:
+        """The cluster and the queue at one glance."""
+        with self._study.state() as (state, now_ms):
+            return overview(state, now_ms, self._loop.policy)
 
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 

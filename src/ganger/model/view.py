@@ -366,6 +366,60 @@ class PolicyTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A node, or a domain where there are too many: its GPUs, how many of them are held, and how many are free on nodes
+    that take nothing new. `state` is a node's."""
+
+    name: str
+    nodes: int
+    gpus: int
+    used: int
+    out: int
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A domain, and the cells inside it."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """A waiting job that is promised a start at `promised_ms` at the latest, or whose turn is next."""
+
+    job: str
+    user: str
+    queue: str
+    shape: str
+    waited_ms: int
+    promised_ms: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The cluster and the queue at one glance. cell: what a cell is, a node or a level; nodes: how many are in each
+    state; gpus_out: free ones on nodes that take nothing new; next: the promised ones first, by their moment."""
+
+    at_ms: int
+    policy: str
+    levels: tuple[str, ...]
+    cell: str
+    nodes: dict[str, int]
+    gpus: int
+    gpus_used: int
+    gpus_out: int
+    blocks: tuple[Block, ...]
+    queues: tuple[QueueRow, ...]
+    pending: int
+    running: int
+    next: tuple[Next, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
     """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in."""
 

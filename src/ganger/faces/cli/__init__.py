@@ -45,7 +45,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "explain-spec": ("explain_spec", "Say what a key of a job file means and how it is written."),
     },
     "Cluster": {
-        "top": ("top", "Show what is used at the moment: each rank, each node or each queue."),
+        "top": ("top", "Show the cluster and its queue as a picture; or what each rank, each node or each queue uses."),
         "fit": ("fit", "Show how large a job may be to start now: for each type of GPU, at each level of the network."),
         "report": ("report", "Show where the time of all jobs went, and what failures cost."),
         "queue": ("queue", "List, set and delete queues: quota, lending, limits of each user."),

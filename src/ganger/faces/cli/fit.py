@@ -62,7 +62,7 @@ def _table(found: Record) -> None:
     columns = (
         *(Column("ON EACH NODE"), Column("NODES", right=True), Column("GPUS", right=True)),
         *(Column(f"IN ONE {level.upper()}", right=True) for level in levels[1:]),
-        Column("WHERE"),
+        Column("WHERE, OR WHY NOT"),
     )
     rows = []
     for (kind, gpus, cpu_milli), sizes in forms.items():
@@ -71,7 +71,8 @@ def _table(found: Record) -> None:
         each = f"{gpus} {kind or 'gpu'}" if gpus else f"{format_cpu(cpu_milli)} cpu"
         total = str(most["nodes"] * gpus) if gpus else _NONE
         inside = [str(sizes[level]["nodes"]) for level in levels[1:]]
-        rows.append((each, str(most["nodes"]), total, *inside, inner["domain"] or _NONE))
+        why = most["reason"]["sentence"] if most["reason"] else _NONE
+        rows.append((each, str(most["nodes"]), total, *inside, inner["domain"] or why))
     show_table(columns, rows, "no nodes: ganger doctor")
     left = found["available_gpus"]
     quota = "has no limit of GPUs" if left is None else f"may use {left} GPU{'' if left == 1 else 's'} more"

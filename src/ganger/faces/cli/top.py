@@ -1,21 +1,30 @@
-"""`ganger top`: who uses what at the moment, by job, by node or by queue."""
+"""`ganger top`: the cluster and its queue as a picture; who uses what at the moment, by job, by node or by queue."""
 
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
+from ganger.faces.cli.glance import Line, drawn, spoken, width_of
 from ganger.faces.cli.options import DURATION, output_option
-from ganger.faces.cli.render import Column, clock, fancy, now_ms, rich_table, show, show_json, show_table
+from ganger.faces.cli.render import Column, aligned, fancy, show, show_json, show_table
 from ganger.faces.cli.run import connected
 from ganger.faces.client import Client
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
 
 Record = dict[str, Any]
 
+VIEWS: Final = ("cluster", "jobs", "nodes", "queues")
+STYLES: Final[dict[str, dict[str, Any]]] = {
+    "": {},
+    "bold": {"bold": True},
+    "dim": {"dim": True},
+    "green": {"fg": "green"},
+    "yellow": {"fg": "yellow"},
+    "red": {"fg": "red"},
+}
 _NONE: Final = "-"
 
 
@@ -30,48 +39,59 @@ class Picture:
 
 
 @click.command("top")
-@click.argument("what", type=click.Choice(["jobs", "nodes", "queues"]), default="jobs")
+@click.argument("what", type=click.Choice(VIEWS), default="cluster")
 @click.option("-r", "--refresh", type=DURATION, default="2s", help="How often to look again: 5s; without it: 2s.")
 @click.option("--once", is_flag=True, help="Look once.")
 @output_option
 def top_command(what: str, refresh: str, once: bool, output: str) -> None:
-    """Show what is used at the moment: each rank, each node or each queue.
+    """Show the cluster and its queue as a picture; or what each rank, each node or each queue uses.
 
-    Renewed until Ctrl-C. Looks once with --once, with -o json, and where the output is no terminal. CPU is in
-    processors, MEM is resident memory, GPU how busy the devices of a rank are, on average. Nothing is measured while
-    nobody looks.
+    Renewed until q: left and right go to another of these, up and down through one that is longer than the screen.
+    Looks once with --once, with -o json, and where the output is no terminal. CPU is in processors, MEM is resident
+    memory, GPU how busy the devices of a rank are, on average. What is used is not measured while nobody looks.
     """
     client = connected()
     if output == "json":
         show_json(_seen(client, what))
     elif once or not fancy(sys.stdout):
-        picture = _drawn(_seen(client, what), what)
-        show_table(picture.columns, picture.rows, picture.empty)
-        if picture.below:
-            show(f"\n{picture.below}")
+        _look(client, what)
     else:
-        _renew(client, what, max(0.5, parse_duration_ms(refresh) / 1000))
+        from ganger.faces.cli.watch import watch
+
+        watch(VIEWS, what, max(0.5, parse_duration_ms(refresh) / 1000), lambda view, width: _lines(client, view, width))
 
 
-def _renew(client: Client, what: str, pause_s: float) -> None:
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.text import Text
+def _look(client: Client, what: str) -> None:
+    """Once, on stdout."""
+    if what == "cluster":
+        for line in drawn(_seen(client, what), width_of(sys.stdout)):
+            if fancy(sys.stdout):
+                show("".join(click.style(text, **STYLES[style]) for text, style in line))
+            else:
+                show(spoken(line))
+        return
+    picture = _drawn(_seen(client, what), what)
+    show_table(picture.columns, picture.rows, picture.empty)
+    if picture.below:
+        show(f"\n{picture.below}")
 
-    with Live(console=Console(), auto_refresh=False, screen=True) as screen:
-        try:
-            while True:
-                picture, now = _drawn(_seen(client, what), what), now_ms()
-                table = rich_table(picture.columns, picture.rows) if picture.rows else Text(picture.empty)
-                head = Text(f"ganger top {what}  {clock(now, now)}  Ctrl-C ends", style="dim")
-                screen.update(Group(head, Text(), table, Text(), Text(picture.below)), refresh=True)
-                time.sleep(pause_s)
-        except KeyboardInterrupt:
-            return
+
+def _lines(client: Client, what: str, width: int) -> list[Line]:
+    """The same, for a screen."""
+    seen = _seen(client, what)
+    if what == "cluster":
+        return list(drawn(seen, width))
+    picture = _drawn(seen, what)
+    if not picture.rows:
+        return [[(picture.empty, "")]]
+    title, *rows = aligned(picture.columns, picture.rows)
+    return [[(title, "bold")], *([(row, "")] for row in rows), [], [(picture.below, "")]]
 
 
 def _seen(client: Client, what: str) -> Record:
-    """The samples, and beside them the nodes or the queues."""
+    """The picture; or the samples, and beside them the nodes or the queues."""
+    if what == "cluster":
+        return client.overview()
     samples = client.samples()
     if what == "jobs":
         return samples

@@ -198,6 +198,10 @@ class Client:
         gpu_type, gpus, cpu_milli, memory_bytes, time_ms."""
         return self._record("GET", f"/fit{query_of(wanted)}")
 
+    def overview(self) -> Record:
+        """The cluster and the queue at one glance: {"cell", "blocks", "gpus", "queues", "next", ...}."""
+        return self._record("GET", "/overview")
+
     # -- queues ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[Record]:

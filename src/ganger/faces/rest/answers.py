@@ -32,6 +32,7 @@ VIEWS: Final = (
     view.Entrance,
     view.Samples,
     view.Sizes,
+    view.Overview,
     view.Totals,
     view.EventRow,
     view.ServerView,

@@ -1,4 +1,4 @@
-"""The route of /fit: how large a job may be to start now."""
+"""Routes of /fit and /overview: how large a job may be to start now, and the cluster and its queue at one glance."""
 
 from typing import Annotated, Final
 
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from ganger.engine.service import WantedSize
 from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
 from ganger.model.queue import DEFAULT
-from ganger.model.view import Sizes
+from ganger.model.view import Overview, Sizes
 
 router: Final = APIRouter(tags=["fit"])
 
@@ -29,3 +29,9 @@ def get_fit(
     """The largest job of each form that would start now: of every type of GPU, at every level of the network."""
     wanted = WantedSize(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
     return answer(service.sizes(queue, wanted, time_ms))
+
+
+@router.get("/overview", responses=shown(Overview))
+def get_overview(service: Served) -> Response:
+    """The cluster and the queue at one glance: nodes as cells, folded by domain where there are many; who is next."""
+    return answer(service.overview())

@@ -21,7 +21,7 @@ from ganger.faces.sdk.submission import Policy
 from ganger.faces.sdk.tasks import Task
 from ganger.faces.sdk.values import JobFile
 from ganger.faces.sdk.verbs import FitFields, ListFields, ReportFields, Submittable, Verbs
-from ganger.model.view import DryRun, PolicyTrial, PolicyVersion, PolicyView, Sizes, Totals
+from ganger.model.view import DryRun, Overview, PolicyTrial, PolicyVersion, PolicyView, Sizes, Totals
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +74,10 @@ class Client:
     def fit(self, **wanted: Unpack[FitFields]) -> Sizes:
         """The largest jobs that would start now, for each type of GPU and each level of the network."""
         return at_once(self._verbs.fit(**wanted))
+
+    def overview(self) -> Overview:
+        """The cluster and the queue at one glance: nodes, or domains where there are many, queues, and who is next."""
+        return at_once(self._verbs.overview())
 
     def policy(self, version: int | None = None) -> PolicyView:
         """The policy document in force, or an earlier version of it. NotFound when that is not there."""
@@ -147,6 +151,10 @@ class AsyncClient:
     async def fit(self, **wanted: Unpack[FitFields]) -> Sizes:
         """As Client.fit."""
         return await self._verbs.fit(**wanted)
+
+    async def overview(self) -> Overview:
+        """As Client.overview."""
+        return await self._verbs.overview()
 
     async def policy(self, version: int | None = None) -> PolicyView:
         """As Client.policy."""

@@ -29,6 +29,7 @@ from ganger.model.view import (
     Explanation,
     JobRow,
     JobView,
+    Overview,
     PolicyTrial,
     PolicyVersion,
     PolicyView,
@@ -161,6 +162,10 @@ class Verbs:
         """The largest jobs that would start now, for each type of GPU and each level of the network."""
         _check(wanted, FitFields)
         return view(Sizes, await self._ask("GET", f"/fit{query_of(wanted)}"))
+
+    async def overview(self) -> Overview:
+        """The cluster and the queue at one glance: nodes, or domains where there are many, queues, and who is next."""
+        return view(Overview, await self._ask("GET", "/overview"))
 
     async def logs(
         self, id: str, *, follow: bool = False, **wanted: Unpack[LogFields]

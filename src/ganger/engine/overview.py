@@ -1,0 +1,117 @@
+"""The cluster and the queue at one glance: nodes as cells, folded by domain where there are many; queues; who is next.
+
+Called by `engine.service` for `ganger top`, on the state that questions are answered from. Reads, and decides nothing.
+"""
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.gang import Gang, class_text
+from ganger.core.policy import Policy
+from ganger.core.state import State
+from ganger.core.topology import Ints, up
+from ganger.engine.rows import queue_rows
+from ganger.model.reason import sentence
+from ganger.model.view import Block, Cell, Next, Overview
+
+MOST_CELLS: Final = 1_024
+"""Beyond that many nodes a cell is a domain of the lowest level, beyond that many of these one of the level above."""
+NEXT: Final = 12
+"""Of those who wait: the ones that are told of."""
+
+
+def overview(state: State, now_ms: int, policy: Policy) -> Overview:
+    """As it is now."""
+    table, topology = state.nodes, state.nodes.topology
+    depth = _depth(state)
+    queues = tuple(queue_rows(state))
+    states = [str(each) for each in table.states]
+    return Overview(
+        at_ms=now_ms,
+        policy=policy.NAME,
+        levels=topology.levels,
+        cell="node" if depth > len(topology.levels) else topology.levels[depth - 1],
+        nodes={each: states.count(each) for each in sorted(dict.fromkeys(states))},
+        gpus=int(table.gpus.sum()),
+        gpus_used=int((table.gpus - table.free_gpus).sum()),
+        gpus_out=int(table.free_gpus[~table.ready].sum()),
+        blocks=tuple(_blocks(state, depth)),
+        queues=queues,
+        pending=sum(row.pending for row in queues),
+        running=sum(row.running for row in queues),
+        next=tuple(_next(state, now_ms, policy)),
+    )
+
+
+def _depth(state: State) -> int:
+    """Of the domains, or nodes, that are cells: the deepest of which there are not too many."""
+    firsts = state.nodes.topology.first_node
+    depth = len(firsts)
+    while depth > 1 and (len(state.nodes.nodes) if depth == len(firsts) else len(firsts[depth])) > MOST_CELLS:
+        depth -= 1
+    return depth
+
+
+def _blocks(state: State, depth: int) -> Iterator[Block]:
+    """Domains, each with the cells inside it."""
+    table, topology = state.nodes, state.nodes.topology
+    cells = list(_cells(state, depth))
+    firsts = topology.first_node[depth] if depth < len(topology.first_node) else np.arange(len(table.nodes))
+    bounds = [*np.searchsorted(firsts, topology.first_node[depth - 1]).tolist(), len(cells)]
+    for at in range(len(bounds) - 1):
+        if bounds[at] < bounds[at + 1]:
+            yield Block(name=topology.name(depth - 1, at), cells=tuple(cells[bounds[at] : bounds[at + 1]]))
+
+
+def _cells(state: State, depth: int) -> Iterator[Cell]:
+    table, topology = state.nodes, state.nodes.topology
+    used, out = table.gpus - table.free_gpus, np.where(table.ready, 0, table.free_gpus)
+    if depth == len(topology.first_node):
+        every = zip(table.names, table.gpus.tolist(), used.tolist(), out.tolist(), table.states, strict=True)
+        for name, gpus, held, gone, its in every:
+            yield Cell(name=name, nodes=1, gpus=gpus, used=held, out=gone, state=its)
+        return
+    first = topology.first_node[depth]
+    sums = [_sums(each, first) for each in (np.ones(len(table.nodes), dtype=np.int64), table.gpus, used, out)]
+    for at, (nodes, gpus, held, gone) in enumerate(zip(*sums, strict=True)):
+        name = topology.name(depth, at).rpartition("/")[2]
+        yield Cell(name=name, nodes=nodes, gpus=gpus, used=held, out=gone)
+
+
+def _sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:
+    found: list[int] = up(amounts.astype(np.int64), first).tolist()
+    return found
+
+
+def _next(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
+    """Those who are promised a start, the first to start first; then those whose turn is next."""
+    promised = [
+        (each.start_ms, state.gangs[each.gang]) for each in state.promises.values() if each.start_ms is not None
+    ]
+    told: dict[str, None] = {}
+    for start_ms, gang in sorted(promised, key=lambda of: (of[0], of[1].number))[:NEXT]:
+        told[gang.id] = None
+        yield _row(state, gang, now_ms, start_ms)
+    lines = [line.entries for line in state.lines(policy).of.values()]
+    heads = [entry.gang for entries in lines for entry in entries[:NEXT]]
+    for gang in nsmallest(NEXT, heads, key=lambda gang: policy.key(gang, state, now_ms)):
+        if gang.id not in told and len(told) < NEXT:
+            told[gang.id] = None
+            yield _row(state, gang, now_ms, None)
+
+
+def _row(state: State, gang: Gang, now_ms: int, promised_ms: int | None) -> Next:
+    reason = state.waits.get(class_text(gang.class_key))
+    return Next(
+        job=gang.id,
+        user=gang.job.user,
+        queue=gang.queue,
+        shape=str(gang.shape),
+        waited_ms=now_ms - gang.since_ms,
+        promised_ms=promised_ms,
+        sentence=sentence(reason) if reason else "",
+    )

@@ -1,0 +1,211 @@
+"""The picture of `ganger top`: the cluster as cells, queues, and who is next, as lines of coloured text.
+
+Made for 80 columns and more, with or without colours; what does not fit in is folded, or counted. Called by `top`.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ganger.faces.cli.render import Column, aligned, clock
+from ganger.model.units import format_duration
+
+Record = dict[str, Any]
+Line = list[tuple[str, str]]
+"""Pieces of text, each with the name of a colour, or none."""
+
+NARROW: Final = 80
+MOST_DRAWN: Final = 24
+"""Nodes that are drawn GPU by GPU; more are a character each."""
+LEVELS: Final = "·▁▂▃▄▅▆▇█"
+"""What is held of a cell, in eighths: nothing to all of it."""
+PLAIN: Final = str.maketrans({"·": ".", "█": "#", "░": ".", **dict(zip("▁▂▃▄▅▆▇", "1234567", strict=True))})
+"""For a terminal that shows ASCII only."""
+_NONE: Final = "-"
+
+
+def width_of(stream: Any) -> int:
+    """Columns of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size((NARROW, 24)).columns if stream.isatty() else NARROW
+
+
+def drawn(seen: Record, width: int) -> Iterator[Line]:
+    """Every line of the picture."""
+    yield from _totals(seen, width)
+    yield []
+    yield from _cluster(seen, width)
+    yield []
+    yield from _queues(seen, width)
+    if seen["next"]:
+        yield []
+        yield from _next(seen, width)
+
+
+def spoken(line: Line) -> str:
+    """A line without colours, in characters that the terminal has."""
+    text = "".join(text for text, _ in line).rstrip()
+    return text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(PLAIN)
+
+
+def _totals(seen: Record, width: int) -> Iterator[Line]:
+    gpus, used, out = seen["gpus"], seen["gpus_used"], seen["gpus_out"]
+    nodes = ", ".join(f"{many} {state.replace('_', ' and ')}" for state, many in seen["nodes"].items())
+    count = sum(seen["nodes"].values())
+    jobs = f"{seen['running']} running, {seen['pending']} waiting"
+    if gpus:
+        said = f" {used} of {gpus} GPUs used ({100 * used // gpus}%), {gpus - used - out} free"
+        said += f", {out} out of service" if out else ""
+        yield [*_bar(used, out, gpus, max(8, min(40, width - len(said)))), (said, "")]
+    yield [(f"{count} node{'' if count == 1 else 's'}: {nodes}; jobs: {jobs}", "dim")]
+
+
+def _bar(used: int, out: int, whole: int, width: int) -> Line:
+    held, gone = width * used // whole, -(-width * out // whole)
+    gone = min(gone, width - held)
+    return [("█" * held, "green"), ("░" * (width - held - gone), "dim"), ("x" * gone, "red")]
+
+
+def _cluster(seen: Record, width: int) -> Iterator[Line]:
+    blocks = seen["blocks"]
+    if not blocks:
+        yield [("no nodes: ganger doctor", "")]
+    elif seen["cell"] != "node":
+        yield from _folded(seen, width)
+    elif sum(len(block["cells"]) for block in blocks) <= MOST_DRAWN:
+        yield from _by_gpu(blocks, width)
+    else:
+        yield from _by_node(blocks, width)
+
+
+def _by_gpu(blocks: Sequence[Record], width: int) -> Iterator[Line]:
+    """Each node with its GPUs: held, free, out of service."""
+    name_width = max(len(cell["name"]) for block in blocks for cell in block["cells"])
+    gpu_width = max(1, *(cell["gpus"] for block in blocks for cell in block["cells"]))
+    title_width = max(len(block["name"]) for block in blocks)
+    across = max(1, (width - title_width - 2) // (name_width + gpu_width + 4))
+    for block in blocks:
+        for at in range(0, len(block["cells"]), across):
+            line: Line = [((block["name"] if at == 0 else "").ljust(title_width) + "  ", "bold")]
+            for cell in block["cells"][at : at + across]:
+                line.append((cell["name"].ljust(name_width) + " ", "" if cell["state"] in ("", "ready") else "red"))
+                line += [*_gpus(cell, gpu_width), ("   ", "")]
+            yield line
+
+
+def _gpus(cell: Record, width: int) -> Line:
+    free = cell["gpus"] - cell["used"] - cell["out"]
+    rest = " " * (width - cell["gpus"])
+    if not cell["gpus"]:
+        mark = ("-", "dim") if cell["state"] in ("", "ready") else ("x", "red")
+        return [mark, (" " * (width - 1), "")]
+    return [("█" * cell["used"], "green"), ("░" * free, "dim"), ("x" * cell["out"], "red"), (rest, "")]
+
+
+def _by_node(blocks: Sequence[Record], width: int) -> Iterator[Line]:
+    """A character for each node: how much of it is held."""
+    title_width = min(20, max(len(block["name"]) for block in blocks))
+    room = width - title_width - 14
+    for block in blocks:
+        cells, used, gpus = block["cells"], *(_sum(block["cells"], name) for name in ("used", "gpus"))
+        for at in range(0, len(cells), room):
+            line: Line = [((block["name"][-title_width:] if at == 0 else "").ljust(title_width) + "  ", "bold")]
+            line += [_mark(cell) for cell in cells[at : at + room]]
+            line += [(f"  {used}/{gpus}", "dim")] if at == 0 else []
+            yield line
+    yield [("a node each: · idle, ▁ to ▇ partly used, █ full, x out of service", "dim")]
+
+
+def _folded(seen: Record, width: int) -> Iterator[Line]:
+    """A character for each domain, those of the same domain above it together."""
+    blocks = seen["blocks"]
+    for block in blocks:
+        cells = block["cells"]
+        if len(blocks) > 1 or block["name"] != "cluster":
+            yield [(block["name"], "bold"), (f"  {_sum(cells, 'used')}/{_sum(cells, 'gpus')} GPUs", "dim")]
+        room = max(8, (width - 12) // 8 * 8)
+        for at in range(0, len(cells), room):
+            here = cells[at : at + room]
+            yield [(here[0]["name"][:10].ljust(11), "dim"), *map(_mark, here)]
+    many = sum(cell["nodes"] for block in blocks for cell in block["cells"])
+    legend = "· idle, ▁ to ▇ partly used, █ full, x out of service"
+    yield [(f"{many} nodes, a {seen['cell']} each: {legend}", "dim")]
+
+
+def _mark(cell: Record) -> tuple[str, str]:
+    if cell["state"] not in ("", "ready"):
+        return "x", "red"
+    if not cell["gpus"]:
+        return "-", "dim"
+    free = cell["gpus"] - cell["used"] - cell["out"]
+    if cell["out"] and not free:
+        return "x", "red"
+    mark = LEVELS[min(7, -(-8 * cell["used"] // cell["gpus"]))] if free or cell["out"] else LEVELS[8]
+    colour = "red" if cell["out"] else "green" if not free else "yellow" if cell["used"] else "dim"
+    return mark, colour
+
+
+def _sum(cells: Sequence[Record], name: str) -> int:
+    return sum(int(cell[name]) for cell in cells)
+
+
+def _queues(seen: Record, width: int) -> Iterator[Line]:
+    columns = (
+        *(Column("QUEUE"), Column("GUARANTEED", right=True), Column("USED", right=True), Column("FAIR", right=True)),
+        *(Column("RUNNING", right=True), Column("WAITING", right=True), Column("GPUS USED")),
+    )
+    wide = width - 66
+    rows = []
+    by_name = {row["name"]: row for row in seen["queues"]}
+    busy = [row for row in seen["queues"] if row["parent"] is None or _is_busy(row)]
+    for row in busy:
+        nominal, used = row["nominal"]["gpus"], row["used"]["gpus"]
+        whole = max(1, seen["gpus"])
+        bar = "█" * min(max(8, wide), -(-max(8, wide) * used // whole)) if used else ""
+        name = "  " * _below(row, by_name) + row["name"]
+        figures = (_NONE if nominal is None else str(nominal), str(used), str(row["fair_gpus"]))
+        rows.append((name, *figures, str(row["running"]), str(row["pending"]), bar))
+    yield from _table(columns, rows, width)
+    if idle := len(seen["queues"]) - len(busy):
+        yield [(f"and {idle} idle", "dim")]
+
+
+def _is_busy(row: Record) -> bool:
+    return bool(row["running"] or row["pending"] or row["used"]["gpus"])
+
+
+def _below(row: Record, by_name: dict[str, Record]) -> int:
+    depth = 0
+    while row["parent"] in by_name:
+        row, depth = by_name[row["parent"]], depth + 1
+    return depth
+
+
+def _next(seen: Record, width: int) -> Iterator[Line]:
+    columns = (
+        Column("NEXT"),
+        Column("QUEUE"),
+        Column("USER"),
+        Column("ASKS FOR"),
+        Column("WAITED", right=True),
+        Column("STARTS"),
+    )
+    rows = [
+        (
+            each["job"],
+            each["queue"],
+            each["user"],
+            each["shape"],
+            format_duration(each["waited_ms"]),
+            each["sentence"] if each["promised_ms"] is None else f"by {clock(each['promised_ms'], seen['at_ms'])}",
+        )
+        for each in seen["next"]
+    ]
+    yield from _table(columns, rows, width)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
+    title, *lines = aligned(columns, rows)
+    yield [(title[:width], "bold")]
+    for line in lines:
+        yield [(line if len(line) <= width else line[: width - 1] + "…", "")]

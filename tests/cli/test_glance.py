@@ -1,0 +1,67 @@
+"""The picture of `ganger top`: cells by GPU, by node and by domain, within 80 columns, with and without colours."""
+
+from dataclasses import asdict
+
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.engine.overview import MOST_CELLS, overview
+from ganger.faces.cli.glance import NARROW, drawn, spoken
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.view import Overview
+from ganger.policies import dynamic
+from tests.pictures.film import Film
+
+
+def text(seen: Overview, width: int = NARROW) -> list[str]:
+    return ["".join(piece for piece, _ in line).rstrip() for line in drawn(asdict(seen), width)]
+
+
+def seen(film: Film) -> Overview:
+    return overview(film.state, film.now_ms, film.policy)
+
+
+def test_few_nodes_are_drawn_gpu_by_gpu() -> None:
+    film = Film(dynamic, "s1/r1/n1:AA.. s1/r1/n2:.... s2/r2/n3:BBBB A,time=1h B,time=2h", "q=8")
+    film.do("cordon n2")
+    film.do("C:1x4,q=q")
+    film.round()
+    lines = text(seen(film))
+    assert lines[0].endswith(" 6 of 12 GPUs used (50%), 2 free, 4 out of service")
+    assert lines[1] == "3 nodes: 1 cordoned, 2 ready; jobs: 2 running, 1 waiting"
+    assert lines[3:5] == ["s1/r1  n1 ██░░   n2 xxxx", "s2/r2  n3 ████"]
+    root, default, q = (line.split() for line in lines[7:10])
+    assert (root[:2], default[:4], q[:6]) == (
+        ["root", "-"],
+        ["default", "-", "6", "6"],
+        ["q", "8", "0", "4", "0", "1"],
+    )
+    assert lines[-1].split()[:5] == ["C", "q", "ann", "1x4", "gpu"]
+    assert lines[-1].split()[6] == "by", "it is promised when A has ended"
+
+
+def test_more_nodes_are_a_character_each() -> None:
+    row = " ".join(f"r{at // 20}/n{at:02}:{'AAAA' if at < 10 else 'B...' if at < 15 else '....'}" for at in range(40))
+    lines = text(seen(Film(dynamic, row, "")))
+    assert lines[3] == "r0  ██████████▂▂▂▂▂·····  45/80"
+    assert lines[4] == "r1  ····················  0/80"
+    assert spoken([("▂█·x░", "")]) in ("▂█·x░", "2#.x.")
+
+
+def test_thousands_of_nodes_are_folded_by_domain() -> None:
+    state = State()
+    nodes = tuple(Node(name=f"n{at}", domains=(f"r{at // 32:03}",), gpus=8) for at in range(3 * MOST_CELLS))
+    state.apply(e.Stamped(1, 0, e.NodesListed(nodes=nodes)))
+    plan(state, 0, dynamic)
+    found = overview(state, 0, dynamic)
+    assert (found.cell, sum(len(block.cells) for block in found.blocks)) == ("rack", 3 * MOST_CELLS // 32)
+    assert sum(cell.nodes for block in found.blocks for cell in block.cells) == len(nodes)
+    assert max(map(len, text(found))) <= NARROW
+
+
+def test_every_line_fits_in_80_columns() -> None:
+    row = " ".join(f"spine-one/rack-{at // 5}/node-{at:02}:AAAAAAAA" for at in range(20))
+    film = Film(dynamic, row, " ".join(f"a-rather-long-name-{at}=4" for at in range(6)))
+    film.do(" ".join(f"J{at}:{at + 1}x8,q=a-rather-long-name-{at}" for at in range(6)))
+    film.round()
+    assert max(map(len, text(seen(film)))) <= NARROW
