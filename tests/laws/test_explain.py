@@ -137,6 +137,7 @@ def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
 
 def _unbounded(queue: Queue, resource: str, depth: int) -> Queue:
     much = 1 << (50 - 4 * depth)
+    resource = resource.replace("gpu_milli", "gpus")
     kind = resource.removeprefix("gpus.") if resource.startswith("gpus.") else ""
 
     def put(amount: Amount, figure: int | None) -> Amount:
