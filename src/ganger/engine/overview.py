@@ -15,8 +15,8 @@ from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.core.topology import Ints, up
 from ganger.engine.rows import queue_rows
+from ganger.model.overview import Block, Cell, Next, Overview
 from ganger.model.reason import sentence
-from ganger.model.view import Block, Cell, Next, Overview
 
 MOST_CELLS: Final = 1_024
 """Beyond that many nodes a cell is a domain of the lowest level, beyond that many of these one of the level above."""

@@ -52,6 +52,7 @@ from ganger.model.event import (
     SuspendRequested,
 )
 from ganger.model.job import ENDED, GangState, Job, JobSpec, Limits, Origin, array_of, typed
+from ganger.model.overview import Overview, Sizes
 from ganger.model.view import (
     DryRun,
     EventRow,
@@ -59,10 +60,8 @@ from ganger.model.view import (
     JobRow,
     JobView,
     Ledger,
-    Overview,
     ReasonView,
     ServerView,
-    Sizes,
     Stacks,
     Totals,
 )

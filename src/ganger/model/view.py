@@ -222,36 +222,6 @@ class DryRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """The largest gang of one form that would start now: `nodes` nodes with that much of each, in one domain of `level`
-    (empty: anywhere). domain: the one that has room for it. flags: what to type for it. reason: why not even one node
-    would, where there are none."""
-
-    gpu_type: str
-    gpus: int
-    cpu_milli: int
-    level: str
-    nodes: int
-    domain: str = ""
-    flags: str = ""
-    reason: ReasonView | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """What a user's job in a queue may be at most to start now, for each type of GPU, number of them on each node, and
-    level of the network; tried by the scheduler itself. available_gpus: what the queue may use more of (None: no
-    limit)."""
-
-    at_ms: int
-    queue: str
-    user: str
-    levels: tuple[str, ...]
-    available_gpus: int | None
-    items: tuple[Size, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StackGroup:
     """Threads of several ranks that were at the same place: `frames` are `function (file:line)`, the innermost first,
     none where a process showed no Python; `states` what their processes did."""
@@ -363,60 +333,6 @@ class PolicyTrial:
     waits: tuple[str, ...] = ()
     moved: int = 0
     places: tuple[Place, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A node, or a domain where there are too many: its GPUs, how many of them are held, and how many are free on nodes
-    that take nothing new. `state` is a node's."""
-
-    name: str
-    nodes: int
-    gpus: int
-    used: int
-    out: int
-    state: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A domain, and the cells inside it."""
-
-    name: str
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
-    """A waiting job that is promised a start at `promised_ms` at the latest, or whose turn is next."""
-
-    job: str
-    user: str
-    queue: str
-    shape: str
-    waited_ms: int
-    promised_ms: int | None
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """The cluster and the queue at one glance. cell: what a cell is, a node or a level; nodes: how many are in each
-    state; gpus_out: free ones on nodes that take nothing new; next: the promised ones first, by their moment."""
-
-    at_ms: int
-    policy: str
-    levels: tuple[str, ...]
-    cell: str
-    nodes: dict[str, int]
-    gpus: int
-    gpus_used: int
-    gpus_out: int
-    blocks: tuple[Block, ...]
-    queues: tuple[QueueRow, ...]
-    pending: int
-    running: int
-    next: tuple[Next, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

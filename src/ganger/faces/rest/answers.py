@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from ganger.engine.service import Service, TokenRow, spec_schema
 from ganger.model import view
+from ganger.model.overview import Overview, Sizes
 
 VIEWS: Final = (
     view.JobRow,
@@ -31,8 +32,8 @@ VIEWS: Final = (
     view.SecretRow,
     view.Entrance,
     view.Samples,
-    view.Sizes,
-    view.Overview,
+    Sizes,
+    Overview,
     view.Totals,
     view.EventRow,
     view.ServerView,

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Response
 
 from ganger.engine.service import WantedSize
 from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
+from ganger.model.overview import Overview, Sizes
 from ganger.model.queue import DEFAULT
-from ganger.model.view import Overview, Sizes
 
 router: Final = APIRouter(tags=["fit"])
 

@@ -23,17 +23,16 @@ from ganger.faces.sdk.submission import Policy, plain, proposal, submission
 from ganger.faces.sdk.tasks import Task, command_of
 from ganger.faces.sdk.values import JobFile, LogLine, Report
 from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
+from ganger.model.overview import Overview, Sizes
 from ganger.model.view import (
     DryRun,
     EventRow,
     Explanation,
     JobRow,
     JobView,
-    Overview,
     PolicyTrial,
     PolicyVersion,
     PolicyView,
-    Sizes,
     Stacks,
     Totals,
 )

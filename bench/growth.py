@@ -1,0 +1,64 @@
+"""Rounds and answers as nodes and gangs double: 2,500, 5,000 and 10,000 nodes x 8 GPUs, ten gangs a node.
+
+The first round, the median round after one event, and the median answer of `explain`, in the order of a server that
+nobody configured; processor time of the core alone. `growth_*` is how many times as long each takes on twice as much,
+the worse of the two doublings.
+"""
+
+import os
+import statistics
+import time
+from itertools import pairwise
+
+from bench.fleet import Fleet
+from bench.measure import Figure
+from ganger.core.explain import explain
+from ganger.policies import dynamic
+
+NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
+SIZES = (NODES // 4, NODES // 2, NODES)
+EVENTS, ASKED = 60, 30
+ENDS, SUBMISSIONS = 0.45, 0.9
+BAR = 2.5
+
+
+def run() -> list[Figure]:
+    taken = [_measured(nodes) for nodes in SIZES]
+    figures = []
+    for name in taken[0]:
+        times = [each[name] for each in taken]
+        grown = tuple(later / sooner for sooner, later in pairwise(times))
+        figures.append(Figure(name=f"growth_{name}", unit="x", samples=grown, value=max(grown), op="<", bar=BAR))
+        figures.append(Figure(name=name, unit="s", samples=tuple(times), value=times[-1]))
+    return figures
+
+
+def _measured(nodes: int) -> dict[str, float]:
+    fleet = Fleet(dynamic, nodes=nodes, gangs=10 * nodes)
+    fleet.fill()
+    before = time.process_time()
+    planned = fleet.round()
+    first = time.process_time() - before
+    fleet.decide(planned)
+    later = [_next(fleet) for _ in range(EVENTS)]
+    waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
+    asked = [_asked(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
+    return {"round_full": first, "round_next": statistics.median(later), "explain": statistics.median(asked)}
+
+
+def _next(fleet: Fleet) -> float:
+    fleet.now_ms += 1_000
+    draw = fleet.chance.random()
+    happens = fleet.end_one if draw < ENDS else fleet.submit if draw < SUBMISSIONS else fleet.lose_one
+    before = time.process_time()
+    happens()
+    planned = fleet.round()
+    taken = time.process_time() - before
+    fleet.decide(planned)
+    return taken
+
+
+def _asked(fleet: Fleet, name: str) -> float:
+    before = time.process_time()
+    explain(fleet.state, name, fleet.now_ms, fleet.policy)
+    return time.process_time() - before
