@@ -27,7 +27,7 @@ NEXT: Final = 12
 def overview(state: State, now_ms: int, policy: Policy) -> Overview:
     """As it is now."""
     table, topology = state.nodes, state.nodes.topology
-    depth = _depth(state)
+    depth, (whole, used, out) = _depth(state), _amounts(state)
     queues = tuple(queue_rows(state))
     states = [str(each) for each in table.states]
     return Overview(
@@ -36,9 +36,10 @@ def overview(state: State, now_ms: int, policy: Policy) -> Overview:
         levels=topology.levels,
         cell="node" if depth > len(topology.levels) else topology.levels[depth - 1],
         nodes={each: states.count(each) for each in sorted(dict.fromkeys(states))},
-        gpus=int(table.gpus.sum()),
-        gpus_used=int((table.gpus - table.free_gpus).sum()),
-        gpus_out=int(table.free_gpus[~table.ready].sum()),
+        unit="GPUs" if table.gpus.any() else "CPUs",
+        whole=int(whole.sum()),
+        used=int(used.sum()),
+        out=int(out.sum()),
         blocks=tuple(_blocks(state, depth)),
         queues=queues,
         pending=sum(row.pending for row in queues),
@@ -67,19 +68,29 @@ def _blocks(state: State, depth: int) -> Iterator[Block]:
             yield Block(name=topology.name(depth - 1, at), cells=tuple(cells[bounds[at] : bounds[at + 1]]))
 
 
+def _amounts(state: State) -> tuple[Ints, Ints, Ints]:
+    """(N,) what each node has, what is held of it, and what is free of it and out of service: GPUs, or whole CPUs where
+    no node has a GPU."""
+    table = state.nodes
+    whole, free = (table.gpus, table.free_gpus) if table.gpus.any() else (table.cpu_milli, table.free_cpu_milli)
+    each = 1 if table.gpus.any() else 1000
+    whole, free = whole.astype(np.int64) // each, free.astype(np.int64) // each
+    return whole, whole - free, np.where(table.ready, 0, free)
+
+
 def _cells(state: State, depth: int) -> Iterator[Cell]:
     table, topology = state.nodes, state.nodes.topology
-    used, out = table.gpus - table.free_gpus, np.where(table.ready, 0, table.free_gpus)
+    whole, used, out = _amounts(state)
     if depth == len(topology.first_node):
-        every = zip(table.names, table.gpus.tolist(), used.tolist(), out.tolist(), table.states, strict=True)
-        for name, gpus, held, gone, its in every:
-            yield Cell(name=name, nodes=1, gpus=gpus, used=held, out=gone, state=its)
+        every = zip(table.names, whole.tolist(), used.tolist(), out.tolist(), table.states, strict=True)
+        for name, amount, held, gone, its in every:
+            yield Cell(name=name, nodes=1, whole=amount, used=held, out=gone, state=its)
         return
     first = topology.first_node[depth]
-    sums = [_sums(each, first) for each in (np.ones(len(table.nodes), dtype=np.int64), table.gpus, used, out)]
-    for at, (nodes, gpus, held, gone) in enumerate(zip(*sums, strict=True)):
+    sums = [_sums(each, first) for each in (np.ones(len(table.nodes), dtype=np.int64), whole, used, out)]
+    for at, (nodes, amount, held, gone) in enumerate(zip(*sums, strict=True)):
         name = topology.name(depth, at).rpartition("/")[2]
-        yield Cell(name=name, nodes=nodes, gpus=gpus, used=held, out=gone)
+        yield Cell(name=name, nodes=nodes, whole=amount, used=held, out=gone)
 
 
 def _sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:

@@ -40,12 +40,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A node, or a domain where there are too many: its GPUs, how many of them are held, and how many are free on nodes
-    that take nothing new. `state` is a node's."""
+    """A node, or a domain where there are too many: its GPUs (CPUs where no node has a GPU), how many of them are held,
+    and how many are free on nodes that take nothing new. `state` is a node's."""
 
     name: str
     nodes: int
-    gpus: int
+    whole: int
     used: int
     out: int
     state: str = ""
@@ -75,16 +75,18 @@ class Next:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The cluster and the queue at one glance. cell: what a cell is, a node or a level; nodes: how many are in each
-    state; gpus_out: free ones on nodes that take nothing new; next: the promised ones first, by their moment."""
+    state; unit: what is counted, GPUs or else CPUs; out: free ones on nodes that take nothing new; next: the promised
+    ones first, by their moment."""
 
     at_ms: int
     policy: str
     levels: tuple[str, ...]
     cell: str
     nodes: dict[str, int]
-    gpus: int
-    gpus_used: int
-    gpus_out: int
+    unit: str
+    whole: int
+    used: int
+    out: int
     blocks: tuple[Block, ...]
     queues: tuple[QueueRow, ...]
     pending: int

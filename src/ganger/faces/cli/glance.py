@@ -49,14 +49,14 @@ def spoken(line: Line) -> str:
 
 
 def _totals(seen: Record, width: int) -> Iterator[Line]:
-    gpus, used, out = seen["gpus"], seen["gpus_used"], seen["gpus_out"]
+    whole, used, out = seen["whole"], seen["used"], seen["out"]
     nodes = ", ".join(f"{many} {state.replace('_', ' and ')}" for state, many in seen["nodes"].items())
     count = sum(seen["nodes"].values())
     jobs = f"{seen['running']} running, {seen['pending']} waiting"
-    if gpus:
-        said = f" {used} of {gpus} GPUs used ({100 * used // gpus}%), {gpus - used - out} free"
+    if whole:
+        said = f" {used} of {whole} {seen['unit']} used ({100 * used // whole}%), {whole - used - out} free"
         said += f", {out} out of service" if out else ""
-        yield [*_bar(used, out, gpus, max(8, min(40, width - len(said)))), (said, "")]
+        yield [*_bar(used, out, whole, max(8, min(40, width - len(said)))), (said, "")]
     yield [(f"{count} node{'' if count == 1 else 's'}: {nodes}; jobs: {jobs}", "dim")]
 
 
@@ -81,7 +81,7 @@ def _cluster(seen: Record, width: int) -> Iterator[Line]:
 def _by_gpu(blocks: Sequence[Record], width: int) -> Iterator[Line]:
     """Each node with its GPUs: held, free, out of service."""
     name_width = max(len(cell["name"]) for block in blocks for cell in block["cells"])
-    gpu_width = max(1, *(cell["gpus"] for block in blocks for cell in block["cells"]))
+    gpu_width = max(1, *(cell["whole"] for block in blocks for cell in block["cells"]))
     title_width = max(len(block["name"]) for block in blocks)
     across = max(1, (width - title_width - 2) // (name_width + gpu_width + 4))
     for block in blocks:
@@ -94,9 +94,9 @@ def _by_gpu(blocks: Sequence[Record], width: int) -> Iterator[Line]:
 
 
 def _gpus(cell: Record, width: int) -> Line:
-    free = cell["gpus"] - cell["used"] - cell["out"]
-    rest = " " * (width - cell["gpus"])
-    if not cell["gpus"]:
+    free = cell["whole"] - cell["used"] - cell["out"]
+    rest = " " * (width - cell["whole"])
+    if not cell["whole"]:
         mark = ("-", "dim") if cell["state"] in ("", "ready") else ("x", "red")
         return [mark, (" " * (width - 1), "")]
     return [("█" * cell["used"], "green"), ("░" * free, "dim"), ("x" * cell["out"], "red"), (rest, "")]
@@ -107,7 +107,7 @@ def _by_node(blocks: Sequence[Record], width: int) -> Iterator[Line]:
     title_width = min(20, max(len(block["name"]) for block in blocks))
     room = width - title_width - 14
     for block in blocks:
-        cells, used, gpus = block["cells"], *(_sum(block["cells"], name) for name in ("used", "gpus"))
+        cells, used, gpus = block["cells"], *(_sum(block["cells"], name) for name in ("used", "whole"))
         for at in range(0, len(cells), room):
             line: Line = [((block["name"][-title_width:] if at == 0 else "").ljust(title_width) + "  ", "bold")]
             line += [_mark(cell) for cell in cells[at : at + room]]
@@ -122,7 +122,7 @@ def _folded(seen: Record, width: int) -> Iterator[Line]:
     for block in blocks:
         cells = block["cells"]
         if len(blocks) > 1 or block["name"] != "cluster":
-            yield [(block["name"], "bold"), (f"  {_sum(cells, 'used')}/{_sum(cells, 'gpus')} GPUs", "dim")]
+            yield [(block["name"], "bold"), (f"  {_sum(cells, 'used')}/{_sum(cells, 'whole')} {seen['unit']}", "dim")]
         room = max(8, (width - 12) // 8 * 8)
         for at in range(0, len(cells), room):
             here = cells[at : at + room]
@@ -135,12 +135,12 @@ def _folded(seen: Record, width: int) -> Iterator[Line]:
 def _mark(cell: Record) -> tuple[str, str]:
     if cell["state"] not in ("", "ready"):
         return "x", "red"
-    if not cell["gpus"]:
+    if not cell["whole"]:
         return "-", "dim"
-    free = cell["gpus"] - cell["used"] - cell["out"]
+    free = cell["whole"] - cell["used"] - cell["out"]
     if cell["out"] and not free:
         return "x", "red"
-    mark = LEVELS[min(7, -(-8 * cell["used"] // cell["gpus"]))] if free or cell["out"] else LEVELS[8]
+    mark = LEVELS[min(7, -(-8 * cell["used"] // cell["whole"]))] if free or cell["out"] else LEVELS[8]
     colour = "red" if cell["out"] else "green" if not free else "yellow" if cell["used"] else "dim"
     return mark, colour
 
@@ -152,26 +152,34 @@ def _sum(cells: Sequence[Record], name: str) -> int:
 def _queues(seen: Record, width: int) -> Iterator[Line]:
     columns = (
         *(Column("QUEUE"), Column("GUARANTEED", right=True), Column("USED", right=True), Column("FAIR", right=True)),
-        *(Column("RUNNING", right=True), Column("WAITING", right=True), Column("GPUS USED")),
+        *(Column("RUNNING", right=True), Column("WAITING", right=True), Column(f"{seen['unit'].upper()} USED")),
     )
     wide = width - 66
     rows = []
     by_name = {row["name"]: row for row in seen["queues"]}
     busy = [row for row in seen["queues"] if row["parent"] is None or _is_busy(row)]
     for row in busy:
-        nominal, used = row["nominal"]["gpus"], row["used"]["gpus"]
-        whole = max(1, seen["gpus"])
-        bar = "█" * min(max(8, wide), -(-max(8, wide) * used // whole)) if used else ""
+        nominal, used, fair = _figures(row, seen["unit"])
+        whole = max(1, seen["whole"])
+        bar = "█" * min(max(8, wide), int(-(-max(8, wide) * used // whole))) if used else ""
         name = "  " * _below(row, by_name) + row["name"]
-        figures = (_NONE if nominal is None else str(nominal), str(used), str(row["fair_gpus"]))
+        figures = (_NONE if nominal is None else f"{nominal:g}", f"{used:g}", fair)
         rows.append((name, *figures, str(row["running"]), str(row["pending"]), bar))
     yield from _table(columns, rows, width)
     if idle := len(seen["queues"]) - len(busy):
         yield [(f"and {idle} idle", "dim")]
 
 
+def _figures(row: Record, unit: str) -> tuple[float | None, float, str]:
+    """What a queue is guaranteed, what it uses, and what is fair to it, which is told of GPUs only."""
+    if unit == "GPUs":
+        return row["nominal"]["gpus"], row["used"]["gpus"], str(row["fair_gpus"])
+    nominal = row["nominal"]["cpu_milli"]
+    return None if nominal is None else nominal / 1000, row["used"]["cpu_milli"] / 1000, _NONE
+
+
 def _is_busy(row: Record) -> bool:
-    return bool(row["running"] or row["pending"] or row["used"]["gpus"])
+    return bool(row["running"] or row["pending"] or row["used"]["cpu_milli"])
 
 
 def _below(row: Record, by_name: dict[str, Record]) -> int:
