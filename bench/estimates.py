@@ -1,0 +1,52 @@
+"""Promised starts against real ones: elasticflow cluster 04, 576 GPUs, recorded durations as limits.
+
+Everybody who waits is promised a start (conservative backfill). `estimates.error`: how much earlier than first promised
+a job starts, as more come; `estimates.exact`: the error of a full queue when nobody comes any more, which is none.
+"""
+
+import os
+from typing import Final
+
+from bench.measure import Figure, median
+from bench.queueing import Queueing, cluster04
+from ganger.model.policy import Reservations, Rules
+from ganger.policies import fifo
+
+NODES: Final = 72
+JOBS = int(os.environ.get("GANGER_BENCH_JOBS", "2000"))
+BACKLOG: Final = 60
+"""Jobs that come at once for the exact figure."""
+ALL: Final = Rules(reservations=Reservations(total=None, per_queue=None))
+
+
+def run() -> list[Figure]:
+    jobs = cluster04(JOBS)
+    live = Queueing(fifo, NODES)
+    live.begin(ALL)
+    for job in jobs:
+        live.ends_until(job.at_ms)
+        live.submit(job)
+        live.round()
+    live.ends_until(1 << 60)
+    minutes = sorted(abs(live.started_ms[name] - told_ms) / 60_000 for name, told_ms in live.first_told_ms.items()) or [
+        0.0
+    ]
+    p90 = minutes[len(minutes) * 9 // 10]
+    exact = _exact()
+    return [
+        median("estimates.error", "minutes", minutes),
+        Figure(name="estimates.error_p90", unit="minutes", samples=tuple(minutes), value=p90),
+        Figure(name="estimates.exact", unit="minutes", samples=exact, value=max(exact), op="<=", bar=0),
+    ]
+
+
+def _exact() -> tuple[float, ...]:
+    """Errors of those that waited, when all of them had come before the first was promised anything."""
+    still = Queueing(fifo, NODES // 12)
+    still.begin(ALL)
+    for job in cluster04(BACKLOG):
+        still.submit(job)
+    still.round()
+    told = dict(still.first_told_ms)
+    still.ends_until(1 << 60)
+    return tuple((still.started_ms[name] - told_ms) / 60_000 for name, told_ms in told.items())

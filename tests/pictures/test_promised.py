@@ -1,0 +1,52 @@
+"""Promised starts: what may start before one, and what may not."""
+
+from tests.pictures.play import scenarios
+
+HALF = "n1:AA.. n2:.... A,time=1h"
+
+test_promised_start = scenarios(
+    {
+        "what ends before it may start, what does not waits": (
+            HALF,
+            "",
+            """S:2x4,time=2h              -> AA.. .... | S no_capacity
+               D:1x2,time=30m E:1x2,time=2h -> AADD .... | S no_capacity, E held
+               +30m; done D               -> AA.. .... | S no_capacity, E held, D succeeded
+               +30m; done A               -> SSSS SSSS | E no_capacity, A succeeded""",
+        ),
+        "to the moment": (
+            HALF,
+            "",
+            "S:2x4,time=2h D:1x2,time=1h E:1x1,time=61m -> AADD .... | S no_capacity, E held",
+        ),
+        "without a limit it would stay for ever": (
+            HALF,
+            "",
+            "S:2x4,time=2h D:1x2 -> AA.. .... | S no_capacity, D held",
+        ),
+        "beside it there is room for anything": (
+            "n1:AA.. n2:.... n3:.. A,time=1h",
+            "",
+            "S:2x4,time=2h D:1x2 -> AA.. .... DD | S no_capacity",
+        ),
+        "who starts again goes before it": (
+            "n1:AAAA A,time=1h",
+            "",
+            """C:1x4,time=1h           -> AAAA | C no_capacity
+               +10m; saves A; fails A -> AAAA | A requeueing, C no_capacity
+               gone A                 -> AAAA | C no_capacity""",
+        ),
+        "a quota that is promised": (
+            "n1:AA...... A,q=q,time=1h",
+            "q=4,borrow=0",
+            """S:1x4,q=q,time=1h                    -> AA...... | S over_quota
+               D:1x1,q=q,time=30m E:1x1,q=q,time=2h -> AAD..... | S over_quota, E held""",
+        ),
+        "Kueue 6947: a job that can never start was tried first for ever, and others were stopped for it": (
+            HALF,
+            "",
+            "S:1x8,time=1h D:1x2,time=9h -> AADD .... | S no_node",
+        ),
+    },
+    policy="dynamic",
+)
