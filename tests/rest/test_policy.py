@@ -1,0 +1,55 @@
+"""The routes of /policy: what a program sees that speaks to the server without the client."""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from tests.rest.asgi import call
+
+RIGHT = {"text": "half_life: 3d\nqueues: {nlp: {weight: 3}}\n"}
+
+
+def test_a_document_is_put_in_force_whole(app: FastAPI) -> None:
+    before = call(app, "GET", "/policy").json
+    assert (before["version"], before["at_ms"]) == (0, None)
+    told = call(app, "PUT", "/policy?dryRun=plan", RIGHT)
+    assert {"path": "half_life", "before": "7d", "after": "3d"} in told.json["changes"]
+    assert call(app, "GET", "/policy").json == before, "a dry run changes nothing"
+    found = call(app, "PUT", "/policy", RIGHT | {"note": "why", "if_version": 0}).json
+    assert (found["version"], found["note"], found["document"]["half_life"]) == (1, "why", "3d")
+    assert call(app, "GET", "/queues/nlp").json["weight"] == 3
+    assert call(app, "PUT", "/policy", {"document": {"half_life": "2d"}}).json["version"] == 2
+    assert call(app, "GET", "/queues/nlp").status == 404, "what a document leaves out is as without it"
+    assert [row["version"] for row in call(app, "GET", "/policy/versions").json["items"]] == [2, 1]
+    assert call(app, "GET", "/policy/versions/1").json["document"] == found["document"]
+    back = call(app, "PUT", "/policy", {"version": 1}).json
+    assert (back["version"], back["document"]) == (3, found["document"])
+    same = call(app, "POST", "/policy/diff", {"version": 1, "against": 3}).json
+    assert (same["changes"], same["against"]) == ([], 3)
+
+
+WRONG: dict[str, tuple[str, str, Any, int, str]] = {
+    "no document": ("PUT", "/policy", {}, 409, "bad_policy"),
+    "two documents": ("PUT", "/policy", RIGHT | {"version": 0}, 409, "bad_policy"),
+    "a field that is none": ("PUT", "/policy", RIGHT | {"forse": True}, 422, "invalid_request"),
+    "force that is text": ("PUT", "/policy", RIGHT | {"force": "yes"}, 422, "invalid_request"),
+    "a negative version": ("PUT", "/policy", {"version": -1}, 422, "invalid_request"),
+    "a version that is not there": ("PUT", "/policy", {"version": 7}, 404, "no_such_version"),
+    "another version in force": ("PUT", "/policy", RIGHT | {"if_version": 7}, 409, "policy_changed"),
+    "a weight of 0": ("PUT", "/policy", {"document": {"queues": {"a": {"weight": 0}}}}, 409, "bad_policy"),
+    "a document that is no mapping": ("PUT", "/policy", {"text": "[]"}, 409, "bad_policy"),
+    "half of a pair": ("PUT", "/policy", {"document": {"order": "\ud800"}}, 409, "bad_policy"),
+    "an order that is not there": ("POST", "/policy/diff", {"text": "order: drf"}, 409, "bad_policy"),
+    "against nothing": ("POST", "/policy/diff", RIGHT | {"against": 9}, 404, "no_such_version"),
+    "no such version": ("GET", "/policy/versions/1", None, 404, "no_such_version"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_requests_change_nothing(app: FastAPI, name: str) -> None:
+    method, path, body, status, code = WRONG[name]
+    before = call(app, "GET", "/policy").json
+    told = call(app, method, path, body)
+    assert (told.status, told.json["code"]) == (status, code), told.json
+    assert call(app, "GET", "/policy").json == before
