@@ -12,6 +12,7 @@ from typing import Final, get_args
 import generate_rest
 import generate_sdk
 from generate_environment import travels, variables
+from generate_policy import policy_keys
 from generate_tables import code, table
 
 from ganger.engine.codes import CODES
@@ -198,6 +199,7 @@ BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
     "framework": _framework,
     "frameworks": _frameworks,
     "methods": _methods,
+    "policy": policy_keys,
     "problems": _problems,
     "reasons": _reasons,
     "rest": generate_rest.routes,

@@ -150,7 +150,7 @@ def _follow(events: Iterator[Record], output: str) -> None:
 
 
 class _OfQueue:
-    """Tells which events are about one queue, or a job in it. A job stays in the queue it was submitted to."""
+    """Tells which events are about one queue, or a job in it. A policy document is about every queue."""
 
     def __init__(self, client: Client, name: str) -> None:
         """Client.queue raises for a queue that is not there."""
@@ -162,6 +162,8 @@ class _OfQueue:
         data = event["data"]
         if event["kind"] == "submitted" and data["job"]["spec"]["queue"] == self._name:
             self._jobs.add(event["job"])
+        if event["kind"] == "policy_set":
+            return True
         if event["kind"] in ("queue_set", "queue_deleted"):
             about = data["queue"]
             return bool((about if isinstance(about, str) else about["name"]) == self._name)
