@@ -201,8 +201,8 @@ def clock(at_ms: int, now: int) -> str:
 
 
 def when(at_ms: int, now: int) -> str:
-    """Local and relative: `14:21:07 (3m ago)`; ahead of now, `14:21 (in 3m 00s)`."""
-    if at_ms > now:
+    """Local and relative: `14:21:07 (3m ago)`; ahead of now, `14:21 (in 3m 00s)`. Less than a second away is now."""
+    if at_ms - now >= SECOND_MS:
         return f"{clock(at_ms, now)} (in {format_duration(at_ms - now)})"
     return f"{clock(at_ms, now)} ({ago(at_ms, now)})"
 
