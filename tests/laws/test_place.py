@@ -14,6 +14,7 @@ from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare
 from ganger.model.job import GpuRequest, JobSpec, Placement, Resources
+from ganger.model.policy import RESERVED, Pool, Rules
 from ganger.model.shape import Shape
 from tests.laws import draws
 from tests.laws.on_devices import Held, on_device, times_on
@@ -34,9 +35,9 @@ class HalfFull:
     held: tuple[str, ...]
     shares: tuple[tuple[str, int, int, int], ...] = ()
 
-    def table(self) -> NodeTable:
+    def table(self, rules: Rules | None = None) -> NodeTable:
         """The same as the core has it."""
-        table = NodeTable(self.nodes, self.states, Undo(), draws.LEVELS)
+        table = NodeTable(self.nodes, self.states, Undo(), draws.LEVELS, rules or Rules())
         for number, (name, devices) in enumerate(self.taken.items()):
             if devices:
                 used = Shape(nodes=1, gpus=len(devices), cpu_milli=500 * len(devices))
@@ -156,6 +157,25 @@ def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec
         _is_spread(paths, fits)
     if said.strategy == "balanced" and not spec.placement.slice:
         _is_balanced(paths, fits)
+
+
+@given(cluster=half_full(), spec=SPECS, said=draws.placements())
+def test_the_first_pool_that_holds_it_all_has_it(cluster: HalfFull, spec: JobSpec, said: Placement) -> None:
+    """And a place is found wherever there is one, in one pool or in several."""
+    gpu = replace(spec.resources.gpu, other_types=())
+    spec = replace(spec, resources=replace(spec.resources, gpu=gpu))
+    spec = draws.possible(replace(spec, placement=replace(said, network=said.network[:1])))
+    (part,) = parts(spec)
+    nodes = {node.name: node for node in cluster.nodes}
+    fits = {node.name: 1 for node in cluster.fits(part)}
+    first = {name: 1 for name in fits if nodes[name].labels}
+    found = place(cluster.table(Rules(pools=(Pool(name="a", kind=RESERVED, nodes={"zone": "a"}),))), spec.shape)
+    assert (found is not None) == could_lie(spec, part.count, fits, nodes, stacked=False)
+    for pool in (first, {name: 1 for name in fits if name not in first}):
+        if could_lie(spec, part.count, pool, nodes, stacked=False):
+            assert found
+            assert {share.node for share in found} <= {*pool}
+            return
 
 
 def _devices_are_right(cluster: HalfFull, part: Part, share: NodeShare) -> None:

@@ -6,6 +6,8 @@ not simply run: why it waits, the state it is in, or how it ended since the line
 `State.apply`.
 """
 
+from dataclasses import replace
+
 from ganger.core.explain import reason_view, standing_reason
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
@@ -16,7 +18,7 @@ from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start
 from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
-from ganger.model.policy import document_of
+from ganger.model.policy import GpuShares, Pool, document_of
 from ganger.model.units import parse_duration_ms
 from ganger.model.view import ReasonView
 from tests.laws.policies import POLICIES
@@ -188,6 +190,21 @@ class Film:
 
     def _restart(self) -> None:
         self.apply(e.ServerStarted(version="0"))
+
+    def _pools(self, *tokens: str) -> None:
+        """Pools of the policy, in order: `spot=pay:s`, its kind and the labels of its nodes."""
+        pairs = [token.split("=") for token in tokens]
+        pools = tuple(Pool(name=kind, kind=kind, nodes=dict([pair.split(":")])) for kind, pair in pairs)
+        self._rules(pools=pools)
+
+    def _score(self, score: str, cut: str = "0", ties: str = "least") -> None:
+        """How devices are chosen."""
+        self._rules(gpu_shares=GpuShares(score=score, cut=int(cut), ties=ties))
+
+    def _rules(self, **more: object) -> None:
+        rules = replace(self.state.rules, **more)
+        document = document_of(rules, self.state.queues)
+        self.apply(e.PolicySet(document=document, version=self.state.policy_version + 1))
 
     def _queue(self, token: str) -> None:
         self.apply(e.QueueSet(queue=picture.queue(token)))

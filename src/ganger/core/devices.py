@@ -33,10 +33,13 @@ _MEMORY_BITS: Final = 50
 
 
 class Devices:
-    """Struct of arrays over D devices. first: (N + 1,) int64, those of node n are first[n] : first[n + 1]; place: (D,)
-    int64, the index of each on its node; memory_bytes: (N,) int64, what each device of a node has; owner: (D,) int64,
-    number of the gang that holds it whole, FREE or SHARED_OUT; sharers, used_milli, used_memory_bytes: (D,) int64, how
-    many shares are on it, and what they have together."""
+    """Struct of arrays over D devices.
+
+    first: (N + 1,) int64, those of node n are first[n] : first[n + 1]; node, place: (D,) int64, the node of each, and
+    its index there; memory_bytes: (N,) int64, what each device of a node has; owner: (D,) int64, number of the gang
+    that holds it whole, FREE or SHARED_OUT; sharers, used_milli, used_memory_bytes: (D,) int64, how many shares are on
+    it, and what they have together.
+    """
 
     def __init__(self, nodes: "Sequence[Node]", undo: Undo) -> None:
         """All free."""
@@ -44,8 +47,8 @@ class Devices:
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
         self.first = np.concatenate(([0], np.cumsum(gpus, dtype=np.int64)))
         count = int(self.first[-1])
-        self._node = np.repeat(np.arange(len(nodes)), gpus)
-        self.place = np.arange(count) - self.first[self._node]
+        self.node = np.repeat(np.arange(len(nodes)), gpus)
+        self.place = np.arange(count) - self.first[self.node]
         self.memory_bytes = np.array([node.gpu_memory_bytes for node in nodes], dtype=np.int64)
         self.owner = np.full(count, FREE, dtype=np.int64)
         self.sharers, self.used_milli, self.used_memory_bytes = np.zeros((3, count), dtype=np.int64)
@@ -63,16 +66,28 @@ class Devices:
 
     def left(self, part: Shape) -> Ints:
         """(N,) what would be left, at the least, of a device that takes a share: compute first, then memory."""
-        devices, sums = self._of(EVERY)
-        keys = np.where(self._rooms(part, devices) > 0, self._keys(part, devices), _NO_DEVICE)
+        return self.least(np.where(self.rooms(part) > 0, self.keys(part), _NO_DEVICE))
+
+    def least(self, keys: Ints) -> Ints:
+        """(N,) the least over the devices of each node."""
+        sums = self.first
         found = np.full(len(self.memory_bytes), _NO_DEVICE, dtype=np.int64)
         there = sums[:-1] < sums[1:]
         if keys.size:
             found[there] = np.minimum.reduceat(keys, sums[:-1][there])
         return found
 
-    def choose(self, part: Shape, at: Ints, many: Ints) -> Iterator[tuple[int, ...]]:
-        """`many` times for each of these nodes: the devices that one of the part's nodes gets there. There is room."""
+    def rooms(self, part: Shape) -> Ints:
+        """(D,) how many of a part's shares each device could take now."""
+        return self._rooms(part, np.arange(len(self.owner)))
+
+    def keys(self, part: Shape) -> Ints:
+        """(D,) what would be left of each: compute first, then memory."""
+        return self._keys(part, np.arange(len(self.owner)))
+
+    def choose(self, part: Shape, at: Ints, many: Ints, first: Ints | None = None) -> Iterator[tuple[int, ...]]:
+        """`many` times for each of these nodes: the devices that one of the part's nodes gets there. There is room.
+        first: (D,) what is compared for a share, the least first, instead of what would be left."""
         for node, times in zip(at.tolist(), many.tolist(), strict=True):
             devices = np.arange(self.first[node], self.first[node + 1])
             rooms = self._rooms(part, devices)
@@ -80,7 +95,7 @@ class Devices:
                 free = self.place[devices[rooms > 0]].tolist()
                 yield from (tuple(free[begin : begin + part.gpus]) for begin in range(0, times * part.gpus, part.gpus))
                 continue
-            order = np.lexsort((devices, self._keys(part, devices)))
+            order = np.argsort(self._keys(part, devices) if first is None else first[devices], kind="stable")
             # The tightest is filled before the next is begun: it only becomes tighter.
             filled = (int(self.place[devices[which]]) for which in order.tolist() for _ in range(int(rooms[which])))
             yield from ((next(filled),) for _ in range(times))
@@ -154,7 +169,7 @@ class Devices:
         return keys
 
     def _memory(self, devices: Ints) -> Ints:
-        found: Ints = self.memory_bytes[self._node[devices]]
+        found: Ints = self.memory_bytes[self.node[devices]]
         return found
 
     def _meant(self, part: Shape, devices: Ints) -> NDArray[np.bool_]:

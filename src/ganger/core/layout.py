@@ -71,11 +71,11 @@ def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> tuple[i
 
 
 def lay_out(
-    nodes: NodeTable, room: Sequence[Ints], wanted: int, asked: tuple[Layout, Slices], first: Ints | None = None
+    nodes: NodeTable, room: Sequence[Ints], wanted: int, asked: tuple[Layout, Slices], first: Sequence[Ints] = ()
 ) -> tuple[Ints, Ints] | None:
     """Nodes, rising, and how many each takes, `wanted` in all; None when there is no room. room: for each depth how
-    many each domain could take, the nodes last; a multiple of the slices' size is wanted. first: (N,) what is compared
-    before what nodes have left, the least first."""
+    many each domain could take, the nodes last; a multiple of the slices' size is wanted. first: (N,) each, what is
+    compared before what nodes have left, the least first."""
     within = bounds(nodes.topology, *asked)
     if within is None or int(room[0][0]) < wanted:
         return None
@@ -97,12 +97,12 @@ def only_named(topology: Topology, times: Ints, within: Bounds) -> Ints:
     return times
 
 
-def by_what_is_left(nodes: NodeTable, among: Ints, first: Ints | None, *, most: bool) -> Ints:
+def by_what_is_left(nodes: NodeTable, among: Ints, first: Sequence[Ints], *, most: bool) -> Ints:
     """Nodes with the least left first, or the most: what is `first`, GPUs, then CPUs, then memory; then those that
     least speaks against; ties in topology order."""
     sign = -1 if most else 1
     left: list[Ints] = [nodes.free_memory_bytes, nodes.free_cpu_milli, nodes.free_gpus]
-    left += [] if first is None else [first]
+    left += reversed(first)
     return among[np.lexsort((nodes.doubt[among], *(sign * amount[among] for amount in left)))]
 
 
@@ -131,7 +131,7 @@ class _Walk:
     units: Sequence[Ints]
     within: Bounds
     strategy: str
-    first: Ints | None
+    first: Sequence[Ints]
 
     def down(self, depth: int, homes: Ints, count: int) -> tuple[Ints, Ints]:
         """`count` slices go into the best of those domains of that depth."""
@@ -150,7 +150,7 @@ class _Walk:
         above, around = depth, found
         if depth == len(self.room) - 1:
             amounts: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-            for amount in amounts if self.first is None else (self.first, *amounts):
+            for amount in (*self.first, *amounts):
                 found = _least(found, amount[found])
             above, around = depth - 1, topology.domain_of(found)
         while above and found.size > 1:

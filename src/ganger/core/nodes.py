@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 
 from ganger.core.columns import Columns, Journal
 from ganger.core.devices import EVERY, FREE, Devices, Places
+from ganger.core.fragmentation import Kind
+from ganger.core.pools import Pools
 from ganger.core.topology import Ints, Topology, in_order
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
+from ganger.model.policy import Rules
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE, Selector
 
+NO_RULES: Final = Rules()
 UNCOUNTED: Final = 1 << 20
 """How many fit on a node of what needs nothing."""
 
@@ -44,21 +48,28 @@ class NodeTable:
     devices: these one by one; first_device, owner: its arrays; free_gpus counts devices that nobody has any of;
     doubt: (N,) int64, what speaks against a node where all else is equal; doubts: whether anything does; guests, alone:
     (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
-    held: (N,) bool, kept by a round for a gang
-    that cannot start yet (never outside one); barred: (N,) bool, nodes that the gang in question must not have (never
-    outside `without`); kept: what is free and not to be taken by it (never outside `keeping`). `nodes` and `states` are
-    lists in the same order; `topology` has the domains. journal: nodes that changed; columns: what of each need they
-    hold.
+    held: (N,) bool, kept by a round for a gang that cannot start yet (never outside one); barred: (N,) bool, nodes that
+    the gang in question must not have (never outside `without`); kept: what is free and not to be taken by it (never
+    outside `keeping`); pools: in which each node is, by the `rules` of the policy; kinds: what jobs here ask for, where
+    these rules heed it. `nodes` and `states` are lists in the same order; `topology` has the domains. journal: nodes
+    that changed; columns: what of each need they hold.
     """
 
     def __init__(
-        self, nodes: Iterable[Node], states: Mapping[str, NodeState], undo: Undo, levels: Sequence[str] = RACK
+        self,
+        nodes: Iterable[Node],
+        states: Mapping[str, NodeState],
+        undo: Undo,
+        levels: Sequence[str] = RACK,
+        rules: Rules = NO_RULES,
     ) -> None:
-        """All free. `states` of nodes that it does not name are ready."""
+        """All free. `states` of nodes that it does not name are ready; `rules` say in which pools nodes are."""
         self._undo = undo
         self.nodes = in_order(nodes, levels)
         self.topology = Topology(self.nodes, levels)
         self.index = {node.name: at for at, node in enumerate(self.nodes)}
+        self.kinds: tuple[Kind, ...] = ()
+        self.rules, self.pools = rules, Pools(self.nodes, rules.pools)
         self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
         self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
         self.names = [node.name for node in self.nodes]
@@ -97,7 +108,7 @@ class NodeTable:
         """The same nodes in the same states, with nothing taken. Made once; not to be changed for good."""
         if self._bare is None:
             states = {node.name: state for node, state in zip(self.nodes, self.states, strict=True)}
-            self._bare = NodeTable(self.nodes, states, Undo(), self.topology.levels)
+            self._bare = NodeTable(self.nodes, states, Undo(), self.topology.levels, self.rules)
         return self._bare
 
     def is_lost(self, name: str) -> bool:
@@ -218,10 +229,13 @@ class NodeTable:
             times *= np.minimum.reduce(most) if most else UNCOUNTED
         return times
 
-    def choose(self, part: Shape, at: Ints, many: Ints) -> Iterator[tuple[int, ...]]:
+    def choose(self, part: Shape, at: Ints, many: Ints, first: Ints | None) -> Iterator[tuple[int, ...]]:
         """`many` times, for each of these nodes, the indices on it of the devices that one of the part's nodes gets:
-        the first that are free, or, for a share, the one with the least left that holds it."""
-        return self.devices.choose(part, at, many) if picks_devices(part) else self._first_free(at, many, part.gpus)
+        the first that are free, or, for a share, the one with the least left that holds it, unless what comes first
+        is said."""
+        return (
+            self.devices.choose(part, at, many, first) if picks_devices(part) else self._first_free(at, many, part.gpus)
+        )
 
     def _first_free(self, at: Ints, many: Ints, each: int) -> Iterator[tuple[int, ...]]:
         whole, idle = tuple(range(each)), (self.free_gpus[at] == self.gpus[at]).tolist()

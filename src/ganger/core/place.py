@@ -12,16 +12,19 @@ Processes of a stacked part go where the gang is already, before they go elsewhe
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, permutations
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from ganger.core.fragmentation import Gradient, graded
 from ganger.core.layout import bounds, lay_out, only_named, rooms
 from ganger.core.nodes import NodeTable
+from ganger.core.pools import Usable
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
+from ganger.model.policy import LEAST
 from ganger.model.shape import Shape
-from ganger.model.terms import SHARED, Layout, Slices
+from ganger.model.terms import SHARED, SPREAD, Layout, Slices
 
 Shares = tuple[NodeShare, ...]
 
@@ -41,10 +44,10 @@ class _Part:
     index: int
     first_rank: int
 
-    def shares(self, nodes: NodeTable, at: Ints, many: Ints) -> Shares:
+    def shares(self, nodes: NodeTable, at: Ints, many: Ints, first: Ints | None) -> Shares:
         """So many of it on each of these nodes, which rise, on the devices that they have for it."""
         ranks = self.shape.ranks
-        names, devices = nodes.names, nodes.choose(self.shape, at, many)
+        names, devices = nodes.names, nodes.choose(self.shape, at, many, first)
         places = np.repeat(at, many).tolist() if self.shape.stacked else at.tolist()
         return tuple(
             NodeShare(names[place], tuple(range(first, first + ranks)), its, self.index)
@@ -56,21 +59,50 @@ def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     """Shares in rank order for every node of the gang, or None when it cannot be placed whole. O(nodes) for a part."""
     parts = list(_parts(shape))
     if len(parts) > 1:
-        return _Together(nodes, shape, parts).place()
+        together = (_Together(nodes, shape, parts, usable).place() for usable in nodes.pools.in_turn(shape))
+        return next(filter(None, together), None)
     asked = shape.layout, shape.slices
-    found = (_place_part(nodes, parts[0], look(nodes, choice), asked) for choice in shape.choices)
+    found = (_place_part(nodes, parts[0], room, asked) for choice in shape.choices for room in _rooms(nodes, choice))
     return next(filter(None, found), None)
 
 
-def look(nodes: NodeTable, choice: Shape) -> list[Ints]:
-    """For each depth how many of the part's nodes each domain can take now, the nodes last."""
-    return rooms(nodes.topology, nodes.times(choice))
+def _rooms(nodes: NodeTable, choice: Shape) -> Iterator[list[Ints]]:
+    """What domains could take, pool by pool, then of several pools."""
+    times = nodes.times(choice)
+    for usable in nodes.pools.in_turn(choice):
+        there = times if usable is None else np.where(usable, times, 0)
+        if usable is None or int(there.sum()) >= choice.nodes:
+            yield rooms(nodes.topology, there)
 
 
-def left(nodes: NodeTable, choice: Shape) -> Ints | None:
-    """(N,) what comes before all else that a node has left, the least first: of the device that would take a share.
-    None for whole devices."""
-    return nodes.devices.left(choice) if choice.has_share else None
+class _First(NamedTuple):
+    """What is compared before all else that is left, the least first: (N,) each of nodes; (D,) of the devices of a
+    node, None: what would be left of them."""
+
+    nodes: tuple[Ints, ...] = ()
+    devices: Ints | None = None
+
+
+def preferred(nodes: NodeTable, choice: Shape, strategy: str) -> _First:
+    """For a share what is left of the device that takes it; what it adds to the fragments, under that score, unless it
+    is to be spread."""
+    if nodes.kinds and strategy != SPREAD:
+        return _by_fragments(nodes, choice)
+    return _First((nodes.devices.left(choice),)) if choice.has_share else _First()
+
+
+def _by_fragments(nodes: NodeTable, choice: Shape) -> _First:
+    """With the grades and the ties that the policy says."""
+    said, gradient = nodes.rules.gpu_shares, Gradient(nodes, nodes.kinds)
+    least, order = said.ties == LEAST, np.arange(len(nodes.nodes))
+    if not choice.has_share:
+        of_nodes = graded(gradient.of_nodes(choice), nodes.kinds, said.cut)
+        return _First((of_nodes,) if least else (of_nodes, order))
+    of_devices = graded(gradient.of_devices(choice), nodes.kinds, said.cut)
+    ranked = np.lexsort((nodes.devices.keys(choice), of_devices) if least else (of_devices,))
+    rank = np.empty_like(ranked)
+    rank[ranked] = np.arange(len(ranked))
+    return _First((nodes.devices.least(of_devices), nodes.devices.left(choice) if least else order), rank)
 
 
 def _parts(shape: Shape) -> Iterator[_Part]:
@@ -82,17 +114,19 @@ def _parts(shape: Shape) -> Iterator[_Part]:
 
 def _place_part(nodes: NodeTable, part: _Part, room: Sequence[Ints], asked: tuple[Layout, Slices]) -> Shares | None:
     """Shares for one part; room: for each depth how many of it each domain could take."""
-    found = lay_out(nodes, room, part.shape.nodes, asked, left(nodes, part.shape))
-    return None if found is None else part.shares(nodes, *found)
+    first = preferred(nodes, part.shape, asked[0].strategy)
+    found = lay_out(nodes, room, part.shape.nodes, asked, first.nodes)
+    return None if found is None else part.shares(nodes, *found, first.devices)
 
 
 class _Together:
     """A gang of several parts. While it is tried, its own parts are in nobody's way but by what they take."""
 
-    def __init__(self, nodes: NodeTable, shape: Shape, parts: list[_Part]) -> None:
+    def __init__(self, nodes: NodeTable, shape: Shape, parts: list[_Part], usable: Usable) -> None:
         self._nodes, self._layout = nodes, shape.layout
         alone = shape.selector.sharing != SHARED
         self._usable = (nodes.guests == 0) if alone else np.ones(len(nodes.nodes), dtype=bool)
+        self._usable &= True if usable is None else usable
         self._parts = [replace(part, shape=_sharing(part.shape)) for part in parts]
         self._shape = _sharing(replace(shape, more=tuple(_sharing(part) for part in shape.more)))
 
@@ -144,13 +178,13 @@ class _Together:
                 many[near] = min(int(times[near]), wanted - int(many.sum()))
                 times[near] = 0
             rest = wanted - int(many.sum())
-            near_full = left(nodes, choice) if rest else None
-            found = lay_out(nodes, rooms(nodes.topology, times), rest, asked, near_full) if rest else None
+            first = preferred(nodes, choice, asked[0].strategy)
+            found = lay_out(nodes, rooms(nodes.topology, times), rest, asked, first.nodes) if rest else None
             if found is not None:
                 many[found[0]] += found[1]
             if found is not None or not rest:
                 taken = np.flatnonzero(many)
-                return part.shares(nodes, taken, many[taken])
+                return part.shares(nodes, taken, many[taken], first.devices)
         return None
 
     def _times(self, part: Shape) -> Ints:

@@ -16,12 +16,14 @@ from typing import Any, Final
 from ganger.core.backfill import earliest
 from ganger.core.fit import ask, barred, fit, where
 from ganger.core.foresight import Promise
+from ganger.core.fragmentation import kinds_of
 from ganger.core.gang import Gang
 from ganger.core.policy import Policy, starves_after_ms
 from ganger.core.promises import LARGE, Promises
 from ganger.core.queues import Vector, need
 from ganger.core.state import Shares, State
 from ganger.model.decision import Moved
+from ganger.model.policy import FRAGMENTATION
 from ganger.model.reason import Reason, Why
 
 CURABLE: Final = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD)
@@ -62,6 +64,8 @@ class Round:
     promises: Promises = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.state.rules.gpu_shares.score == FRAGMENTATION:
+            self.state.nodes.kinds = kinds_of(self.state)
         self.promises = Promises(self.state, self.now_ms, self.ending)
 
     # -- who starts --------------------------------------------------------------------------------------------------

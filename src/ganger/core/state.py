@@ -91,7 +91,7 @@ class State:
         self._lines: Lines | None = None
         self._shapes: dict[Shape, Shape] = {}
         self.charged: dict[str, Vector] = {}
-        self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels)
+        self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
         self.tree = self._tree()
         self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
         self._recount()
@@ -312,7 +312,7 @@ class State:
 
     def set_nodes(self, cluster: Cluster, states: dict[str, NodeState]) -> None:
         """Other nodes: the arrays are made anew. Gangs must already have left what is gone."""
-        self.nodes = NodeTable(cluster.nodes, states, self.undo, cluster.levels)
+        self.nodes = NodeTable(cluster.nodes, states, self.undo, cluster.levels, self.rules)
         self._recount()
 
     def set_queues(self) -> None:
@@ -322,7 +322,8 @@ class State:
     def _recount(self) -> None:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
         self.tree = self._tree()
-        self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, self.nodes.topology.levels)
+        levels = self.nodes.topology.levels
+        self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, levels, self.rules)
         self.standings = self._standings_anew()
         self.classes, self.active, self.dependents, self.charged, self._lines = {}, {}, {}, {}, None
         self.shares, self.due = Holding(self.gangs), Due()

@@ -65,6 +65,7 @@ def node_rows(state: State) -> list[NodeRow]:
             memory_bytes=node.memory_bytes,
             memory_free_bytes=int(table.free_memory_bytes[at]),
             gangs=tuple(holders.get(node.name, ())),
+            pool=table.pools.name(at),
         )
         for at, node in enumerate(table.nodes)
     ]

@@ -18,7 +18,8 @@ POOL_KINDS: Final = (RESERVED, SPOT, ON_DEMAND, CPU)
 GPUs, for jobs that ask for none."""
 FRAGMENTATION: Final = "fgd"
 SCORES: Final = ("pack", FRAGMENTATION)
-TIES: Final = ("least", "order")
+LEAST: Final = "least"
+TIES: Final = (LEAST, "order")
 ORDER: Final = "dynamic"
 """The queue order of a server that nobody configured."""
 

@@ -350,6 +350,8 @@ class NodeRow:
     memory_bytes: int
     memory_free_bytes: int
     gangs: tuple[str, ...] = ()
+    pool: str = ""
+    """That of the policy which it is in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,9 +147,10 @@ def _show(rows: list[Record], output: str) -> None:
         show_json_array(rows)
         return
     levels = tuple(rows[0]["domains"]) if rows else ()
-    show_table(
-        (Column("NODE"), *map(_of_level, levels), *_COLUMNS), [_cells(row) for row in rows], "no nodes: ganger doctor"
-    )
+    has_pools = any(row["pool"] for row in rows)
+    columns = (Column("NODE"), *map(_of_level, levels), *_COLUMNS, *[Column("POOL")] * has_pools)
+    cells = [(*_cells(row), *[row["pool"] or "-"] * has_pools) for row in rows]
+    show_table(columns, cells, "no nodes: ganger doctor")
     total = sum(row["gpus"] for row in rows)
     if total:
         used = total - sum(row["gpus_free"] for row in rows)

@@ -1,0 +1,102 @@
+"""Pools of nodes in the order in which they are filled and given back; what breaks up GPUs least."""
+
+from ganger.core.pools import give_back
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+from tests.pictures.play import scenarios
+
+POOLS = "pools reserved=pay:r spot=pay:s on-demand=pay:o cpu=pay:c"
+
+test_pools_are_filled_in_order = scenarios(
+    {
+        "the first that has room, though another would be tighter": (
+            "n1:.. n2:.,label=pay:s n3:..,label=pay:r",
+            "",
+            f"{POOLS}; C:1x1 -> .. . C.",
+        ),
+        "then the next": (
+            "n1:..,label=pay:o n2:..,label=pay:s n3:..,label=pay:r",
+            "",
+            f"{POOLS}; C:1x2 D:1x2 E:1x2 -> EE DD CC",
+        ),
+        "nodes of no pool come last": (
+            "n1:.. n2:..,label=pay:o",
+            "",
+            f"{POOLS}; C:1x2 D:1x2 -> DD CC",
+        ),
+        "a gang is in one pool if one holds all of it": (
+            "n1:..,label=pay:r n2:..,label=pay:s n3:..,label=pay:s",
+            "",
+            f"{POOLS}; C:2x2 -> .. CC CC",
+        ),
+        "and else in as few of the first as can be": (
+            "n1:..,label=pay:r n2:..,label=pay:s n3:..,label=pay:o",
+            "",
+            f"{POOLS}; C:2x2 -> CC CC ..",
+        ),
+        "what asks for no GPU goes where none is": (
+            "n1:..,label=pay:r n2:-,label=pay:c",
+            "",
+            f"{POOLS}; C:1x0 -> .. c",
+        ),
+        "and elsewhere when that is full": (
+            "n1:..,label=pay:r n2:-,label=pay:c,cpu=1",
+            "",
+            f"{POOLS}; C:1x0 D:1x0 -> ..d c",
+        ),
+        "a type that is asked for first goes before a pool": (
+            "n1:..,a100,label=pay:r n2:..,h100,label=pay:s",
+            "",
+            f"{POOLS}; C:1x2h100,else=a100 -> .. CC",
+        ),
+        "another policy, other pools": (
+            "n1:..,label=pay:r n2:..,label=pay:s",
+            "",
+            """
+            pools reserved=pay:r spot=pay:s; C:1x1 -> C. ..
+            pools spot=pay:s; D:1x1 -> C. D.
+            """,
+        ),
+    }
+)
+
+
+def test_pools_are_given_back_in_reverse() -> None:
+    cluster = "n1:..,label=pay:o n2:..,label=pay:o n3:..,label=pay:s n4:..,label=pay:r n5:.. n6:..,label=pay:s"
+    film = Film(POLICIES["priority"], cluster, "")
+    film.play(f"{POOLS}; C:1x2,on=pay:s -> .. .. CC .. .. ..")
+    assert give_back(film.state, 9) == ("n2", "n1", "n6"), "neither reserved nodes, nor such as work or are in no pool"
+    assert give_back(film.state, 2) == ("n2", "n1")
+
+
+WANTED = "X:9x2 Y:9x2 Z:9x0,milli=600"
+"""What jobs here ask for: two GPUs mostly, and parts of one; none of it fits anywhere."""
+REST = "X no_node, Y no_node, Z no_node"
+
+test_fragments = scenarios(
+    {
+        "a GPU is broken into on the node where no pair is left": (
+            "n1:.. n2:.A n3:.A",
+            "",
+            f"score fgd; {WANTED}; C:1x0,milli=500,prio=9 -> .. (C)A .A | {REST}",
+        ),
+        "what is left over is what others ask for": (
+            "n1:..",
+            "",
+            """
+            score fgd; C:1x0,milli=400 D:1x0,milli=600 -> (CD).
+            E:1x0,milli=100 -> (CD)(E)
+            """,
+        ),
+        "of equal ones the first in topology order": (
+            "n1:.. n2:.A",
+            "",
+            "score fgd 1 order; C:1x1 -> C. .A",
+        ),
+        "or the one with the least left": (
+            "n1:.. n2:.A",
+            "",
+            "score fgd 1 least; C:1x1 -> .. CA",
+        ),
+    }
+)
