@@ -1,5 +1,5 @@
-"""Fair shares: all that is there and asked for is given out, guarantees first, more for more weight, whoever is named
-first."""
+"""Invariant 4: fair shares give out all that is there and asked for, guarantees first, more for more weight, whoever is
+named first."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +23,7 @@ CLAIMS = st.lists(
 
 @given(capacity=st.integers(0, 40), claims=CLAIMS)
 def test_all_that_is_there_and_asked_for_is_given_out(capacity: int, claims: list[Claim]) -> None:
-    """Law 4: the sum, the bounds, the guarantees."""
+    """Invariant 4: the sum, the bounds, the guarantees."""
     given_out = divide(capacity, claims)
     assert sum(given_out) == min(capacity, sum(claim.most for claim in claims))
     assert all(0 <= part <= claim.most for part, claim in zip(given_out, claims, strict=True))

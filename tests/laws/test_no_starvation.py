@@ -1,4 +1,5 @@
-"""Under a stream of small jobs that never ends, every job that could ever start does, if the policy promises so."""
+"""Invariant 17: under a stream of small jobs that never ends, every job that could ever start does, if the policy
+promises so."""
 
 from dataclasses import replace
 from random import Random

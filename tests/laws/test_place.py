@@ -1,4 +1,5 @@
-"""Placement against brute force on tiny clusters: if any whole place exists, one is found, and it is a best one."""
+"""Invariants 11 and 12: placement against brute force on tiny clusters. If any whole place exists, one is found, and it
+is a best one."""
 
 from collections import Counter
 from dataclasses import dataclass, replace

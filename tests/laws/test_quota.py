@@ -1,4 +1,5 @@
-"""Law 5: what a queue does not lend is seen by nobody outside it; to take usage away is to undo that it was added."""
+"""Invariant 5: what a queue does not lend is seen by nobody outside it; to take usage away is to undo that it was
+added."""
 
 from random import Random
 

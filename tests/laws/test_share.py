@@ -1,4 +1,4 @@
-"""Shares: usage decays exactly however it is cut up and whoever looks at it; who has had less goes first.
+"""Invariant 18, shares: usage decays exactly however it is cut up and whoever looks at it; who has had less goes first.
 
 The oracle is in `tests.laws.shares`.
 """

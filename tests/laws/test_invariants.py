@@ -1,0 +1,99 @@
+"""The invariants of the core that hold of whole lives, each by its number (reference: scheduling, section 5).
+
+What they say is looked at in `World` after every event and every round anyway, and for longer in `test_every_round`;
+here each can be found, and fails, by itself. Others have files of their own: 4 `test_fair`, 5 `test_quota`, 9
+`test_promises`, 11 also `test_place`, 16 `test_explain`, 17 `test_no_starvation`, 18 `test_share`.
+"""
+
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.model.decision import Start
+from tests.laws import draws
+from tests.laws.answers import nobody_waits_for_nothing
+from tests.laws.liveness import impossible_jobs_change_nothing
+from tests.laws.policies import every_policy, promising
+from tests.laws.safety import copy_of
+from tests.laws.world import World
+
+few = settings(max_examples=15)
+
+
+def rounds(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[Start]]]:
+    """A world after each of its rounds, and what that started."""
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
+    for _ in range(data.draw(st.integers(1, 6), label="batches")):
+        world.batch(data)
+        started = [each for each in world.round().decisions if isinstance(each, Start)]
+        while world.is_due():
+            started += [each for each in world.round().decisions if isinstance(each, Start)]
+        yield world, started
+
+
+@every_policy
+@few
+@given(data=st.data())
+def test_invariant_1_nothing_is_over_allocated(policy: Policy, data: st.DataObject) -> None:
+    for world, _ in rounds(policy, data):
+        assert world.raw.over_allocated() == []
+
+
+@every_policy
+@few
+@given(data=st.data())
+def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.DataObject) -> None:
+    for world, started in rounds(policy, data):
+        for start in started:
+            assert len(start.shares) == world.state.gangs[start.gang].shape.all_nodes
+        for gang in world.state.gangs.values():
+            assert (gang.id in world.raw.starts) == (gang.start is not None)
+
+
+@every_policy
+@few
+@given(data=st.data())
+def test_invariant_3_what_is_derived_is_what_is_counted_anew(policy: Policy, data: st.DataObject) -> None:
+    for world, _ in rounds(policy, data):
+        world.state.validate()
+        copy_of(world.state)
+
+
+@promising("work_conservation")
+@few
+@given(data=st.data())
+def test_invariant_10_nobody_waits_for_what_is_free(policy: Policy, data: st.DataObject) -> None:
+    for world, _ in rounds(policy, data):
+        nobody_waits_for_nothing(world)
+
+
+@every_policy
+@few
+@given(data=st.data())
+def test_invariant_12_what_is_remembered_of_failures_hides_nobody(policy: Policy, data: st.DataObject) -> None:
+    """A state that remembers nothing plans the same; that somebody is placed wherever brute force finds a place is law
+    10, and `test_place`."""
+    for world, _ in rounds(policy, data):
+        assert plan(copy_of(world.state), world.now_ms, policy) == plan(world.state, world.now_ms, policy)
+
+
+@every_policy
+@few
+@given(data=st.data())
+def test_invariant_13_an_impossible_head_blocks_and_evicts_nobody(policy: Policy, data: st.DataObject) -> None:
+    for world, _ in rounds(policy, data):
+        last = world
+    impossible_jobs_change_nothing(last)
+
+
+@every_policy
+@few
+@given(data=st.data())
+def test_invariant_14_a_node_out_of_service_gets_nothing_new(policy: Policy, data: st.DataObject) -> None:
+    """That its loss takes the gangs on it, and these alone, is looked at whenever one is lost (`World.happens`)."""
+    for world, started in rounds(policy, data):
+        out = {*world.raw.cordoned, *world.raw.lost}
+        assert all(share.node not in out for start in started for share in start.shares)
