@@ -43,7 +43,7 @@ NAMES = {
     "task",
     "wait",
 }
-CLIENT = {"call", "dry_run", "job", "list", "report", "run", "submit", "submit_all"} | {
+CLIENT = {"call", "dry_run", "fit", "job", "list", "overview", "report", "run", "submit", "submit_all"} | {
     *("policy", "policy_versions", "diff_policy", "try_policy", "apply_policy"),
 }
 JOB = {
