@@ -202,8 +202,10 @@ class Profile:
         counts = [len(stay.at) for stay in every]
         at = self._local(np.concatenate([stay.at for stay in every])) if every else np.zeros(0, dtype=np.int64)
         width = len(self.at)
-        slots = np.array([self.slots(stay.begin_ms, stay.end_ms) for stay in every], dtype=np.int64).reshape(-1, 2)
-        begins, ends = np.repeat(slots[:, 0], counts), np.repeat(slots[:, 1], counts)
+        when = np.array([(stay.begin_ms, stay.end_ms) for stay in every], dtype=np.int64).reshape(-1, 2)
+        first = np.maximum(0, np.searchsorted(self.edges, when[:, 0], side="right") - 1)
+        last = np.maximum(first + 1, np.searchsorted(self.edges, when[:, 1]))
+        begins, ends = np.repeat(first, counts), np.repeat(last, counts)
         needs = [
             (
                 each.part.devices,
