@@ -13,6 +13,7 @@ import numpy as np
 
 from ganger.core.allowance import Allowance, Charge
 from ganger.core.gang import LEAVING, Gang
+from ganger.core.holding import rows
 from ganger.core.pooled import Pooled
 from ganger.core.profile import Profile, Stay, edges
 from ganger.core.runtime import NEVER_MS
@@ -93,16 +94,13 @@ class Foresight:
         self, gang: Gang, shares: Shares, when: tuple[int, int], shared: dict[Device, int] | None = None
     ) -> Iterator[Stay]:
         """What shares take of the nodes, part by part. `shared`: devices that are shared, and until when."""
-        index, (begin_ms, end_ms) = self.state.nodes.index, (when[0], min(NEVER_MS, when[1]))
-        for number, part in enumerate(gang.shape.parts):
-            mine = [share for share in shares if share.part == number]
-            if not mine:
-                continue
+        holding, index, end_ms = self.state.shares, self.state.nodes.index, min(NEVER_MS, when[1])
+        is_held = holding.get(gang.id) is shares
+        for part, mine, at in holding.rows(gang.id, index) if is_held else rows(gang.shape, shares, index):
             is_real = part.has_share and bool(mine[0].devices)
             if is_real:
-                yield from self._of_devices(mine, (begin_ms, end_ms), {} if shared is None else shared)
-            rest = replace(part, gpu_milli=0, gpu_memory_bytes=0) if is_real else part
-            yield Stay(rest, np.array([index[share.node] for share in mine], dtype=np.int64), begin_ms, end_ms)
+                yield from self._of_devices(mine, (when[0], end_ms), {} if shared is None else shared)
+            yield Stay(replace(part, gpu_milli=0, gpu_memory_bytes=0) if is_real else part, at, when[0], end_ms)
 
     def _of_devices(
         self, shares: Iterable[NodeShare], when: tuple[int, int], shared: dict[Device, int]

@@ -8,12 +8,18 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
+import numpy as np
+
 from ganger.core.gang import Gang
+from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
+from ganger.model.shape import Shape
 
 Shares = tuple[NodeShare, ...]
 End = tuple[int, int, str]
 """(when by its limit, number, id)"""
+Rows = tuple[tuple[Shape, Shares, Ints], ...]
+"""(part, its shares, their nodes by index)"""
 
 
 class Holding(dict[str, Shares]):
@@ -29,8 +35,10 @@ class Holding(dict[str, Shares]):
         self._ends: list[End] = []
         self._end_of: dict[str, End] = {}
         self._endless: list[tuple[int, str]] = []
+        self._rows: dict[str, Rows] = {}
 
     def __setitem__(self, name: str, shares: Shares) -> None:
+        self._rows.pop(name, None)
         if name in self:
             self._vacate(name)
         else:
@@ -40,6 +48,7 @@ class Holding(dict[str, Shares]):
             self.residents.setdefault(share.node, {})[name] = None
 
     def __delitem__(self, name: str) -> None:
+        self._rows.pop(name, None)
         self._vacate(name)
         super().__delitem__(name)
         gang = self._gangs[name]
@@ -51,6 +60,13 @@ class Holding(dict[str, Shares]):
             del self._ends[bisect_left(self._ends, end)]
         else:
             del self._endless[bisect_left(self._endless, (gang.number, name))]
+
+    def rows(self, name: str, index: dict[str, int]) -> Rows:
+        """A gang's shares part by part: which nodes by `index`, looked up once."""
+        found = self._rows.get(name)
+        if found is None:
+            found = self._rows[name] = rows(self._gangs[name].shape, self[name], index)
+        return found
 
     def oldest(self, *, queue: str = "", user: str = "") -> Iterator[Gang]:
         """Gangs of a queue, of a user, or all, oldest first."""
@@ -104,6 +120,17 @@ class Holding(dict[str, Shares]):
     def _vacate(self, name: str) -> None:
         for share in self[name]:
             self.residents[share.node].pop(name, None)
+
+
+def rows(shape: Shape, shares: Shares, index: dict[str, int]) -> Rows:
+    """Shares part by part: (part, its shares, their nodes by `index`); parts without any are left out."""
+    parts = shape.parts
+    by_part = [shares] if len(parts) == 1 else [tuple(s for s in shares if s.part == n) for n in range(len(parts))]
+    return tuple(
+        (part, mine, np.array([index[share.node] for share in mine], dtype=np.int64))
+        for part, mine in zip(parts, by_part, strict=True)
+        if mine
+    )
 
 
 def _groups(gang: Gang) -> tuple[tuple[str, str], ...]:

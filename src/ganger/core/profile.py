@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.devices import EVERY, Places
 from ganger.core.nodes import NodeTable, picks_devices
 from ganger.core.runtime import NEVER_MS
 from ganger.core.topology import Ints
@@ -81,11 +82,11 @@ class Profile:
         self._holds: dict[Shape, _Holds] = {}
         self._log: list[int] = []
         self._cuts = 0
-        taken = self._taken(stays)
         has: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
-        has = has if among is None else tuple(amount[among] for amount in has)
-        self.free: list[Ints] = [amount - gone for amount, gone in zip(has, taken[:3], strict=True)]
-        self.guests, self.alone = taken[3], taken[4]
+        gpus, cpu_milli, memory_bytes, self.guests, self.alone = self._taken(stays)
+        self.free: list[Ints] = [gpus, cpu_milli, memory_bytes]
+        for amount, gone in zip(has, self.free, strict=True):
+            np.subtract(amount if among is None else amount[among], gone, out=gone)
 
     def upto(self, ms: int) -> int:
         """The first edge at that moment or later: what ends then has all slots before it."""
@@ -156,15 +157,14 @@ class Profile:
         States of nodes are not looked at."""
         holds = self._holds.get(part)
         if holds is None or holds.cuts != self._cuts:
-            every = np.arange(len(self.nodes.nodes))
-            holds = self._holds[part] = _Holds(self._until(part, every), len(self._log), self._cuts)
+            holds = self._holds[part] = _Holds(self._until(part, EVERY), len(self._log), self._cuts)
         elif holds.read < len(self._log):
             changed = np.unique(np.array(self._log[holds.read :], dtype=np.intp))
             holds.until[:, changed] = self._until(part, changed)
             holds.read = len(self._log)
         return holds.until
 
-    def _until(self, part: Shape, at: Ints) -> NDArray[np.int16]:
+    def _until(self, part: Shape, at: Places) -> NDArray[np.int16]:
         nodes, sharing = self.nodes, part.selector.sharing
         static = nodes.of_type(part.gpu_type)[at] & nodes.meant(part.selector)[at]
         static &= (nodes.gpus[at] == part.devices) | (sharing != WHOLE)
@@ -217,12 +217,14 @@ class Profile:
             for each in every
         ]
         amounts = np.repeat(np.array(needs, dtype=np.int64).reshape(-1, 5), counts, axis=0)
-        found = []
+        found: list[Ints] = []
         for r in range(5):
             change = np.zeros((len(self.edges) + 1, width), dtype=np.int64)
-            np.add.at(change, (begins, at), amounts[:, r])
-            np.subtract.at(change, (ends, at), amounts[:, r])
-            found.append(change[:-1].cumsum(axis=0))
+            if amounts[:, r].any():
+                np.add.at(change, (begins, at), amounts[:, r])
+                np.subtract.at(change, (ends, at), amounts[:, r])
+                np.cumsum(change, axis=0, out=change)
+            found.append(change[:-1])
         return found
 
 
