@@ -6,6 +6,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from ganger.model.job import Limits
+from ganger.model.units import HOUR_MS
 from ganger.model.view import AttemptView
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, SPEC, T0, WIDE, World, ended, job
@@ -90,6 +92,16 @@ def test_get_shows_all_there_is(shell: Shell, world: World) -> None:
     ):
         assert expected in out
     assert json.loads(shell("get", "bert-7f3", "-o", "json").out)["row"]["id"] == "bert-7f3"
+
+
+def test_get_shows_what_time_was_granted(shell: Shell, world: World) -> None:
+    limits = Limits(time_ms=2 * HOUR_MS, time_min_ms=HOUR_MS)
+    first = AttemptView(generation=1, started_ms=T0, ended_ms=T0 + 9000, outcome="failed", nodes=("n1",))
+    world.add(job(spec=replace(WIDE, limits=limits), attempts=(first,)))
+    assert "  2h 00m, at least 1h 00m\n" in shell("get", "bert").out
+    second = replace(first, generation=2, time_ms=HOUR_MS + HOUR_MS // 2)
+    world.add(job(spec=replace(WIDE, limits=limits), attempts=(first, second)))
+    assert "  2h 00m, at least 1h 00m; attempt 2 was granted 1h 30m\n" in shell("get", "bert").out
 
 
 def test_stop_many_says_of_each_what_became_of_it(shell: Shell, world: World) -> None:

@@ -19,7 +19,7 @@ def test_every_flag_is_a_part_of_the_spec(shell: Shell, world: World, monkeypatc
     flags = (
         "--name n --queue q --priority high --framework torch -j 2x8 --gpu H100:8 --cpu 96 --memory 1Ti --env A=b=c "
         "--env TOKEN --code . --setup true --checkpoint ckpt --checkpoint-every 30m --checkpoint-keep 3 --retry 2 "
-        "--time 24h --queue-time 2h"
+        "--time 24h --time-min 90m --queue-time 2h"
     )
     said = shell("submit", *flags.split(), "--", "python", "train.py", "--lr", "3")
     assert said.code == 0, said.err
@@ -36,7 +36,7 @@ def test_every_flag_is_a_part_of_the_spec(shell: Shell, world: World, monkeypatc
         "env": {"A": "b=c", "TOKEN": "from my shell"},
         "checkpoint": {"dir": "ckpt", "every": "30m", "keep": 3},
         "retry": {"max": 2},
-        "limits": {"time": "24h", "queue_time": "2h"},
+        "limits": {"time": "24h", "time_min": "90m", "queue_time": "2h"},
         "run": ["python", "train.py", "--lr", "3"],
     }
 

@@ -164,7 +164,7 @@ def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrateg
         Limits,
         time_ms=st.sampled_from((None, None, 10 * MINUTE_MS, HOUR_MS)),
         queue_time_ms=st.sampled_from((None, None, None, None, 20 * MINUTE_MS)),
-    )
+    ) | st.builds(Limits, time_ms=st.just(HOUR_MS), time_min_ms=st.just(10 * MINUTE_MS))
     retry = st.builds(
         Retry,
         max=st.sampled_from((None, 0, 1)),

@@ -135,7 +135,7 @@ def job(token: str) -> Job:
         placement=_placement(said),
         checkpoint=Checkpoint() if "save" in said else None,
         retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000, rules=_rules(said)),
-        limits=Limits(time_ms=_ms(said, "time"), queue_time_ms=_ms(said, "wait")),
+        limits=Limits(time_ms=_ms(said, "time"), time_min_ms=_ms(said, "least"), queue_time_ms=_ms(said, "wait")),
         array=_array(said["array"]) if "array" in said else None,
     )
     awaits = tuple(_after(text) for text in said.get("after", "").split("+") if text)

@@ -19,6 +19,23 @@ test_promised_start = scenarios(
             "",
             "S:2x4,time=2h D:1x2,time=1h E:1x1,time=61m -> AADD .... | S no_capacity, E held",
         ),
+        "shrunk into the hole": (
+            HALF,
+            "",
+            """S:2x4,time=2h D:1x2,time=3h,least=30m -> AADD .... | S no_capacity
+               +59m                               -> AADD .... | S no_capacity
+               +1m; done A                        -> ..DD .... | S no_capacity, D stopping, A succeeded""",
+        ),
+        "no shorter than will do": (
+            HALF,
+            "",
+            """S:2x4,time=2h D:1x2,time=3h,least=61m E:1x1,time=3h,least=1h -> AAE. .... | S no_capacity, D held""",
+        ),
+        "all of its time where there is room": (
+            "n1:AA.. n2:.... n3:.. A,time=1h",
+            "",
+            "S:2x4,time=2h D:1x2,time=3h,least=30m -> AA.. .... DD | S no_capacity",
+        ),
         "without a limit it would stay for ever": (
             HALF,
             "",

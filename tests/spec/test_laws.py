@@ -144,7 +144,8 @@ specs = st.builds(
     env=env,
     checkpoint=st.none() | checkpoints,
     retry=retries,
-    limits=st.builds(Limits, time_ms=st.none() | durations, queue_time_ms=st.none() | durations),
+    limits=st.builds(Limits, time_ms=st.none() | durations, queue_time_ms=st.none() | durations)
+    | durations.map(lambda time_ms: Limits(time_ms=time_ms, time_min_ms=time_ms)),
 )
 
 

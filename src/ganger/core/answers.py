@@ -81,9 +81,9 @@ class _Fits:
 
     def alike(self, key: ClassKey, gang: Gang) -> Alike:
         """What a gang's reason follows from."""
-        queue, user, _, shape, limit_ms, array, avoids = key
+        queue, user, _, shape, times, array, avoids = key
         kept = self._now.claims or self._now.promises.standing
-        own = (user, limit_ms) if self._limited[queue] else ("", limit_ms) if kept else ("", 0)
+        own = (user, times) if self._limited[queue] else ("", times) if kept else ("", ())
         return queue, shape, avoids, *own, array, gang.id if self._has_its_own(gang) else ""
 
     def reason(self, gang: Gang) -> Reason:

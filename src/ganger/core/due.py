@@ -62,9 +62,7 @@ def deadline_ms(gang: Gang) -> int | None:
         if gang.awaits:
             return None
         return None if limits.queue_time_ms is None else gang.since_ms + limits.queue_time_ms
-    if gang.state in RUNS and limits.time_ms is not None:
-        return gang.began_ms + limits.time_ms - gang.ran_ms
-    return None
+    return gang.limit_ms(gang.began_ms) if gang.state in RUNS else None
 
 
 def _moments_ms(gang: Gang) -> Iterator[int]:

@@ -15,9 +15,11 @@ from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import ENDED, After, GangState, Job
 from ganger.model.shape import Shape
 
-ClassKey = tuple[str, str, int, Shape, int, str, tuple[str, ...]]
-"""(queue, user, priority, shape, time limit or -1, the array if it has a limit, nodes that it must not have): gangs of
-one class are equal to the scheduler but for their age."""
+Times = tuple[int, int]
+"""(time limit, the least that it may be granted) in ms, -1 for none."""
+ClassKey = tuple[str, str, int, Shape, Times, str, tuple[str, ...]]
+"""(queue, user, priority, shape, times, the array if it has a limit, nodes that it must not have): gangs of one class
+are equal to the scheduler but for their age."""
 
 STRIDE: Final = 1 << 24
 """Numbers that one submission has: more than there are indices of an array."""
@@ -191,10 +193,13 @@ class Gang:
     @property
     def class_key(self) -> ClassKey:
         """What it is equal in to other gangs."""
-        limit = self.job.spec.limits.time_ms
-        limit_ms = -1 if limit is None else limit
+        limits = self.job.spec.limits
+        times = (
+            -1 if limits.time_ms is None else limits.time_ms,
+            -1 if limits.time_min_ms is None else limits.time_min_ms,
+        )
         array = (self.array if self.array_limit else None) or ""
-        return (self.queue, self.job.user, self.job.spec.priority, self.shape, limit_ms, array, self.avoids)
+        return (self.queue, self.job.user, self.job.spec.priority, self.shape, times, array, self.avoids)
 
     @property
     def avoids(self) -> tuple[str, ...]:
@@ -202,8 +207,14 @@ class Gang:
         return tuple(sorted(node for node, _ in self.excluded)) if self.excluded else ()
 
     @property
+    def time_ms(self) -> int | None:
+        """Its time limit, over all attempts: what its start was granted, else what it asks for. None: it has none."""
+        granted_ms = self.start.time_ms if self.start else None
+        return self.job.spec.limits.time_ms if granted_ms is None else granted_ms
+
+    @property
     def node_ms(self) -> int:
-        """Node-milliseconds it may use by its time limit; 0 without one."""
+        """Node-milliseconds it may use by the time limit it asks for; 0 without one."""
         return self.shape.all_nodes * (self.job.spec.limits.time_ms or 0)
 
     @property
@@ -224,7 +235,7 @@ class Gang:
 
     def limit_ms(self, now_ms: int) -> int | None:
         """When its time limit is over, if it runs or would from now on."""
-        limit = self.job.spec.limits.time_ms
+        limit = self.time_ms
         began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
         return None if limit is None else began_ms + limit - self.ran_ms
 
@@ -255,14 +266,15 @@ class Gang:
 
 
 def class_text(key: ClassKey) -> str:
-    """The class as one word of the log: queue/user/priority/shape/limit, the array if there is one, and after a `!` the
-    nodes that it must not have, if there are any."""
-    queue, user, priority, shape, limit, array, avoids = key
+    """The class as one word of the log: queue/user/priority/shape/limit (from the least that will do, if it says that,
+    to all), the array if there is one, and after a `!` the nodes that it must not have, if there are any."""
+    queue, user, priority, shape, (limit, least), array, avoids = key
     size = "+".join(
         f"{part.nodes}x{part.gpus}.{part.cpu_milli}.{part.memory_bytes}.{part.gpu_type or '-'}.{part.ranks}"
         + "s" * part.stacked
         + (f"[{part.terms}]" if part.terms else "")
         for part in shape.parts
     )
-    most = f"{queue}/{user}/{priority}/{size}/{limit if limit >= 0 else '-'}"
+    time = f"{least}..{limit}" if least >= 0 else f"{limit}" if limit >= 0 else "-"
+    most = f"{queue}/{user}/{priority}/{size}/{time}"
     return most + (f"/{array}" if array else "") + (f"/!{','.join(avoids)}" if avoids else "")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from ganger.core.gang import Gang
-from ganger.core.runtime import NEVER_MS, runs_for_ms
+from ganger.core.runtime import NEVER_MS, least_ms
 from ganger.model.shape import Shape
 
 LineKey = tuple[str, str, Hashable]
@@ -20,8 +20,8 @@ LineKey = tuple[str, str, Hashable]
 @dataclass(slots=True, eq=False)
 class Kind:
     """Gangs that the nodes treat alike. parts: of their shape; avoids: nodes that it must not have; waiting: how many
-    there are; stays: how many of them stay for how long; again: how many have run before; failed_at: the growth of its
-    columns when it had last no place, though each part had room."""
+    there are; stays: how many of them stay for how long, at least; again: how many have run before; failed_at: the
+    growth of its columns when it had last no place, though each part had room."""
 
     shape: Shape
     parts: tuple[Shape, ...]
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One gang in its line. stays_ms: how long it holds its nodes; again: it has run before."""
+    """One gang in its line. stays_ms: how long it must be able to stay; again: it has run before."""
 
     gang: Gang
     kind: Kind
@@ -140,7 +140,7 @@ class Lines:
         if line is None:
             line = self.of[key] = Line(key)
         kind.waiting += 1
-        stays_ms, again = runs_for_ms(gang), gang.generation > 0
+        stays_ms, again = least_ms(gang), gang.generation > 0
         kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
         kind.again += again
         line.since_ms = min(line.since_ms, gang.since_ms)

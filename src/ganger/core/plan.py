@@ -124,10 +124,13 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
             turns.refuse(entry, found.why if isinstance(found, Reason) else found)
             continue
         begun, is_last = _next_of(now, entry.gang)
+        start = _start(now, begun, found, starts[-1] if starts else None)
+        if start.time_ms is not None:
+            begun = replace(begun, start=start)  # it ends sooner than it asked for: the rest of the round must know
         state.take(begun, found)
         now.took(begun, entry.gang.id, found)
         now.begun[begun.id] = begun
-        starts.append(_start(state, begun, found, starts[-1] if starts else None))
+        starts.append(start)
         if is_last:
             turns.go_on()
     return starts, known
@@ -173,10 +176,16 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     return why
 
 
-def _start(state: State, gang: Gang, shares: Shares, before: Start | None) -> Start:
-    first = state.nodes.nodes[state.nodes.index[shares[0].node]]
-    port = state.rendezvous_port(shares, before)
-    return Start(gang=gang.id, generation=gang.generation + 1, shares=shares, host=first.address, port=port)
+def _start(now: Round, gang: Gang, shares: Shares, before: Start | None) -> Start:
+    nodes = now.state.nodes
+    return Start(
+        gang=gang.id,
+        generation=gang.generation + 1,
+        shares=shares,
+        host=nodes.nodes[nodes.index[shares[0].node]].address,
+        port=now.state.rendezvous_port(shares, before),
+        time_ms=now.granted.get(gang.array or gang.id),
+    )
 
 
 def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:

@@ -28,7 +28,7 @@ from ganger.core.nodes import Kept
 from ganger.core.place import place
 from ganger.core.pooled import Pooled
 from ganger.core.profile import Profile
-from ganger.core.runtime import NEVER_MS, runs_for_ms
+from ganger.core.runtime import NEVER_MS, least_ms, runs_for_ms
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
 from ganger.model.decision import Moved, NodeShare, Reserve
@@ -64,17 +64,33 @@ class Promises:
 
     # -- who may start beside them -----------------------------------------------------------------------------------
 
-    def start(self, gang: Gang, wanted: Ask, weaker: Iterable[Promise] = ()) -> Shares | None:
+    def start(
+        self, gang: Gang, wanted: Ask, weaker: Iterable[Promise] = (), *, for_ms: int | None = None
+    ) -> Shares | None:
         """Where it may start without being in the way of any promise; its own is not counted, nor are the weaker ones.
-        None: nowhere. Asked of a gang that its queue and its user may start."""
+        None: nowhere. Asked of a gang that its queue and its user may start. `for_ms`: if it stays for so long only."""
         own = self.standing.get(gang.id)
         with self._lifted([*weaker, *([own] if own else [])]):
             if not self.standing:
                 return placed(self.state, wanted)
-            end_ms = self.now_ms + runs_for_ms(gang)
+            end_ms = self.now_ms + (runs_for_ms(gang) if for_ms is None else for_ms)
             with self.state.nodes.keeping(self._kept_until(end_ms)):
                 found = placed(self.state, wanted)
             return None if found and self._delayed(gang, found, (self.now_ms, end_ms)) else found
+
+    def shortened(self, gang: Gang, wanted: Ask) -> tuple[Shares, int] | None:
+        """Where a gang may start that could not with all its time, and for how long at most: until the last promise
+        before which it can end. None: not even with the least that will do for it."""
+        begin_ms, end_ms = self.now_ms + least_ms(gang), self.now_ms + runs_for_ms(gang)
+        if begin_ms >= end_ms:
+            return None
+        ends = [begin_ms, *(int(edge) for edge in self._nearby().edges if begin_ms < edge < end_ms)]
+        found, low, high = self.start(gang, wanted, for_ms=begin_ms - self.now_ms), 0, len(ends)
+        while found and high - low > 1:
+            middle = (low + high) // 2
+            longer = self.start(gang, wanted, for_ms=ends[middle] - self.now_ms)
+            found, low, high = (longer, middle, high) if longer else (found, low, middle)
+        return (found, ends[low] - self.now_ms) if found else None
 
     def longest_ms(self, parts: Iterable[Shape]) -> int:
         """How long gangs of such parts may stay that start now: one that stays longer would be in the way of a promise
@@ -104,8 +120,9 @@ class Promises:
         self._kept.clear()
 
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
-        """Who is promised something that a start on these shares would take, in the order of their promises."""
-        when, there = (self.now_ms, self.now_ms + runs_for_ms(gang)), {share.node: None for share in shares}
+        """Who is promised something that a start on these shares would take, for as long as it must stay; in the order
+        of their promises."""
+        when, there = (self.now_ms, self.now_ms + least_ms(gang)), {share.node: None for share in shares}
         soon = [each for each in self._in_order() if each.start_ms < when[1] and each.gang is not gang]
         delayed = self._delayed(gang, shares, when)
         bars = [each for each in soon if each.gang.id in delayed or any(node in there for node in each.nodes)]

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ganger.core.backfill import earliest
-from ganger.core.fit import ask, barred, fit, where
+from ganger.core.fit import Ask, ask, barred, fit, where
 from ganger.core.foresight import Promise
 from ganger.core.fragmentation import kinds_of
 from ganger.core.gang import Gang
 from ganger.core.policy import Policy, starves_after_ms
 from ganger.core.promises import LARGE, Promises
 from ganger.core.queues import Vector, need
+from ganger.core.runtime import least_ms
 from ganger.core.state import Shares, State
 from ganger.model.decision import Moved
 from ganger.model.policy import FRAGMENTATION
@@ -49,7 +50,8 @@ class Claim:
 class Round:
     """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
     victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
-    claims: room kept, by gang; promises: starts that are promised; tried: gangs of each queue that no start could be
+    granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
+    kept, by gang; promises: starts that are promised; tried: gangs of each queue that no start could be
     promised to."""
 
     state: State
@@ -59,6 +61,7 @@ class Round:
     victims: list[Gang] = field(default_factory=list)
     begun: dict[str, Gang] = field(default_factory=dict)
     elements: dict[str, int] = field(default_factory=dict)
+    granted: dict[str, int] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     tried: dict[str, int] = field(default_factory=dict)
     promises: Promises = field(init=False)
@@ -71,7 +74,9 @@ class Round:
     # -- who starts --------------------------------------------------------------------------------------------------
 
     def start(self, gang: Gang) -> Shares | Why:
-        """Where it starts, or what binds: its own limits, the nodes, or what is kept for others."""
+        """Where it starts, or what binds: its own limits, the nodes, or what is kept for others. With how much time is
+        in `granted`, where it is less than the gang asks for."""
+        self.granted.pop(gang.id, None)
         if gang.id in self.promises.standing:
             with self._all_lifted():
                 return self._start(gang)
@@ -89,7 +94,15 @@ class Round:
             return (self.promises.start(gang, shy) if gang.shuns else None) or found
         if not self.promises.standing or not where(self.state, wanted):
             return Why.NO_CAPACITY
-        return self.promises.start(gang, wanted, self._weaker(gang)) or Why.HELD
+        return self.promises.start(gang, wanted, self._weaker(gang)) or self._shortened(gang, wanted) or Why.HELD
+
+    def _shortened(self, gang: Gang, wanted: Ask) -> Shares | None:
+        """Where it starts with less time than it asks for, if that will do: how much is noted."""
+        found = self.promises.shortened(gang, wanted)
+        if found is None:
+            return None
+        self.granted[gang.id] = gang.ran_ms + found[1]
+        return found[0]
 
     def took(self, gang: Gang, name: str, shares: Shares) -> None:
         """It has started; `name`: under which it waited. Weaker promises that it was in the way of move back."""
@@ -174,7 +187,7 @@ class Round:
 
     def held_back(self, gang: Gang, found: Shares) -> Reason | None:
         """The answer for a gang that has room but for what is promised to others; None: it has room beside that."""
-        if not self.promises.standing or self.promises.start(gang, ask(gang)):
+        if not self.promises.standing or self.promises.start(gang, ask(gang), for_ms=least_ms(gang)):
             return None
         return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
 

@@ -1,6 +1,7 @@
 """How long a gang holds its nodes, as far as that is known: by its limit. Without one, for ever.
 
-Asked by all that look ahead: `core.foresight`, `core.promises`, `core.lines`.
+Asked by all that look ahead: `core.foresight`, `core.promises`, `core.round`, `core.lines`. That a job may be granted
+less time than it asks for, so that it fits before a promise, is Slurm's (`--time-min`).
 """
 
 from typing import Final
@@ -13,5 +14,11 @@ NEVER_MS: Final = 1 << 62
 
 def runs_for_ms(gang: Gang) -> int:
     """How long its next generation, or the one that runs, holds its nodes at most."""
-    limit_ms = gang.job.spec.limits.time_ms
+    limit_ms = gang.time_ms
     return NEVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
+
+
+def least_ms(gang: Gang) -> int:
+    """The least time that its next generation may be granted: all that is left of its limit, unless less will do."""
+    enough_ms = gang.job.spec.limits.time_min_ms
+    return runs_for_ms(gang) if enough_ms is None else min(runs_for_ms(gang), enough_ms)

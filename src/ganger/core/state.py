@@ -168,8 +168,9 @@ class State:
 
     def take(self, gang: Gang, shares: Shares) -> None:
         """The gang holds these shares, and its queue and user are charged for all of it."""
-        if gang.id not in self.gangs:
-            self.undo.put(self.gangs, gang.id, gang)  # an element of an array that a round tries
+        if self.gangs.get(gang.id) is not gang:
+            # An element of an array that a round tries, or a gang that it grants less time than it asks for.
+            self.undo.put(self.gangs, gang.id, gang)
         self.nodes.take(gang.number, gang.shape, shares)
         self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self.type_of))
         self._activate(gang, +1)

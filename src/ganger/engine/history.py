@@ -84,6 +84,7 @@ class _Attempt:
             blame=Blame.INFRASTRUCTURE.value if gone else self.blame if self.outcome == "failed" else "",
             passed=self.passed,
             killed=self.killed,
+            time_ms=self.start.time_ms,
         )
 
     def _overdue(self) -> str:

@@ -71,13 +71,18 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Start generation `generation`, whole. `shares` in rank order; ranks meet at `host`:`port`, on the first node."""
+    """Start generation `generation`, whole. `shares` in rank order; ranks meet at `host`:`port`, on the first node.
+
+    time_ms: the job's time limit, over all attempts, for as long as this generation runs, where it is granted less than
+    it asks for; None: as it asks.
+    """
 
     gang: str
     generation: int
     shares: tuple[NodeShare, ...]
     host: str
     port: int
+    time_ms: int | None = None
     kind: Literal["start"] = field(default="start")
 
     @property

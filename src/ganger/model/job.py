@@ -159,6 +159,12 @@ class Limits:
     time_ms: int | None = _spec(
         "time the job may hold its nodes, over all attempts", form="duration", key="time", default=None
     )
+    time_min_ms: int | None = _spec(
+        "the least it may be granted at a start, if it then fits before a promised one; unset: as time",
+        form="duration",
+        key="time_min",
+        default=None,
+    )
     queue_time_ms: int | None = _spec("time it may wait; then it ends", form="duration", key="queue_time", default=None)
 
 

@@ -99,6 +99,8 @@ class AttemptView:
     blame: str = ""
     killed: tuple[int, ...] = ()
     """Ranks that did not end in the time that a stop gave them, so that they were killed."""
+    time_ms: int | None = None
+    """The job's time limit while it ran, over all attempts, where it was granted less than the job asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from ganger.engine.spec.document import Problem
 from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import WORKER, JobSpec
 from ganger.model.terms import REQUIRED, WHOLE
+from ganger.model.units import format_duration
 
 CHIEF: Final = "chief"
 
@@ -22,6 +23,7 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
     yield from _variables(spec)
     yield from _placement(spec)
     yield from _devices(spec)
+    yield from _times(spec)
     if spec.checkpoint is not None and spec.checkpoint.keep_every and not spec.checkpoint.keep:
         what = "checkpoint.keep_every: without keep all checkpoints stay: add keep: 3, or leave it out"
         yield Problem(("checkpoint", "keep_every"), what, key=True)
@@ -129,6 +131,17 @@ def _placement(spec: JobSpec) -> Iterator[Problem]:
         yield Problem((*at, "nodes"), what)
     elif said.slice.ranks is not None:
         yield from _slice_of_ranks(spec, said.slice.ranks)
+
+
+def _times(spec: JobSpec) -> Iterator[Problem]:
+    """The least time is less than all of it."""
+    least_ms, most_ms = spec.limits.time_min_ms, spec.limits.time_ms
+    at = ("limits", "time_min")
+    if least_ms is not None and most_ms is None:
+        yield Problem(at, "limits.time_min: less than which time? write limits.time too, or leave it out")
+    elif least_ms is not None and most_ms is not None and least_ms > most_ms:
+        least, most = format_duration(least_ms), format_duration(most_ms)
+        yield Problem(at, f"limits.time_min: {least} is more than limits.time, {most}: write at most that")
 
 
 def _devices(spec: JobSpec) -> Iterator[Problem]:

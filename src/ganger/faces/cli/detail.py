@@ -71,9 +71,18 @@ def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
         yield "array", count(len(array["indices"]), "element") + limit
     limits = spec["limits"]
     if limits["time_ms"] is not None:
-        yield "time limit", format_duration(limits["time_ms"])
+        yield "time limit", format_duration(limits["time_ms"]) + _shortened(limits, job["attempts"])
     if limits["queue_time_ms"] is not None:
         yield "queue limit", format_duration(limits["queue_time_ms"])
+
+
+def _shortened(limits: Record, attempts: list[Record]) -> str:
+    """Of a job that may start with less time: how much will do, and what its newest attempt was granted."""
+    least = f", at least {format_duration(limits['time_min_ms'])}" if limits["time_min_ms"] is not None else ""
+    newest = attempts[-1] if attempts else {"time_ms": None}
+    if newest["time_ms"] is None:
+        return least
+    return f"{least}; attempt {newest['generation']} was granted {format_duration(newest['time_ms'])}"
 
 
 def _kept(checkpoint: Record) -> str:

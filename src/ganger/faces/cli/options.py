@@ -160,6 +160,7 @@ _OVERRIDES: Final = (
     ),
     click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Attempts without progress to forgive."),
     click.option("--time", type=DURATION, help="Time the job may hold its nodes: 24h."),
+    click.option("--time-min", type=DURATION, help="Start with less time, at least this, where that fits a hole: 2h."),
     click.option("--queue-time", type=DURATION, help="Time it may wait; then it ends."),
     click.option("--array", metavar="LIST", help="One job for each index: 0-99, 1,3,5-9:2; 0-99%10: ten at a time."),
     click.option(

@@ -67,7 +67,7 @@ def spec_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
             {"dir": flags["checkpoint"], "every": flags["checkpoint_every"], "keep": flags["checkpoint_keep"]}
         ),
         "retry": _given({"max": flags["retry"]}),
-        "limits": _given({"time": flags["time"], "queue_time": flags["queue_time"]}),
+        "limits": _given({"time": flags["time"], "time_min": flags["time_min"], "queue_time": flags["queue_time"]}),
         "array": flags["array"],
         "after": [_after(text) for text in flags["after"]] or None,
     }

@@ -126,6 +126,7 @@ class LimitFields(TypedDict, total=False):
     """`limits`."""
 
     time: Duration
+    time_min: Duration
     queue_time: Duration
 
 
