@@ -157,7 +157,7 @@ def test_a_shell_at_a_terminal(running: Task) -> None:
     assert b"/dev/pts/" in person.shown
     assert b"30 90" in person.shown
     person.types("echo x$TOKEN\n", "x***")
-    person.types("sleep 1000\n", "sleep")
+    person.types("sh -c \"echo be''gun; exec sleep 1000\"\n", "begun")  # it has the terminal now, not the shell
     person.types("\x03", "^C")
     os.write(person.fd, b"exit 3\n")
     assert person.leaves() == 3
