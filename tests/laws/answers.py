@@ -12,6 +12,7 @@ from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.reason import Reason, Why
 from tests.laws.raw import RESOURCES, parts, total
+from tests.laws.safety import FOR_EVER_MS
 from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
 
@@ -109,6 +110,14 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert world.policy.ORDERS_RUNNING
             assert reason.holders
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
+        case Why.MAINTENANCE:
+            assert kept or raw.fits(job), f"{gang.id} waits for maintenance, and has no room without it"
+            limit_ms = gang.job.spec.limits.time_ms
+            stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
+            assert raw.away(world.now_ms, world.now_ms + stays_ms)
+            assert reason.until_ms is not None
+            assert reason.until_ms > world.now_ms
+            assert reason.have < reason.need
         case Why.ARRAY_LIMIT:
             assert raw.is_full(job)
         case _:
@@ -175,5 +184,5 @@ def nobody_waits_for_nothing(world: World) -> None:
         return
     for gang in waiting(world):
         if world.raw.fits(gang.job):
-            held = Why.ARRAY_LIMIT if world.raw.is_full(gang.job) else Why.HELD
-            assert answer(world, gang).why is held, f"{gang.id} fits and waits: {answer(world, gang)}"
+            held = (Why.ARRAY_LIMIT,) if world.raw.is_full(gang.job) else (Why.HELD, Why.MAINTENANCE)
+            assert answer(world, gang).why in held, f"{gang.id} fits and waits: {answer(world, gang)}"

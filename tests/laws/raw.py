@@ -110,7 +110,7 @@ class Raw:
     (gang, node) on which something of a gang may run; suspended: gangs that somebody suspended, and nobody resumed;
     rest: of each array job the elements that are no gangs of their own; outcomes: the states in which gangs and arrays
     ended; killed: gangs that the newest event took a node from; drained: those on a drained node, until they are
-    stopped; excluded: by gang, the nodes that its rules keep it from."""
+    stopped; excluded: by gang, the nodes that its rules keep it from; windows: maintenance by id."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     cordoned: dict[str, None] = field(default_factory=dict)
@@ -128,6 +128,7 @@ class Raw:
     rest: dict[str, list[int]] = field(default_factory=dict)
     outcomes: dict[str, GangState] = field(default_factory=dict)
     excluded: dict[str, dict[str, None]] = field(default_factory=dict)
+    windows: dict[str, e.MaintenanceSet] = field(default_factory=dict)
 
     # -- the fold ------------------------------------------------------------------------------------------------------
 
@@ -163,6 +164,14 @@ class Raw:
             case e.Decided(plan=plan):
                 for decision in plan.decisions:
                     self.decide(decision)
+            case _:
+                self._maintain(event)
+
+    def _maintain(self, event: e.Event) -> None:
+        if isinstance(event, e.MaintenanceSet):
+            self.windows[event.id] = event
+        elif isinstance(event, e.MaintenanceCleared):
+            del self.windows[event.id]
 
     def heir(self, queue: str, there: Collection[str]) -> str:
         """The queue itself where it stays, else the nearest above it that does."""
@@ -302,6 +311,11 @@ class Raw:
         if not any(other == gang for other, _ in self.left):
             self.starts.pop(gang, None)
             self.drained.pop(gang, None)
+
+    def away(self, begin_ms: int, end_ms: int) -> dict[str, str]:
+        """Nodes that are maintained for a part of that time, and in which maintenance."""
+        there = (each for each in self.windows.values() if each.from_ms < end_ms and begin_ms < each.until_ms)
+        return {node: each.id for each in there for node in each.nodes}
 
     # -- what is free --------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@
 from ganger.core.gang import Gang, class_text
 from ganger.core.state import State
 from ganger.engine.codec import decode_image, encode_image
-from ganger.model.decision import Cause, Plan, Start, Stop, Wait
+from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
 from ganger.model.job import GangState
 from ganger.model.view import PARTS
 from tests.laws.raw import Raw, parts
 from tests.laws.where import lies_well
+
+FOR_EVER_MS = 1 << 62
 
 ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
 
@@ -92,9 +94,31 @@ def rule_is_obeyed(said: str | None, gang: Gang, spent: int) -> None:
         assert gang.state is GangState.REQUEUEING, f"{gang.id} gives up though a rule says {said}"
 
 
-def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
+def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) -> None:
+    """Nothing starts, or is promised, on a node that is maintained before it would end; what runs on one that is being
+    maintained leaves it."""
+    stopped = {decision.gang: None for decision in planned.decisions if isinstance(decision, Stop)}
+    for decision in planned.decisions:
+        if isinstance(decision, Start | Reserve):
+            name = decision.gang
+            ran_ms = state.gangs[name].ran_ms if name in state.gangs else 0
+            limit_ms = raw.job(name).spec.limits.time_ms
+            begin_ms = now_ms if isinstance(decision, Start) else max(now_ms, decision.start_ms or 0)
+            stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - ran_ms)
+            away = raw.away(begin_ms, begin_ms + stays_ms)
+            there = [node for node in decision.nodes if node in away]
+            assert not there, f"{name} would be on {there} in maintenance"
+    away = raw.away(now_ms, now_ms + 1)
+    for gang, node in raw.left:
+        runs = state.gangs[gang].state in (GangState.STARTING, GangState.RUNNING)
+        assert node not in away or not runs or gang in stopped, f"{gang} stays on {node}, which is maintained"
+
+
+def decisions_are_legal(planned: Plan, state: State, raw: Raw, now_ms: int) -> None:
     """Each decision against the raw facts, in the order in which they are carried out."""
     assert planned.as_of == state.seq
+    maintenance_is_heeded(planned, state, raw, now_ms)
+    away = raw.away(now_ms, now_ms + 1)
     stopped: dict[str, Stop] = {}
     waits = [decision.gang_class for decision in planned.decisions if isinstance(decision, Wait)]
     assert len(waits) == len({*waits}), "a class has one answer"
@@ -103,7 +127,7 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
         if isinstance(decision, Stop):
             assert decision.gang not in stopped, f"{decision.gang} is stopped twice in one round"
             stopped[decision.gang] = decision
-            _stop_is_legal(decision, state, raw)
+            _stop_is_legal(decision, state, raw, away)
     for gang in raw.drained:
         runs = state.gangs[gang].state in (GangState.STARTING, GangState.RUNNING)
         assert gang in stopped or not runs, f"{gang} stays on a node that is drained"
@@ -129,7 +153,7 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw) -> None:
     assert len({(start.host, start.port) for start in starts}) == len(starts), "two gangs meet at one port"
 
 
-def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
+def _stop_is_legal(stop: Stop, state: State, raw: Raw, away: dict[str, str]) -> None:
     gang = state.gangs[stop.gang]
     assert stop.generation == raw.generations[stop.gang]
     if gang.state in (GangState.PENDING, GangState.SUSPENDED):
@@ -141,7 +165,8 @@ def _stop_is_legal(stop: Stop, state: State, raw: Raw) -> None:
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
     leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)
-    assert not leaves or gang.id in raw.drained, f"{gang.id} need not leave"
+    maintained = any(other == gang.id and node in away for other, node in raw.left)
+    assert not leaves or gang.id in raw.drained or maintained, f"{gang.id} need not leave"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 

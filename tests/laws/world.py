@@ -84,7 +84,7 @@ class World:
     def round(self) -> Plan:
         """Plan, check, record; what the loop does after every batch."""
         planned = plan(self.state, self.now_ms, self.policy)
-        safety.decisions_are_legal(planned, self.state, self.raw)
+        safety.decisions_are_legal(planned, self.state, self.raw, self.now_ms)
         spent = {name: gang.spent for name, gang in self.state.gangs.items()}
         self.wake_ms = planned.next_wake_ms
         at_once = any(
@@ -245,6 +245,24 @@ def _preempted(node: str) -> e.NodePreempted:
     return e.NodePreempted(node=node, notice_ms=10_000)
 
 
+def _maintains(world: World, data: st.DataObject) -> None:
+    """Maintenance is planned, or called off."""
+    windows = world.raw.windows
+    over = [name for name, window in windows.items() if window.until_ms <= world.now_ms]
+    if data.draw(st.booleans()):
+        world.steps += 1
+        nodes = data.draw(st.lists(st.sampled_from(sorted(world.raw.nodes)), min_size=1, unique=True))
+        from_ms = world.now_ms + data.draw(st.sampled_from((0, 1, MINUTE_MS, 40 * MINUTE_MS, 3 * HOUR_MS)))
+        until_ms = from_ms + data.draw(st.sampled_from((0, 1, MINUTE_MS, 2 * HOUR_MS)))
+        taken = world.raw.away(from_ms, until_ms)
+        is_free = not any(node in taken for node in nodes)
+        asked = e.MaintenanceSet(id=f"m{world.steps}", nodes=tuple(nodes), from_ms=from_ms, until_ms=until_ms)
+        assert world.happens(asked) == (is_free and until_ms > from_ms), "refused if and only if it cannot be"
+    elif name := world.pick(data, list(windows)):
+        taken = world.happens(e.MaintenanceCleared(id=name))
+        assert taken or name in over, "what is not over can be called off"
+
+
 def _lists(world: World, data: st.DataObject) -> None:
     """The server comes back, or the cluster grew or shrank."""
     if data.draw(st.booleans()):
@@ -334,6 +352,7 @@ EVENTS: tuple[Callable[[World, st.DataObject], None], ...] = (
     *(_submits,) * 6,
     *(_confirms_all, _clears_all, _fails, _clears) * 2,
     *(_confirms, _steps, _steps, _comes_late, _node, _lists, _stops, _edits, _applies, _nothing),
+    _maintains,
     *(_suspends, _resumes, _reorders, _is_done, _asks_array),
 )
 """What may happen, the likelier the oftener."""

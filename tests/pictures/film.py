@@ -185,6 +185,19 @@ class Film:
     def _drain(self, node: str) -> None:
         self.apply(e.NodeDrained(node=node))
 
+    def _maintain(self, nodes: str, begin: str, lasts: str) -> None:
+        """`n1+n2 1h 30m`: from then on, for so long."""
+        from_ms = self.now_ms + parse_duration_ms(begin)
+        names = tuple(nodes.split("+"))
+        self.apply(
+            e.MaintenanceSet(
+                id=f"m{self.state.seq}", nodes=names, from_ms=from_ms, until_ms=from_ms + parse_duration_ms(lasts)
+            )
+        )
+
+    def _maintained(self) -> None:
+        self.apply(e.MaintenanceCleared(id=next(iter(self.state.windows))))
+
     def _list(self, *nodes: str) -> None:
         self.apply(picture.listing([picture.node(token)[0] for token in nodes]))
 

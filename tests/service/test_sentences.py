@@ -40,6 +40,12 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     (e.NodeCordoned(node="n1", by="ada", why="a fan"), None, "ada took node n1 out of service: a fan"),
     (e.NodeUncordoned(node="n1"), None, "somebody put node n1 back into service"),
     (e.NodeDrained(node="n1", by="ada", why="a fan"), None, "ada drains node n1: a fan"),
+    (
+        e.MaintenanceSet(id="m7", nodes=("n1", "n2"), from_ms=0, until_ms=7_200_000, note="new fans", by="ada"),
+        None,
+        "ada set maintenance m7 of n1, n2 for 2h 00m: new fans",
+    ),
+    (e.MaintenanceCleared(id="m7"), None, "somebody cleared maintenance m7"),
     (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada takes node n1 away in 30.0s"),
     (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
     (

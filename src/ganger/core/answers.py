@@ -82,7 +82,7 @@ class _Fits:
     def alike(self, key: ClassKey, gang: Gang) -> Alike:
         """What a gang's reason follows from."""
         queue, user, _, shape, times, array, avoids = key
-        kept = self._now.claims or self._now.promises.standing
+        kept = self._now.claims or self._now.promises.standing or self._now.state.windows
         own = (user, times) if self._limited[queue] else ("", times) if kept else ("", ())
         return queue, shape, avoids, *own, array, gang.id if self._has_its_own(gang) else ""
 
@@ -110,7 +110,8 @@ class _Fits:
         """Where the nodes have room for it, or why they have none."""
         state = self._now.state
         closed = state.tree.closed_types(wanted.queue, wanted.shape)
-        key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else ""
+        stays_ms = wanted.stays_ms if state.windows else 0
+        key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else "", stays_ms
         if key not in self._rooms:
             found = room(state, wanted, self._now.now_ms)
             self._rooms[key] = found

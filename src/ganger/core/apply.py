@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ganger.core import after, arrays, cluster, facts, heal, rules
+from ganger.core import after, arrays, cluster, facts, heal, rules, windows
 from ganger.core.gang import HEAD, STRIDE, Gang
 from ganger.core.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.usage import Account
@@ -42,6 +42,10 @@ def refusal(state: State, event: e.Event) -> str | None:
             return cluster.kept(state, name)
         case e.PolicySet():
             return rules.refusal(state, event)
+        case e.MaintenanceSet():
+            return windows.refusal(state.windows, state.nodes, event)
+        case e.MaintenanceCleared(id=name):
+            return None if name in state.windows else f"there is no maintenance {name}"
         case (
             e.NodeLost(node=name)
             | e.NodeReturned(node=name)
@@ -100,6 +104,8 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
             | e.NodeUncordoned()
             | e.NodeDrained()
             | e.NodePreempted()
+            | e.MaintenanceSet()
+            | e.MaintenanceCleared()
             | e.QueueSet()
             | e.QueueDeleted()
         ):

@@ -27,8 +27,8 @@ def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
     Nothing else is assumed to start meanwhile: who leaves makes room and takes none, so that the first opening is found
     by halving. O(log gangs) placements.
     """
-    with state.trial():
-        exodus = _Exodus(state, [gang for gang, _ in state.by_end(now_ms)])
+    with state.trial(), state.windows.later():
+        exodus = _Exodus(state, [gang for gang, _ in state.by_end(now_ms)], now_ms)
         too_few, enough, step = -1, 0, 1
         while not (found := exodus.place(enough, wanted)):
             if enough == len(exodus.gangs):
@@ -48,8 +48,8 @@ def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
 class _Exodus:
     """Gangs that leave one after the other, inside a trial; any number of them may be let go and called back."""
 
-    def __init__(self, state: State, gangs: list[Gang]) -> None:
-        self.gangs = gangs
+    def __init__(self, state: State, gangs: list[Gang], now_ms: int) -> None:
+        self.gangs, self._now_ms = gangs, now_ms
         self._state, self._marks = state, [state.undo.mark()]
 
     def place(self, gone: int, wanted: Ask) -> Shares | None:
@@ -60,4 +60,7 @@ class _Exodus:
         for gang in self.gangs[len(self._marks) - 1 : gone]:
             self._state.release(gang)
             self._marks.append(self._state.undo.mark())
+        if self._state.windows and gone:
+            end_ms = self.gangs[gone - 1].ends_ms(self._now_ms)
+            self._state.windows.now_ms = self._now_ms if end_ms is None else end_ms
         return where(self._state, wanted)

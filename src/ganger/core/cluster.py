@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Touched = tuple[Gang, ...]
 OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
-Change = OfNode | e.NodesListed | e.QueueSet | e.QueueDeleted
+Change = OfNode | e.NodesListed | e.MaintenanceSet | e.MaintenanceCleared | e.QueueSet | e.QueueDeleted
 _NODE_STEPS = {"node_lost": NodeStep.LOSE, "node_returned": NodeStep.RETURN} | {
     "node_cordoned": NodeStep.CORDON,
     "node_uncordoned": NodeStep.UNCORDON,
@@ -35,6 +35,13 @@ def take(state: State, change: Change, at_ms: int) -> Touched:
     match change:
         case e.NodesListed():
             return _nodes_listed(state, change, at_ms)
+        case e.MaintenanceSet():
+            state.windows[change.id] = change
+            state.windows.forget(at_ms)
+            return ()
+        case e.MaintenanceCleared(id=name):
+            state.windows.pop(name, None)  # it may be over by now
+            return ()
         case e.QueueSet(queue=queue):
             state.queues[queue.name] = queue
             state.policy_version += 1

@@ -25,9 +25,12 @@ from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import DEVICE_MILLI
 from ganger.model.view import Explanation, ReasonView
 
-NOT_FORESEEN = (Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
-"""Reasons that time does not cure; room kept for others, whose run time nobody knows yet; others that come first; and
-nothing known at all."""
+NOT_FORESEEN = (
+    *(Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT),
+    Why.MAINTENANCE,
+)
+"""Reasons that time does not cure, or that tell the time themselves; room kept for others, whose run time nobody
+knows yet; others that come first; and nothing known at all."""
 NOT_CHANGEABLE = (Why.BACKOFF, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
 """Reasons that no other form of the job would help."""
 
@@ -51,7 +54,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         position=position,
         waiting=waiting,
         waited_ms=now_ms - gang.since_ms,
-        earliest_ms=_expected_ms(gang, opening),
+        earliest_ms=reason.until_ms if reason.why is Why.MAINTENANCE else _expected_ms(gang, opening),
         promised_ms=promise.start_ms if promise else None,
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),

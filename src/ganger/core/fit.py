@@ -13,8 +13,10 @@ from ganger.core.gang import Gang
 from ganger.core.nodes import NodeTable
 from ganger.core.place import place
 from ganger.core.queues import NOTHING_HELD, OF_TYPE, UNLIMITED, Held, QueueTree, need
+from ganger.core.runtime import NEVER_MS
 from ganger.core.shortage import MAX_HOLDERS, no_room
 from ganger.core.state import Shares, State
+from ganger.core.topology import Ints
 from ganger.model.reason import Reason, Why
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
@@ -29,7 +31,13 @@ class Ask:
     user: str
     shape: Shape
     time_ms: int | None
+    ran_ms: int = 0
     avoids: tuple[str, ...] = ()
+
+    @property
+    def stays_ms(self) -> int:
+        """How long it holds its nodes at most, if it starts; of its time what earlier generations had is gone."""
+        return NEVER_MS if self.time_ms is None else max(1, self.time_ms - self.ran_ms)
 
     @property
     def node_ms(self) -> int:
@@ -45,6 +53,7 @@ def ask(gang: Gang) -> Ask:
         user=gang.job.user,
         shape=gang.shape,
         time_ms=spec.limits.time_ms,
+        ran_ms=gang.ran_ms,
         avoids=gang.avoids,
     )
 
@@ -61,7 +70,8 @@ def over_limits(state: State, wanted: Ask) -> Reason | None:
 
 def room(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     """Its place on the nodes, or why there is none: the same for all of its kind where no type has a quota."""
-    return placed(state, wanted) or over_type(state, wanted) or _no_room(state, wanted, now_ms)
+    found = placed(state, wanted) or maintained(state, wanted, now_ms)
+    return found or over_type(state, wanted) or _no_room(state, wanted, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
@@ -95,8 +105,45 @@ def could_ever(state: State, wanted: Ask) -> bool:
 
 
 def placed(state: State, wanted: Ask) -> Shares | None:
-    """Its place on nodes that it may have, of types that its queue may use as much of."""
-    return _place_but(state.nodes, wanted, state.tree.closed_types(wanted.queue, wanted.shape))
+    """Its place on nodes that it may have, that stay for as long as it does, of types that its queue may use as much
+    of."""
+    away = state.windows.away(state.nodes, wanted.stays_ms) if state.windows else None
+    return _placed_without(state, wanted, away)
+
+
+def _placed_without(state: State, wanted: Ask, away: Ints | None) -> Shares | None:
+    closed = state.tree.closed_types(wanted.queue, wanted.shape)
+    if away is None or not away.size:
+        return _place_but(state.nodes, wanted, closed)
+    with state.nodes.barring(away):
+        return _place_but(state.nodes, wanted, closed)
+
+
+def is_maintained(state: State, wanted: Ask) -> bool:
+    """Whether a gang without a place has none because of maintenance alone."""
+    there = bool(state.windows) and state.windows.away(state.nodes, wanted.stays_ms).size
+    return bool(there) and _placed_without(state, wanted, None) is not None
+
+
+def maintained(state: State, wanted: Ask, now_ms: int) -> Reason | None:
+    """The answer for a gang without a place that has none because of maintenance alone: of the nodes that it would have
+    otherwise, and until when, if the others stay as they are."""
+    if not is_maintained(state, wanted):
+        return None
+    nodes, windows = state.nodes, state.windows
+    there = {share.node: None for share in _placed_without(state, wanted, None) or ()}
+    ends = ((ms, windows.away(nodes, wanted.stays_ms, ms)) for ms in windows.ends_ms(now_ms))
+    over = (ms for ms, away in ends if _placed_without(state, wanted, away) is not None)
+    binding = windows.meeting(there, now_ms, now_ms + wanted.stays_ms)
+    gone = {node: None for window in binding for node in window.nodes if node in there}
+    return Reason(
+        why=Why.MAINTENANCE,
+        resource="nodes",
+        need=len(there),
+        have=len(there) - len(gone),
+        scope=", ".join(window.id for window in binding),
+        until_ms=next(over, None),
+    )
 
 
 def _place_but(nodes: NodeTable, wanted: Ask, closed: tuple[str, ...]) -> Shares | None:

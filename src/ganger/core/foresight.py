@@ -63,10 +63,14 @@ class Foresight:
         )
         moments = [end_ms for *_, end_ms in held]
         moments += [ms for each in every for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
+        moments += [ms for window in self.state.windows.values() for ms in (window.from_ms, window.until_ms)]
         slots = edges(self.now_ms, moments, len(self.state.nodes.nodes))
         shared: dict[Device, int] = {}
         stays = [stay for gang, its, end_ms in held for stay in self.stays(gang, its, (int(slots[0]), end_ms), shared)]
-        return Profile(self.state.nodes, slots, [*stays, *(stay for each in every for stay in each.stays)])
+        found = Profile(self.state.nodes, slots, [*stays, *(stay for each in every for stay in each.stays)])
+        for window in self.state.windows.values():
+            found.close(self.state.windows.at(self.state.nodes, window), window.from_ms, window.until_ms)
+        return found
 
     def near(self, promises: Iterable[Promise]) -> Profile:
         """Of the nodes that are promised to somebody, with nothing promised; slots begin with promises."""
@@ -135,7 +139,15 @@ class Foresight:
         for name in (*leaving, *self._ending, *state.shares.past(self.now_ms)):
             if name in found:
                 found[name] = None
+        self._end_early(found)
         return found
+
+    def _end_early(self, ends: dict[str, int | None]) -> None:
+        """Those on nodes that are to be maintained leave when that begins."""
+        for window in self.state.windows.values():
+            for gang in self.state.on_nodes(window.nodes) if window.from_ms > self.now_ms else ():
+                end_ms = ends[gang.id]
+                ends[gang.id] = None if end_ms is None else min(end_ms, window.from_ms)
 
 
 def _cut_to(stay: Stay, among: Ints) -> Stay:

@@ -304,6 +304,13 @@ class NodeTable:
             yield
 
     @contextmanager
+    def barring(self, at: Ints) -> Iterator[None]:
+        """Inside it nothing fits on these nodes, by index. Whatever is put inside is undone."""
+        with self._undo.trial():
+            self._undo.put(self.barred, at, value=True)
+            yield
+
+    @contextmanager
     def keeping(self, kept: Kept | None) -> Iterator[None]:
         """Inside it nobody is given what is kept."""
         before, self.kept = self.kept, kept

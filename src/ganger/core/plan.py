@@ -36,7 +36,7 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
     if not state.ready:
         return Plan(as_of=state.seq)
     state.nodes.columns.trim()
-    state.shares.now_ms = now_ms
+    state.shares.now_ms = state.windows.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
@@ -53,7 +53,7 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
 def held(state: State, now_ms: int, policy: Policy, without: str = "") -> Iterator[tuple[Round, Known]]:
     """Inside it the nodes and quotas are as a round held now would leave them, if the gang `without` did not wait.
     Gives the round, and the answers that it found on its way."""
-    state.shares.now_ms = now_ms
+    state.shares.now_ms = state.windows.now_ms = now_ms
     out = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
         now = Round(state, now_ms, policy, out)
@@ -64,8 +64,10 @@ def held(state: State, now_ms: int, policy: Policy, without: str = "") -> Iterat
 def _stops(state: State, now_ms: int) -> Iterator[Stop]:
     """Gangs that are to end, and generations that failed somewhere: these are stopped everywhere. Oldest first."""
     over = {name: state.gangs[name] for name in state.due.over(now_ms)}
-    for gang in sorted((state.due.restless | over).values(), key=lambda gang: gang.number):
+    away = {gang.id: gang for gang in state.on_nodes(state.windows.under_way(now_ms)) if gang.state in RUNS}
+    for gang in sorted((state.due.restless | over | away).values(), key=lambda gang: gang.number):
         cause = _end_cause(gang, now_ms) or _failure_cause(gang) or _pause_cause(gang)
+        cause = cause or (Cause.DRAINED if gang.id in away else None)
         if cause:
             yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=_notice_left_ms(gang, now_ms))
 
@@ -168,7 +170,7 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     why = found
     if why not in CURABLE or not could_ever(now.state, ask(gang)):
         return why
-    if now.policy.ORDERS_RUNNING and why is Why.NO_CAPACITY and not now.behind(gang):
+    if now.policy.ORDERS_RUNNING and why in (Why.NO_CAPACITY, Why.MAINTENANCE) and not now.behind(gang):
         stopping = preempt.make_room(now, gang)
         if stopping:
             return stopping
@@ -190,13 +192,14 @@ def _start(now: Round, gang: Gang, shares: Shares, before: Start | None) -> Star
 
 def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
     """The first moment at which time alone starts or stops somebody: a limit, a pause, a turn in the order, the end of
-    a node's notice.
+    a node's notice, the beginning and the end of maintenance.
 
     Not the starvation threshold: from it on nodes are held back, which is soon enough when somebody could have them.
     """
     now_ms, policy = now.now_ms, now.policy
     begun = [replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms) for start in starts]
     moments = [now.state.due.next_ms(now_ms), *now.state.leaving.values(), *map(deadline_ms, begun)]
+    moments.append(now.state.windows.next_ms(now_ms))
     if policy.ORDERS_RUNNING:
         started = {gang.id: gang for gang in begun}
         moments += [policy.turn_ms(gang, now_ms) for gang in (now.state.gangs | started).values()]

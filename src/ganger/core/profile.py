@@ -121,6 +121,15 @@ class Profile:
             self.alone[rows, at] += sign * times
         self._log += at.tolist()
 
+    def close(self, at: Ints, begin_ms: int, end_ms: int) -> None:
+        """Nodes that are not there in that time. Called before anything is asked; all that has to do with it are edges,
+        or more of it is closed."""
+        if end_ms <= self.edges[0]:
+            return
+        rows = slice(*self.slots(begin_ms, end_ms))
+        self.alone[rows, at] += 1
+        self.guests[rows, at] += 1
+
     def window(self, at: Ints, begin: int, end: int) -> Window:
         """What is there of these nodes in slots begin : end, at least one."""
         rows, at = slice(begin, max(end, begin + 1)), self._local(at)

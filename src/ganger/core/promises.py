@@ -187,6 +187,8 @@ class Promises:
         nodes = self.state.nodes
         if not all(nodes.ready[nodes.index[node]] for node in promise.nodes):
             return Moved.NODE_OUT
+        if self._is_maintained(promise):
+            return Moved.MAINTENANCE
         if promise.start_ms <= self.now_ms:
             return Moved.OVERRUN
         return Moved.POLICY_CHANGED if self._fits(promise) else Moved.NODE_OUT
@@ -279,8 +281,13 @@ class Promises:
     def _stands(self, promise: Promise) -> bool:
         """Whether it can be kept beside the others that are laid down."""
         nodes, allowance = self.state.nodes, self._quota()
-        ready = all(bool(nodes.ready[stay.at].all()) for stay in promise.stays)
+        ready = all(bool(nodes.ready[stay.at].all()) for stay in promise.stays) and not self._is_maintained(promise)
         return ready and self._fits(promise) and (allowance is None or not allowance.breaks(promise.gang.id))
+
+    def _is_maintained(self, promise: Promise) -> bool:
+        """Whether one of its nodes is not there for all of its time."""
+        begin_ms = max(self.now_ms, promise.start_ms)
+        return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, promise.end_ms))
 
     def _fits(self, promise: Promise) -> bool:
         """Whether its nodes have what it needs, from its moment on."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ganger.core.backfill import earliest
-from ganger.core.fit import Ask, ask, barred, fit, where
+from ganger.core.fit import Ask, ask, barred, fit, is_maintained, where
 from ganger.core.foresight import Promise
 from ganger.core.fragmentation import kinds_of
 from ganger.core.gang import Gang
@@ -27,8 +27,16 @@ from ganger.model.decision import Moved
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.reason import Reason, Why
 
-CURABLE: Final = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_NODE_TIME, Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD)
-"""Reasons that end when other gangs do."""
+CURABLE: Final = (
+    Why.USER_GPUS,
+    Why.USER_JOBS,
+    Why.USER_NODE_TIME,
+    Why.OVER_QUOTA,
+    Why.NO_CAPACITY,
+    Why.MAINTENANCE,
+    Why.HELD,
+)
+"""Reasons that end when other gangs do, or maintenance."""
 MOST_CLAIMS: Final = 20
 """For how many gangs room is kept at a time; for the others when these have started."""
 MOST_IN_QUEUE: Final = 5
@@ -93,7 +101,7 @@ class Round:
             shy = replace(wanted, avoids=(*wanted.avoids, *gang.shuns))
             return (self.promises.start(gang, shy) if gang.shuns else None) or found
         if not self.promises.standing or not where(self.state, wanted):
-            return Why.NO_CAPACITY
+            return Why.MAINTENANCE if is_maintained(self.state, wanted) else Why.NO_CAPACITY
         return self.promises.start(gang, wanted, self._weaker(gang)) or self._shortened(gang, wanted) or Why.HELD
 
     def _shortened(self, gang: Gang, wanted: Ask) -> Shares | None:
@@ -127,7 +135,7 @@ class Round:
         if self._may_promise(gang) and self.promises.reserve(gang):
             return
         self.tried[gang.queue] = self.tried.get(gang.queue, 0) + 1
-        if self.starves(gang) and self.may_keep(gang.queue):
+        if why is not Why.MAINTENANCE and self.starves(gang) and self.may_keep(gang.queue):
             opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
             self.keep(gang, why, opening.shares if opening else ())
 

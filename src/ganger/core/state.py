@@ -21,9 +21,10 @@ from ganger.core.nodes import NodeTable
 from ganger.core.queues import RESOURCES, QueueTree, Vector, need
 from ganger.core.share import Spent, Standings, respent
 from ganger.core.undo import Undo
+from ganger.core.windows import Windows
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import NodeShare, Reserve, Start
-from ganger.model.event import Event, Stamped
+from ganger.model.event import Event, MaintenanceSet, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
@@ -52,6 +53,7 @@ class Image:
     nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
     leaving: dict[str, int] = field(default_factory=dict)
+    maintenance: list[MaintenanceSet] = field(default_factory=list)
     rules: Rules = field(default_factory=Rules)
     policy_version: int = 0
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
@@ -68,8 +70,8 @@ class State:
     first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
     promises: starts that waiting gangs were promised, by gang; rules, policy_version: the policy document in force but
     its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and
-    when; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents: who waits for the end
-    of a live gang or array, by its id."""
+    when; windows: maintenance that is not over; arrays: live array jobs by id; active: how many elements of each hold
+    nodes; dependents: who waits for the end of a live gang or array, by its id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -85,6 +87,7 @@ class State:
         self.waits = dict(image.waits)
         self.promises = {promise.gang: promise for promise in image.promises}
         self.leaving = dict(image.leaving)
+        self.windows = Windows(image.maintenance, self.at_ms)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.shares = Holding(self.gangs)
         self.due = Due()
@@ -110,6 +113,7 @@ class State:
             nodes=list(self.nodes.nodes),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             leaving=dict(self.leaving),
+            maintenance=list(self.windows.values()),
             rules=self.rules,
             policy_version=self.policy_version,
             queues=list(self.queues.values()),
@@ -150,6 +154,8 @@ class State:
         self.seq, self.at_ms = stamped.seq, stamped.at_ms
         if self.at_ms >= self.standings.until_ms:
             self._recount()
+        if self.windows:
+            self.windows.forget(self.at_ms)
         touched = arrays.recount(self, apply.fold(self, stamped), stamped.at_ms)
         for each in touched:
             if isinstance(each, Gang):
@@ -373,6 +379,9 @@ class State:
         assert self.nodes.bare().states == anew.nodes.states, "node states without load differ"
         gone = [node for node in self.leaving if node not in self.nodes.index or self.nodes.is_lost(node)]
         assert not gone, f"{gone} are to be taken away, and are not there"
+        assert list(self.windows.values()) == list(anew.windows.values()), "maintenance differs"
+        over = [window.id for window in self.windows.values() if window.until_ms <= self.at_ms]
+        assert not over, f"maintenance {over} is over, and still there"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
         assert self.tree.users == anew.tree.users, "usage of users differs"
         for name in ("base", "half_life_ms", "queues", "users"):

@@ -80,7 +80,8 @@ class Turns:
         self._since = {}  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
-        if why is Why.HELD and not entry.again:
+        is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
+        if is_longer and not entry.again:
             self._longest[entry.kind] = min(self._longest_ms(entry.kind), max(0, entry.stays_ms - 1))
         if why in NO_PLACE and not self._state.tree.types:
             entry.kind.failed_at = self._growth(entry.kind)
@@ -108,12 +109,12 @@ class Turns:
     def _longest_ms(self, kind: Kind) -> int:
         """How long one of a kind may stay that starts now, so as to be in the way of no promise."""
         if kind not in self._longest:
-            self._longest[kind] = self._promises.longest_ms(kind.parts)
+            self._longest[kind] = self._promises.longest_ms(kind.parts) if self._promised else NEVER_MS
         return self._longest[kind]
 
     def _stays_too_long(self, entry: Entry) -> bool:
-        """Whether it would be in the way of a promise, wherever it started."""
-        if not self._promised or entry.again or entry.gang.id in self._promised:
+        """Whether it would be in the way of a promise or in maintenance, wherever it started."""
+        if not (self._promised or self._longest) or entry.again or entry.gang.id in self._promised:
             return False
         return entry.stays_ms > self._longest_ms(entry.kind)
 

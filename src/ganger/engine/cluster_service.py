@@ -10,12 +10,24 @@ from ganger.engine.ports import Backend
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows
 from ganger.model.cluster import NodeState
-from ganger.model.event import NodeCordoned, NodeDrained, NodePreempted, NodeUncordoned, QueueDeleted, QueueSet
+from ganger.model.event import (
+    MaintenanceCleared,
+    MaintenanceSet,
+    NodeCordoned,
+    NodeDrained,
+    NodePreempted,
+    NodeUncordoned,
+    QueueDeleted,
+    QueueSet,
+)
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.view import NodeRow, QueueRow
+from ganger.model.units import MINUTE_MS
+from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 LOST: Final = (NodeState.LOST, NodeState.LOST_CORDONED)
+JUST_NOW_MS: Final = MINUTE_MS
+"""What is to begin now may be asked for so late."""
 FAILS_WITHIN_S: Final = 5.0
 """How long an answer waits for a node that was made to fail, or to return."""
 
@@ -77,6 +89,51 @@ class ClusterService:
         if row.gangs or row.state not in CORDONED:
             self._loop.ask(NodeDrained(node=name, by=self._user, why=why))
         return self._node(name)
+
+    def maintenance(self) -> list[MaintenanceRow]:
+        """All maintenance that is not over, the first to begin first."""
+        windows, now_ms = self._loop.view().windows.values(), self._loop.now_ms()
+        there = sorted((each for each in windows if each.until_ms > now_ms), key=lambda each: (each.from_ms, each.id))
+        return [
+            MaintenanceRow(
+                id=each.id,
+                nodes=each.nodes,
+                from_ms=each.from_ms,
+                until_ms=each.until_ms,
+                note=each.note,
+                by=each.by,
+            )
+            for each in there
+        ]
+
+    def maintain(self, nodes: tuple[str, ...], from_ms: int, until_ms: int, *, note: str = "") -> MaintenanceRow:
+        """Nodes are not there from a moment until another: what would still run there does not start, what runs there
+        at the beginning starts again elsewhere. Refused (no_such_node, 404; bad_maintenance): over before it begins, in
+        the past, of a node that is in another in that time."""
+        for name in nodes:
+            self._node(name)
+        state, now_ms = self._loop.view(), self._loop.now_ms()
+        asked = MaintenanceSet(
+            id=f"m{state.seq + 1}",
+            nodes=tuple(dict.fromkeys(nodes)),
+            from_ms=from_ms,
+            until_ms=until_ms,
+            note=note,
+            by=self._user,
+        )
+        why = "it begins in the past" if from_ms < now_ms - JUST_NOW_MS else state.refusal(asked)
+        if why:
+            raise Refused("bad_maintenance", why, "see what is planned: ganger node maintenance")
+        self._loop.ask(asked)
+        return next(row for row in self.maintenance() if row.id == asked.id)
+
+    def clear_maintenance(self, name: str) -> None:
+        """Call one off, or end it before its time. Refused (no_such_maintenance, 404)."""
+        rows = {row.id: row for row in self.maintenance()}
+        if name not in rows:
+            there = nearest(name, rows) or "ganger node maintenance"
+            raise Refused("no_such_maintenance", f"there is no maintenance {name}", there, 404)
+        self._loop.ask(MaintenanceCleared(id=name, by=self._user))
 
     def fail_node(self, name: str) -> NodeRow:
         """Make a node fail with all that runs on it, to see what becomes of that. Refused (no_such_node, 404)."""

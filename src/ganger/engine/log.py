@@ -27,6 +27,8 @@ from ganger.model.event import (
     Deleted,
     Described,
     Event,
+    MaintenanceCleared,
+    MaintenanceSet,
     NodeCordoned,
     NodeDrained,
     NodeLost,
@@ -48,7 +50,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 EVERY: Final = JobFilter()
-_FORMAT: Final = 11
+_FORMAT: Final = 12
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
 _SCHEMA: Final = f"""
@@ -397,6 +399,10 @@ def about(event: Event) -> list[str]:
             return ["policy/policy", *(f"queue/{name}" for name in document.queues)]
         case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained() | NodePreempted():
             return [f"node/{event.node}"]
+        case MaintenanceSet(id=name, nodes=nodes):
+            return [f"maintenance/{name}", *(f"node/{node}" for node in nodes)]
+        case MaintenanceCleared(id=name):
+            return [f"maintenance/{name}"]
         case _:
             gang = getattr(event, "gang", None)
             return _of_gang(gang) if gang else []

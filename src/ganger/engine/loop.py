@@ -40,6 +40,7 @@ REQUESTS = (
     *("submitted", "stop_requested", "suspend_requested", "resume_requested", "priority_changed", "deleted"),
     "described",
     *("queue_set", "queue_deleted", "policy_set", "node_cordoned", "node_uncordoned", "node_drained"),
+    *("maintenance_set", "maintenance_cleared"),
 )
 """Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
 

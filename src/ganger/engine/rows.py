@@ -52,6 +52,10 @@ def node_rows(state: State) -> list[NodeRow]:
     for gang, shares in state.holding():
         for share in shares:
             holders.setdefault(share.node, []).append(gang.id)
+    maintained: dict[str, list[str]] = {}
+    for window in state.windows.values():
+        for name in window.nodes:
+            maintained.setdefault(name, []).append(window.id)
     return [
         NodeRow(
             name=node.name,
@@ -66,6 +70,7 @@ def node_rows(state: State) -> list[NodeRow]:
             memory_free_bytes=int(table.free_memory_bytes[at]),
             gangs=tuple(holders.get(node.name, ())),
             pool=table.pools.name(at),
+            maintenance=tuple(maintained.get(node.name, ())),
         )
         for at, node in enumerate(table.nodes)
     ]

@@ -191,8 +191,20 @@ def _of_cluster(event: e.Event) -> str:
             return f"{by or 'somebody'} set queue {queue.name}"
         case e.QueueDeleted(queue=queue, by=by):
             return f"{by or 'somebody'} deleted queue {queue}"
+        case _:
+            return _of_plans(event)
+
+
+def _of_plans(event: e.Event) -> str:
+    """What is said of the time to come."""
+    match event:
         case e.PolicySet(version=version, by=by, note=note):
             return f"{by or 'somebody'} applied version {version} of the policy" + (f": {note}" if note else "")
+        case e.MaintenanceSet(id=name, nodes=nodes, from_ms=from_ms, until_ms=until_ms, note=note, by=by):
+            lasts = format_duration(until_ms - from_ms) + (f": {note}" if note else "")
+            return f"{by or 'somebody'} set maintenance {name} of {_names(nodes)} for {lasts}"
+        case e.MaintenanceCleared(id=name, by=by):
+            return f"{by or 'somebody'} cleared maintenance {name}"
         case _:
             return event.kind
 

@@ -34,7 +34,8 @@ class Moved(StrEnum):
     """Why a promised start is when it is. Stable: these are codes of the API. All but the first two may move it back.
 
     node_out: one of its nodes is lost, or takes nothing new; overrun: somebody holds its nodes for longer than a limit
-    said; restarted: one before it in the order failed, and goes on.
+    said; maintenance: one of its nodes is to be maintained meanwhile; restarted: one before it in the order failed, and
+    goes on.
     """
 
     RESERVED = "reserved"

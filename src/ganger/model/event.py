@@ -91,6 +91,29 @@ class NodePreempted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSet:
+    """Somebody said that these nodes are not there from a moment until another, in Unix ms: what would still run there
+    then does not start, and what runs there at the beginning is to start again elsewhere."""
+
+    id: str
+    nodes: tuple[str, ...]
+    from_ms: int
+    until_ms: int
+    note: str = ""
+    by: str = ""
+    kind: Literal["maintenance_set"] = field(default="maintenance_set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceCleared:
+    """A maintenance was called off, or is over before its time."""
+
+    id: str
+    by: str = ""
+    kind: Literal["maintenance_cleared"] = field(default="maintenance_cleared")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSet:
     """A queue was made or changed."""
 
@@ -348,6 +371,8 @@ Event = (
     | NodeUncordoned
     | NodeDrained
     | NodePreempted
+    | MaintenanceSet
+    | MaintenanceCleared
     | QueueSet
     | QueueDeleted
     | PolicySet

@@ -14,6 +14,7 @@ class Why(StrEnum):
     """The constraint that binds. Stable: these are reason codes of the API."""
 
     NO_CAPACITY = "no_capacity"
+    MAINTENANCE = "maintenance"
     NO_NODE = "no_node"
     EXCLUDED = "excluded"
     OVER_QUOTA = "over_quota"
@@ -32,6 +33,8 @@ class Why(StrEnum):
 REMEDY: dict[Why, str] = {
     Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start "
     "now",
+    Why.MAINTENANCE: "submit with a --time that ends before the maintenance begins, or wait until it is over: "
+    "`ganger node maintenance`",
     Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
     Why.EXCLUDED: "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
     "`ganger clone {gang}`",
@@ -56,10 +59,10 @@ class Reason:
     memory_bytes, node_ms, jobs).
 
     have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
-    in; holders: gangs that hold what is missing, the first to end first; until_ms: when it is expected to be there,
-    None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`; level: that of the one domain
-    that must hold all of it, have and limit being those of the best; slice_level, slice_nodes: what is counted are
-    slices of so many nodes, each in one domain of that level.
+    in, or the ids of maintenances; holders: gangs that hold what is missing, the first to end first; until_ms: when it
+    is expected to be there, None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`;
+    level: that of the one domain that must hold all of it, have and limit being those of the best; slice_level,
+    slice_nodes: what is counted are slices of so many nodes, each in one domain of that level.
     """
 
     why: Why
@@ -84,6 +87,10 @@ def sentence(reason: Reason) -> str:
     match reason.why:
         case Why.NO_CAPACITY:
             return f"waiting for {_wanted(reason)}: {_best(reason)}{held}{_not_on(reason.excluded)}"
+        case Why.MAINTENANCE:
+            gone = reason.need - reason.have
+            are = "is" if gone == 1 else "are"
+            return f"{gone} of {need} with room for it {are} in maintenance before it would end ({reason.scope})"
         case Why.NO_NODE:
             return f"needs {_wanted(reason)}: {_most(reason)} could hold it, whoever else stopped"
         case Why.EXCLUDED:

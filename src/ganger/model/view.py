@@ -339,7 +339,8 @@ class PolicyTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in."""
+    """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in;
+    maintenance: ids of those that it is in, or will be."""
 
     name: str
     domains: dict[str, str]
@@ -354,6 +355,19 @@ class NodeRow:
     gangs: tuple[str, ...] = ()
     pool: str = ""
     """That of the policy which it is in."""
+    maintenance: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRow:
+    """Maintenance that is not over: these nodes are not there from a moment until another, in Unix ms."""
+
+    id: str
+    nodes: tuple[str, ...]
+    from_ms: int
+    until_ms: int
+    note: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

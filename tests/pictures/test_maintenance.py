@@ -1,0 +1,74 @@
+"""Maintenance: what may start before it, what waits or goes elsewhere, who leaves, and what is promised after it."""
+
+from tests.pictures.play import scenarios
+
+RACKS = "r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:.."
+
+test_maintenance = scenarios(
+    {
+        "what ends before it starts, what does not waits until it is over": (
+            "n1:..",
+            "",
+            """maintain n1 1h 2h; C:1x1,time=59m D:1x1,time=61m E:1x1 -> C. | D maintenance, E maintenance
+               +59m; done C -> .. | D maintenance, E maintenance, C succeeded
+               +1h -> .. | D maintenance, E maintenance
+               +61m -> DE""",
+        ),
+        "to the moment": (
+            "n1:..",
+            "",
+            "maintain n1 1h 2h; C:1x1,time=1h -> C.",
+        ),
+        "what is long goes elsewhere": (
+            "n1:.. n2:..",
+            "",
+            "maintain n1 1h 2h; C:1x2,time=2h D:1x2,time=30m -> DD CC",
+        ),
+        "what still runs there starts again elsewhere, or afterwards": (
+            "n1:.. n2:..",
+            "",
+            """C:1x2 D:1x2 -> CC DD
+               maintain n1 1h 2h -> CC DD
+               +1h -> CC DD | C requeueing
+               gone C -> .. DD | C maintenance
+               +2h -> CC DD""",
+        ),
+        "called off": (
+            "n1:..",
+            "",
+            """maintain n1 1h 2h; C:1x2,time=2h -> .. | C maintenance
+               maintained -> CC""",
+        ),
+        "a rack that is required": (
+            RACKS,
+            "",
+            """D:2x1,time=9h,in=rack,must -> D. D. .. ..
+               maintain n3+n4 1h 1h; C:2x2,in=rack,must,time=2h -> D. D. .. .. | C maintenance
+               +2h -> D. D. CC CC""",
+        ),
+        "one node of a rack is enough": (
+            RACKS,
+            "",
+            "maintain n3 1h 1h; maintain n2 1h 1h; C:2x2,in=rack,must,time=2h -> .. .. .. .. | C maintenance",
+        ),
+        "no capacity comes before it": (
+            "n1:AA n2:..",
+            "",
+            "maintain n2 1h 1h; C:2x2,time=2h D:1x2,time=2h -> AA .. | C no_capacity, D maintenance",
+        ),
+    },
+)
+
+test_promised = scenarios(
+    {
+        "a start is promised after it": (
+            "n1:.. n2:AA A,time=1h",
+            "",
+            """maintain n1 1h 1h; S:2x2,time=2h -> .. AA | S no_capacity
+               D:1x1,time=1h E:1x1,time=61m -> D. AA | S no_capacity, E maintenance
+               +1h; done A; done D -> .. .. | S maintenance, E held, A succeeded, D succeeded
+               +1h -> SS SS | E no_capacity""",
+        ),
+    },
+    policy="dynamic",
+)
