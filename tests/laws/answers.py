@@ -12,7 +12,7 @@ from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.reason import Reason, Why
 from tests.laws.raw import RESOURCES, parts, total
-from tests.laws.safety import FOR_EVER_MS
+from tests.laws.safety import FOR_EVER_MS, maintained
 from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
 
@@ -114,7 +114,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert kept or raw.fits(job), f"{gang.id} waits for maintenance, and has no room without it"
             limit_ms = gang.job.spec.limits.time_ms
             stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
-            assert raw.away(world.now_ms, world.now_ms + stays_ms)
+            assert maintained(raw, world.now_ms, world.now_ms + stays_ms)
             assert reason.until_ms is not None
             assert reason.until_ms > world.now_ms
             assert reason.have < reason.need

@@ -312,11 +312,6 @@ class Raw:
             self.starts.pop(gang, None)
             self.drained.pop(gang, None)
 
-    def away(self, begin_ms: int, end_ms: int) -> dict[str, str]:
-        """Nodes that are maintained for a part of that time, and in which maintenance."""
-        there = (each for each in self.windows.values() if each.from_ms < end_ms and begin_ms < each.until_ms)
-        return {node: each.id for each in there for node in each.nodes}
-
     # -- what is free --------------------------------------------------------------------------------------------------
 
     def over_allocated(self) -> list[str]:

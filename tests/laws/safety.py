@@ -94,6 +94,12 @@ def rule_is_obeyed(said: str | None, gang: Gang, spent: int) -> None:
         assert gang.state is GangState.REQUEUEING, f"{gang.id} gives up though a rule says {said}"
 
 
+def maintained(raw: Raw, begin_ms: int, end_ms: int) -> dict[str, str]:
+    """Nodes that are maintained for a part of that time, and in which maintenance."""
+    there = (each for each in raw.windows.values() if each.from_ms < end_ms and begin_ms < each.until_ms)
+    return {node: each.id for each in there for node in each.nodes}
+
+
 def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) -> None:
     """Nothing starts, or is promised, on a node that is maintained before it would end; what runs on one that is being
     maintained leaves it."""
@@ -105,10 +111,10 @@ def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) ->
             limit_ms = raw.job(name).spec.limits.time_ms
             begin_ms = now_ms if isinstance(decision, Start) else max(now_ms, decision.start_ms or 0)
             stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - ran_ms)
-            away = raw.away(begin_ms, begin_ms + stays_ms)
+            away = maintained(raw, begin_ms, begin_ms + stays_ms)
             there = [node for node in decision.nodes if node in away]
             assert not there, f"{name} would be on {there} in maintenance"
-    away = raw.away(now_ms, now_ms + 1)
+    away = maintained(raw, now_ms, now_ms + 1)
     for gang, node in raw.left:
         runs = state.gangs[gang].state in (GangState.STARTING, GangState.RUNNING)
         assert node not in away or not runs or gang in stopped, f"{gang} stays on {node}, which is maintained"
@@ -118,7 +124,7 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw, now_ms: int) -> N
     """Each decision against the raw facts, in the order in which they are carried out."""
     assert planned.as_of == state.seq
     maintenance_is_heeded(planned, state, raw, now_ms)
-    away = raw.away(now_ms, now_ms + 1)
+    away = maintained(raw, now_ms, now_ms + 1)
     stopped: dict[str, Stop] = {}
     waits = [decision.gang_class for decision in planned.decisions if isinstance(decision, Wait)]
     assert len(waits) == len({*waits}), "a class has one answer"
@@ -165,8 +171,8 @@ def _stop_is_legal(stop: Stop, state: State, raw: Raw, away: dict[str, str]) -> 
     missed = [name for name in raw.waits_for(gang.job) if name in raw.outcomes]
     assert stop.cause is not Cause.DEPENDENCY or missed, f"{gang.id} could still start"
     leaves = stop.cause in (Cause.DRAINED, Cause.NODE_PREEMPTED)
-    maintained = any(other == gang.id and node in away for other, node in raw.left)
-    assert not leaves or gang.id in raw.drained or maintained, f"{gang.id} need not leave"
+    there = any(other == gang.id and node in away for other, node in raw.left)
+    assert not leaves or gang.id in raw.drained or there, f"{gang.id} need not leave"
     assert stop.notice_ms == 0 or gang.job.spec.checkpoint is not None
 
 

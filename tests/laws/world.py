@@ -254,7 +254,7 @@ def _maintains(world: World, data: st.DataObject) -> None:
         nodes = data.draw(st.lists(st.sampled_from(sorted(world.raw.nodes)), min_size=1, unique=True))
         from_ms = world.now_ms + data.draw(st.sampled_from((0, 1, MINUTE_MS, 40 * MINUTE_MS, 3 * HOUR_MS)))
         until_ms = from_ms + data.draw(st.sampled_from((0, 1, MINUTE_MS, 2 * HOUR_MS)))
-        taken = world.raw.away(from_ms, until_ms)
+        taken = safety.maintained(world.raw, from_ms, until_ms)
         is_free = not any(node in taken for node in nodes)
         asked = e.MaintenanceSet(id=f"m{world.steps}", nodes=tuple(nodes), from_ms=from_ms, until_ms=until_ms)
         assert world.happens(asked) == (is_free and until_ms > from_ms), "refused if and only if it cannot be"
