@@ -58,6 +58,8 @@ WORDS = {
     "node return": "n2",
     "node preempt": "n2 --in 5s",
     "node uncordon": "n1 n2",
+    "node maintain": "n1 --from 2h --for 90m --note fans",
+    "node maintenance": "",
     "top": "--once",
     "fit": "",
     "whoami": "",

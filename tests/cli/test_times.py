@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ganger.faces.cli.times import parse_states, parse_time
+from ganger.faces.cli.times import parse_ahead, parse_states, parse_time
 
 NOW = datetime(2026, 11, 21, 14, 30, 20).astimezone()
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -71,3 +71,18 @@ def test_states(text: str, states: list[str]) -> None:
 def test_no_state_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'completed'"):
         parse_states("compleeted")
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("2h", NOW + timedelta(hours=2)),
+        ("now", NOW),
+        ("12:00", datetime(2026, 11, 22, 12).astimezone()),
+        ("23:00", datetime(2026, 11, 21, 23).astimezone()),
+        ("2026-11-20", datetime(2026, 11, 20).astimezone()),
+        ("tomorrow", datetime(2026, 11, 22).astimezone()),
+    ],
+)
+def test_a_time_to_come(text: str, then: datetime) -> None:
+    assert parse_ahead(text, NOW_MS) == int(then.timestamp() * 1000)

@@ -14,6 +14,9 @@ from tests.rest.asgi import call
 from tests.service.world import Embedded
 
 ROUTES = {
+    "GET /maintenance",
+    "POST /maintenance",
+    "DELETE /maintenance/{id}",
     "GET /server",
     "POST /server/stop",
     "POST /server/restart",
@@ -175,6 +178,8 @@ def test_answers_are_what_the_document_says(app: FastAPI, world: Embedded, docum
         ("POST", "/nodes/{name}/fail", "/nodes/n3/fail", {}),
         ("POST", "/nodes/{name}/return", "/nodes/n3/return", {}),
         ("POST", "/nodes/{name}/preempt", "/nodes/n3/preempt", {"notice_ms": 5}),
+        ("POST", "/maintenance", "/maintenance", {"nodes": ["n2"], "from_ms": 1 << 42, "until_ms": 1 << 43}),
+        ("GET", "/maintenance", "/maintenance", None),
         ("GET", "/events", "/events?limit=5", None),
     ):
         answer = call(app, method, target, body)

@@ -1,5 +1,7 @@
 """Queues and nodes: what is shown of them, what may be changed, what is refused."""
 
+import time
+
 import pytest
 
 from ganger.engine.refusal import Refused
@@ -152,6 +154,42 @@ def test_what_runs_on_a_drained_node_starts_elsewhere(world: Embedded) -> None:
     with pytest.raises(Refused) as refused:
         world.service.drain("n33")
     assert refused.value.code == "no_such_node"
+
+
+def test_what_runs_on_a_node_when_its_maintenance_begins_starts_elsewhere(world: Embedded) -> None:
+    name = world.submit(resources={"gpu": "h100:1"}, retry={"max": 0})
+    (node,) = world.until(name, "running").row.nodes
+    now_ms = int(time.time() * 1000)
+    row = world.service.maintain((node,), now_ms + 200, now_ms + HOUR_MS, note="fans")
+    assert world.service.maintenance() == [row]
+    assert (row.nodes, row.until_ms, row.note) == ((node,), now_ms + HOUR_MS, "fans")
+    while (job := world.until(name, "running")).row.generation == 1:
+        world.service.wait(world.service.seq(), 1)
+    assert job.row.nodes != (node,)
+    shown = {each.name: each for each in world.service.nodes()}
+    assert (shown[node].state, shown[node].maintenance) == ("ready", (row.id,))
+    world.service.clear_maintenance(row.id)
+    assert world.service.maintenance() == []
+
+
+def test_maintenance_that_cannot_be(world: Embedded) -> None:
+    begin_ms = int(time.time() * 1000) + HOUR_MS
+    row = world.service.maintain(("n1", "n2"), begin_ms, begin_ms + HOUR_MS)
+    for nodes, from_ms, until_ms, why in (
+        (("n1",), begin_ms, begin_ms, "a maintenance ends after it begins"),
+        (("n1",), 1, begin_ms, "it begins in the past"),
+        (("n3", "n2"), begin_ms + 1, begin_ms + 2, f"node n2 is in maintenance {row.id} in that time"),
+        (("n33",), begin_ms, begin_ms + 1, "there is no node n33"),
+        ((), begin_ms, begin_ms + 1, "a maintenance needs a node"),
+    ):
+        with pytest.raises(Refused) as refused:
+            world.service.maintain(nodes, from_ms, until_ms)
+        assert refused.value.detail == why
+    with pytest.raises(Refused) as refused:
+        world.service.clear_maintenance("m")
+    assert refused.value.code == "no_such_maintenance"
+    assert world.service.maintenance() == [row]
+    world.service.maintain(("n1",), begin_ms + HOUR_MS, begin_ms + 2 * HOUR_MS)
 
 
 def test_a_preempted_node_goes_and_comes_back_out_of_service(world: Embedded) -> None:

@@ -8,8 +8,9 @@ import click
 
 from ganger.faces.cli import candidates
 from ganger.faces.cli.options import DURATION, output_option
-from ganger.faces.cli.render import Column, quoted, say, show, show_json_array, show_table
+from ganger.faces.cli.render import Column, clock, now_ms, quoted, say, show, show_json_array, show_table
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.times import AHEAD
 from ganger.faces.client import Client
 from ganger.model.units import format_bytes, format_cpu, format_duration, parse_duration_ms
 
@@ -123,6 +124,78 @@ def preempt_command(names: tuple[str, ...], notice: str, output: str) -> None:
         show(f"{quoted(row['name'])} is gone in {format_duration(notice_ms)} and {_left(row) or 'empty'}")
 
 
+@node_command.command("maintain")
+@click.argument("names", metavar="NODE...", nargs=-1, shell_complete=candidates.nodes)
+@click.option("--from", "begin_ms", type=AHEAD, help="When it begins: 22:00, 2h (from now), 2026-11-21T22:00, now.")
+@click.option("--for", "lasts", type=DURATION, help="How long it lasts: 90m, 1d.")
+@click.option("--until", "until_ms", type=AHEAD, help="When it ends, instead.")
+@click.option("--note", default="", help="What it is for, for all to read.")
+@click.option("--clear", "cleared", metavar="ID", help="Call one off, or end it before its time.")
+@output_option
+def maintain_command(names: tuple[str, ...], cleared: str | None, output: str, **said: Any) -> None:
+    """Say that nodes are not there from a moment until another.
+
+    A job starts there only if its time limit ends before that begins; one without a limit goes elsewhere. What still
+    runs there at the beginning is stopped with the time it asks for to save its work, costs no attempt, and starts
+    again elsewhere, or there when the maintenance is over.
+    """
+    if cleared is not None:
+        _only_clears(names, said)
+        connected().clear_maintenance(cleared)
+        show_json_array([]) if output == "json" else show(f"maintenance {quoted(cleared)} is over")
+        return
+    row = connected().maintain(list(names), *_span(names, said), note=said["note"])
+    if output == "json":
+        show_json_array([row])
+        return
+    show(f"maintenance {row['id']} of {', '.join(row['nodes'])}: {_when(row)}")
+
+
+@node_command.command("maintenance")
+@output_option
+def maintenance_command(output: str) -> None:
+    """List maintenance that is under way or planned."""
+    rows = connected().maintenance()
+    if output == "json":
+        show_json_array(rows)
+        return
+    now = now_ms()
+    columns = (Column("ID"), Column("FROM"), Column("UNTIL"), Column("NODES"), Column("BY"), Column("NOTE"))
+    cells = [
+        (
+            row["id"],
+            clock(row["from_ms"], now),
+            clock(row["until_ms"], now),
+            ", ".join(row["nodes"]),
+            row["by"],
+            row["note"] or "-",
+        )
+        for row in rows
+    ]
+    show_table(columns, cells, "no maintenance: ganger node maintain --help")
+
+
+def _only_clears(names: tuple[str, ...], said: Record) -> None:
+    if names or any(said.values()):
+        raise click.UsageError("--clear takes the id of a maintenance, and nothing else")
+
+
+def _span(names: tuple[str, ...], said: Record) -> tuple[int, int]:
+    """When it begins and ends."""
+    if not names:
+        raise click.UsageError("name the nodes: ganger node maintain NODE... --from TIME --for DURATION")
+    if said["begin_ms"] is None or (said["lasts"] is None) is (said["until_ms"] is None):
+        raise click.UsageError("say when: --from TIME, and either --for DURATION or --until TIME")
+    begin_ms: int = said["begin_ms"]
+    until_ms: int = said["until_ms"] if said["lasts"] is None else begin_ms + parse_duration_ms(said["lasts"])
+    return begin_ms, until_ms
+
+
+def _when(row: Record) -> str:
+    now = now_ms()
+    return f"from {clock(row['from_ms'], now)} until {clock(row['until_ms'], now)}"
+
+
 def _drained(client: Client, names: tuple[str, ...]) -> list[Record]:
     """The nodes, once nothing is left on them."""
     said = None
@@ -170,13 +243,17 @@ def _show_changed(rows: Iterable[Record], output: str) -> None:
         show(f"{quoted(row['name'])} is {row['state']}{goes_on}")
 
 
+def _state(row: Record) -> str:
+    return f"{row['state']} ({', '.join(row['maintenance'])})" if row["maintenance"] else str(row["state"])
+
+
 def _cells(row: Record) -> tuple[str, ...]:
     cpu = row["cpu_milli"]
     memory = row["memory_bytes"]
     return (
         row["name"],
         *(domain or "-" for domain in row["domains"].values()),
-        row["state"],
+        _state(row),
         row["gpu_type"] or "-",
         f"{row['gpus'] - row['gpus_free']}/{row['gpus']}",
         f"{format_cpu(cpu - row['cpu_free_milli'])}/{format_cpu(cpu)}",

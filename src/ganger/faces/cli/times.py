@@ -59,6 +59,16 @@ def parse_time(text: str, now_ms: int) -> int:
     raise ValueError(f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:00, 12:00, 2d, now-2days or '3h ago'")
 
 
+def parse_ahead(text: str, now_ms: int) -> int:
+    """The same of a time to come: `2h` is in two hours, a time of day alone the next such."""
+    word = text.strip().lower()
+    if _SPAN.fullmatch(word):
+        return now_ms + parse_duration_ms(word)
+    then_ms = parse_time(text, now_ms)
+    is_of_day = word in _NAMED_HOURS or _CLOCK.fullmatch(word)
+    return then_ms + DAY_MS if is_of_day and then_ms < now_ms else then_ms
+
+
 def parse_states(text: str) -> tuple[GangState, ...]:
     """States from `running,failed` or `R,PD`, in any case. ValueError names the nearest."""
     found: dict[GangState, None] = {}
@@ -83,6 +93,18 @@ class Time(click.ParamType[int]):
 
         try:
             return parse_time(value, now_ms())
+        except (ValueError, OverflowError, OSError) as error:
+            self.fail(str(error), param, ctx)
+
+
+class Ahead(Time):
+    """A point in time to come."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ganger.faces.cli.render import now_ms
+
+        try:
+            return parse_ahead(value, now_ms())
         except (ValueError, OverflowError, OSError) as error:
             self.fail(str(error), param, ctx)
 
@@ -155,6 +177,7 @@ def _local(text: str) -> datetime:
 
 
 TIME: Final = Time()
+AHEAD: Final = Ahead()
 STATES: Final = States()
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 

@@ -274,6 +274,21 @@ class Client:
         """Take a node away after a notice; gives the node, which may not be empty yet."""
         return self._record("POST", f"/nodes/{quoted(name)}/preempt", {"notice_ms": notice_ms})
 
+    def maintenance(self) -> list[Record]:
+        """All maintenance that is not over, the first to begin first."""
+        items: list[Record] = self._ask("GET", "/maintenance")["items"]
+        return items
+
+    def maintain(self, nodes: list[str], from_ms: int, until_ms: int, *, note: str = "") -> Record:
+        """Say that nodes are not there from a moment until another; gives the maintenance. ClientError
+        `bad_maintenance`, `no_such_node`."""
+        body = {"nodes": nodes, "from_ms": from_ms, "until_ms": until_ms, "note": note}
+        return self._record("POST", "/maintenance", body)
+
+    def clear_maintenance(self, id: str) -> None:
+        """Call one off, or end it before its time."""
+        self._ask("DELETE", f"/maintenance/{quoted(id)}")
+
     # -- secrets ------------------------------------------------------------------------------------------------------
 
     def secrets(self) -> list[Record]:

@@ -25,6 +25,7 @@ VIEWS: Final = (
     view.Explanation,
     view.Stacks,
     view.QueueRow,
+    view.MaintenanceRow,
     view.NodeRow,
     view.PolicyView,
     view.PolicyVersion,

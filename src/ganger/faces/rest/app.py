@@ -65,6 +65,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         presence.router,
         cluster.queues,
         cluster.nodes,
+        cluster.maintenance,
         policy.router,
         events.router,
         report.router,

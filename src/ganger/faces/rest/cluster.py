@@ -1,4 +1,4 @@
-"""Routes of /queues and /nodes: what there is, who may use how much of it, what is out of service."""
+"""Routes of /queues, /nodes and /maintenance: what there is, who may use how much of it, what is out of service."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final
@@ -11,10 +11,11 @@ from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
 from ganger.model.queue import MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS
-from ganger.model.view import NodeRow, QueueRow
+from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
 
 queues: Final = APIRouter(prefix="/queues", tags=["queues"])
 nodes: Final = APIRouter(prefix="/nodes", tags=["nodes"])
+maintenance: Final = APIRouter(prefix="/maintenance", tags=["nodes"])
 
 LONGEST_NOTICE_MS: Final = 7 * DAY_MS
 
@@ -60,6 +61,18 @@ class Preemption:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     notice_ms: Annotated[int, Field(ge=0, le=LONGEST_NOTICE_MS), Figures]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceBody:
+    """Nodes that are not there from a moment until another, in Unix ms."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    nodes: Annotated[tuple[str, ...], Field(min_length=1)]
+    from_ms: Annotated[int, Field(ge=0, le=MAX_FIGURE), Figures]
+    until_ms: Annotated[int, Field(ge=0, le=MAX_FIGURE), Figures]
+    note: str = ""
 
 
 @queues.get("", responses=reads(QueueRow, many=True))
@@ -148,3 +161,28 @@ async def return_node(request: Request, service: Served, name: str) -> Response:
 async def preempt_node(request: Request, service: Served, name: str, body: Preemption) -> Response:
     """Take a node away after a notice, as the owner of a spot machine does; what runs there starts again elsewhere."""
     return answer(await changed(request, lambda: service.preempt_node(name, body.notice_ms)), 202)
+
+
+@maintenance.get("", responses=reads(MaintenanceRow, many=True))
+def list_maintenance(service: Served, version: Versioned) -> Response:
+    """All maintenance that is not over, the first to begin first."""
+    return version.answer(lambda: {"items": service.maintenance(), "next": None})
+
+
+@maintenance.post("", status_code=201, responses=shown(MaintenanceRow, *CHANGES, 404, status=201))
+async def set_maintenance(request: Request, service: Served, body: MaintenanceBody) -> Response:
+    """Say when nodes are not there: what would still run there then does not start, what runs there is moved."""
+
+    def change() -> MaintenanceRow:
+        return service.maintain(body.nodes, body.from_ms, body.until_ms, note=body.note)
+
+    return answer(await changed(request, change), 201)
+
+
+@maintenance.delete(
+    "/{id}", status_code=204, response_class=Response, responses=documented({}, 204, "It is over", *CHANGES, 404)
+)
+async def clear_maintenance(request: Request, service: Served, id: str) -> Response:
+    """Call maintenance off, or end it before its time."""
+    await changed(request, lambda: service.clear_maintenance(id))
+    return Response(status_code=204)
