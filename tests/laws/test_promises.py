@@ -19,8 +19,8 @@ from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Reserve, Start
-from ganger.model.job import JobSpec, Limits
-from ganger.model.queue import Queue
+from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
+from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws import draws
 from tests.laws.policies import POLICIES
@@ -123,6 +123,30 @@ def a_life(policy: Policy, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_invariant_9_a_promised_start_is_kept(policy: Policy, data: st.DataObject) -> None:
     a_life(policy, data)
+
+
+LEASTS = (None, 5 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS)
+
+
+@given(data=st.data())
+def test_invariant_9_among_those_content_with_less_time(data: st.DataObject) -> None:
+    """Small jobs that fill the holes before large ones: many of them start with less than all of their time."""
+    chance = data.draw(st.randoms(use_true_random=False))
+    quota = data.draw(st.sampled_from(((), (Queue(name="q", nominal=Amount(gpus=6), borrowing=Amount(gpus=3)),))))
+    nodes = tuple(Node(name=f"n{at}", gpus=4, cpu_milli=64_000, memory_bytes=1 << 36) for at in range(3))
+    world = Trustworthy(POLICIES["dynamic"], nodes, quota, chance)
+    for _ in range(ROUNDS):
+        if chance.random() < 0.6:
+            gpu, count = GpuRequest(count=chance.choice((1, 2, 4))), chance.choice((1, 1, 2, 3))
+            spec = JobSpec(run="x", nodes=count, resources=Resources(gpu=gpu))
+            spec = replace(spec, queue=chance.choice(("default", *(queue.name for queue in quota))))
+            limit_ms = chance.choice((HOUR_MS, 2 * HOUR_MS, 5 * HOUR_MS + 1))
+            world.submit(_limited(spec, limit_ms, chance.choice(LEASTS)))
+        elif chance.random() < 0.5:
+            world.ends_next()
+        else:
+            world.passes()
+        world.round()
 
 
 @given(data=st.data())

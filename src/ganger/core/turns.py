@@ -31,6 +31,7 @@ class Turns:
         """Nobody has had a turn."""
         self._state, self._now_ms, self._policy, self._urgent = now.state, now.now_ms, now.policy, urgent
         self._out, self._promises, self._promised = now.ending, now.promises, now.promises.standing
+        self._claims = now.claims
         self._longest: dict[Kind, int] = {}
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
@@ -96,6 +97,8 @@ class Turns:
 
     def _has_place(self, kind: Kind) -> bool:
         """Whether each part of a kind has room by itself, and it has not failed since room was made."""
+        if self._claims and kind.shape in self._shapes:
+            return True  # it had, when the round began: room that is kept since then is not kept from a promised gang
         columns = self._state.nodes.columns
         for part in kind.parts:
             if not any(columns.holds(choice, part.nodes) for choice in part.choices):
