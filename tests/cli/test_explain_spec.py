@@ -26,6 +26,7 @@ BESIDE = {
     "retry.rules.log": "retry: {rules: [{log: X, do: fail}]}",
     "retry.rules.cause": "retry: {rules: [{cause: X, do: fail}]}",
     "retry.rules.do": "retry: {rules: [{log: a, do: X}]}",
+    "limits.time_min": "limits: {time: 30d, time_min: X}",
     "stop_when": "stop_when: X\nroles: {chief: {}}",
     "checkpoint.keep_every": "checkpoint: {keep: 3, keep_every: X}",
     "start_order": "start_order: X\nroles: {ps: {}}",

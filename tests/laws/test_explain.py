@@ -109,6 +109,8 @@ def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
         queue = state.queues[reason.scope]
         limits: UserLimits = replace(queue.user_limits, **{OF_USERS[reason.why]: None})
         return [e.QueueSet(queue=replace(queue, user_limits=limits))]
+    if reason.why is Why.MAINTENANCE:
+        return [e.MaintenanceCleared(id=name) for name in reason.scope.split(", ")]
     if reason.why is Why.HELD:
         return [e.StopRequested(gang=name) for name in reason.holders]
     return []

@@ -10,6 +10,7 @@ from ganger.core.queues import QueueTree
 from ganger.core.share import Standings
 from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Queue
+from ganger.model.units import DAY_MS
 from tests.laws import draws
 
 CAPACITY = (16, 64_000, 256)
@@ -47,7 +48,7 @@ def test_to_take_away_what_was_added_is_the_identity(
     """Of queues, of users and of what counts as share, in whatever order; and a trial leaves no trace."""
     undo = Undo()
     tree = tree_of(queues, undo)
-    standings = Standings(tree, CAPACITY, (), TODAY, undo)
+    standings = Standings(tree, CAPACITY, (), TODAY, 7 * DAY_MS)
     resources = range(len(tree.resources))
     owners = st.tuples(st.sampled_from([*tree.index]), st.sampled_from(draws.USERS))
     amounts = st.tuples(*(st.integers(0, 6) for _ in resources))
