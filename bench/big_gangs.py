@@ -34,12 +34,7 @@ def run() -> list[Figure]:
 def _waits(rules: Rules) -> tuple[list[float], float]:
     """Hours that large gangs waited, and the part of the cluster that was used."""
     queueing, jobs = Queueing(fifo, NODES), cluster04(JOBS)
-    queueing.begin(rules)
-    for job in jobs:
-        queueing.ends_until(job.at_ms)
-        queueing.submit(job)
-        queueing.round()
-    queueing.ends_until(1 << 60)
+    queueing.replay(rules, jobs)
     waits = [(queueing.started_ms[job.name] - job.at_ms) / 3_600_000 for job in jobs if job.gpus >= LARGE]
     there_ms = NODES * GPUS * (queueing.now_ms - jobs[0].at_ms)
     return waits, queueing.gpu_ms / there_ms

@@ -22,12 +22,7 @@ ALL: Final = Rules(reservations=Reservations(total=None, per_queue=None))
 def run() -> list[Figure]:
     jobs = cluster04(JOBS)
     live = Queueing(fifo, NODES)
-    live.begin(ALL)
-    for job in jobs:
-        live.ends_until(job.at_ms)
-        live.submit(job)
-        live.round()
-    live.ends_until(1 << 60)
+    live.replay(ALL, jobs)
     minutes = sorted(abs(live.started_ms[name] - told_ms) / 60_000 for name, told_ms in live.first_told_ms.items()) or [
         0.0
     ]

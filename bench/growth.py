@@ -18,7 +18,6 @@ from ganger.policies import dynamic
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
 SIZES = (NODES // 4, NODES // 2, NODES)
 EVENTS, ASKED = 60, 30
-ENDS, SUBMISSIONS = 0.45, 0.9
 BAR = 2.5
 
 
@@ -40,22 +39,10 @@ def _measured(nodes: int) -> dict[str, float]:
     planned = fleet.round()
     first = time.process_time() - before
     fleet.decide(planned)
-    later = [_next(fleet) for _ in range(EVENTS)]
+    later = [fleet.next_s() for _ in range(EVENTS)]
     waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
     asked = [_asked(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
     return {"round_full": first, "round_next": statistics.median(later), "explain": statistics.median(asked)}
-
-
-def _next(fleet: Fleet) -> float:
-    fleet.now_ms += 1_000
-    draw = fleet.chance.random()
-    happens = fleet.end_one if draw < ENDS else fleet.submit if draw < SUBMISSIONS else fleet.lose_one
-    before = time.process_time()
-    happens()
-    planned = fleet.round()
-    taken = time.process_time() - before
-    fleet.decide(planned)
-    return taken
 
 
 def _asked(fleet: Fleet, name: str) -> float:

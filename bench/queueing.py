@@ -6,6 +6,7 @@ Drives a `State` by events alone, as `bench.fleet` does; a job ends when it did.
 import csv
 import gzip
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,6 +89,15 @@ class Queueing:
                 self._starts(decision)
             elif isinstance(decision, Reserve) and decision.start_ms is not None:
                 self.first_told_ms.setdefault(decision.gang, decision.start_ms)
+
+    def replay(self, rules: Rules, jobs: Iterable[Recorded]) -> None:
+        """All of it: each job comes at its moment, and all run to their ends."""
+        self.begin(rules)
+        for job in jobs:
+            self.ends_until(job.at_ms)
+            self.submit(job)
+            self.round()
+        self.ends_until(1 << 60)
 
     def ends_until(self, until_ms: int) -> None:
         """Whatever ends before a moment, a round after each."""

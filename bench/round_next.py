@@ -7,7 +7,6 @@ started freezes it. The order is that of a server that nobody configured.
 
 import gc
 import os
-import time
 
 from bench.fleet import Fleet
 from bench.measure import Figure, median
@@ -16,7 +15,6 @@ from ganger.policies import dynamic
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))
 EVENTS = 200
 BAR_S = 0.05
-ENDS, SUBMISSIONS = 0.45, 0.9
 
 
 def run() -> list[Figure]:
@@ -25,16 +23,7 @@ def run() -> list[Figure]:
     fleet.decide(fleet.round())
     gc.collect()
     gc.freeze()
-    samples = []
-    for _ in range(EVENTS):
-        fleet.now_ms += 1_000
-        draw = fleet.chance.random()
-        happens = fleet.end_one if draw < ENDS else fleet.submit if draw < SUBMISSIONS else fleet.lose_one
-        before = time.process_time()
-        happens()
-        planned = fleet.round()
-        samples.append(time.process_time() - before)
-        fleet.decide(planned)
+    samples = [fleet.next_s() for _ in range(EVENTS)]
     gc.unfreeze()
     p99 = sorted(samples)[EVENTS * 99 // 100]
     worst = Figure(name="round_next_p99", unit="s", samples=tuple(samples), value=p99, op="<", bar=BAR_S)

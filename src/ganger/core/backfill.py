@@ -1,7 +1,7 @@
 """When and where a waiting gang could start at the latest, by the limits of what holds its nodes.
 
-Called by `core.plan` to hold nodes for a gang that starves, and by `core.explain` for "until when". Reservations for
-many gangs, with run times predicted, come in issue 6.
+Called by `core.round` to keep room for a gang that starves and can be promised no moment, and by `core.explain` for
+"until when". Promised starts, which count on each other, are in `core.promises`.
 """
 
 from dataclasses import dataclass

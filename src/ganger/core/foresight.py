@@ -57,10 +57,7 @@ class Foresight:
 
     def whole(self, promises: Iterable[Promise]) -> Profile:
         """Of all nodes, with promises laid down."""
-        every, held = (
-            list(promises),
-            self._held(self.state.shares, LINGER_MS),
-        )
+        every, held = list(promises), self._held(self.state.shares, LINGER_MS)
         moments = [end_ms for *_, end_ms in held]
         moments += [ms for each in every for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
         moments += [ms for window in self.state.windows.values() for ms in (window.from_ms, window.until_ms)]
