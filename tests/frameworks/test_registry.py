@@ -106,3 +106,44 @@ def test_a_broken_plugin_is_named_and_hides_nobody(tmp_path: Path, text: str, wh
 def test_nothing_is_imported_before_somebody_asks(tmp_path: Path) -> None:
     code = "import sys, ganger.engine.registry; print([n for n in sys.modules if 'ganger.frameworks' in n])"
     assert python(code, tmp_path).strip() == "[]"
+
+
+APPLIED = """
+from dataclasses import replace
+from pathlib import Path
+from ganger.core.state import State
+from ganger.engine.log import EventLog
+from ganger.model import event as e
+from ganger.model.policy import document_of
+from ganger.settings import Home
+log, state = EventLog(Home(Path("HOME")).database), State()
+document = replace(document_of(state.rules, state.queues), order="mine")
+log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is not installed; there are dynamic, "),
+        ("import nothing_of_this_name", "does not load: ModuleNotFoundError: No module named 'nothing_of_this_name'; "),
+    ],
+    ids=["taken away", "broken"],
+)
+def test_a_server_does_not_begin_whose_queue_order_is_gone(tmp_path: Path, text: str, why: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    python(APPLIED.replace("HOME", str(home)), tmp_path)
+    if text:
+        installed(tmp_path, {"my_policy": text}, "[ganger.policies]\nmine = my_policy\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger.wiring", "serve", "--home", str(home)],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 5
+    assert "the policy in force has the queue order mine, which is not installed" in done.stderr
+    assert why in done.stderr
+    assert done.stderr.endswith("ganger: next: install the package that it came with\n")

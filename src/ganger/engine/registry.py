@@ -75,10 +75,11 @@ def order(name: str) -> ModuleType:
     """The queue order that a policy document names. Refused (no_such_order) when it was taken away since."""
     found = policies()
     if name not in found:
-        why = broken().get(name, "")
+        # One that does not load has no name: any of these may be it.
+        why = "".join(f"; {sentence}" for sentence in _found(POLICIES)[1].values())
         raise Refused(
             "no_such_order",
-            f"the policy in force has the queue order {name}, which is not installed{why and f': {why}'}; there are "
+            f"the policy in force has the queue order {name}, which is not installed{why}; there are "
             f"{', '.join(sorted(found))}",
             "install the package that it came with",
         )
