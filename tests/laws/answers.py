@@ -66,8 +66,12 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
     raw, job = world.raw, gang.job
     wanted = parts(job.spec)
     out = raw.excluded.get(gang.id, {})
+    limit_ms = job.spec.limits.time_ms
+    stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
+    away = maintained(raw, world.now_ms, world.now_ms + stays_ms)
     free, able, whole = [
-        tallied(world, job, **how) for how in ({"without": out}, {"empty": True, "without": out}, {"empty": True})
+        tallied(world, job, **how)
+        for how in ({"without": {**out, **away}}, {"empty": True, "without": out}, {"empty": True})
     ]
     kept = [other for other in waiting(world) if keeps(world, other)]
     match reason.why:
@@ -89,8 +93,11 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert told(replace(reason, have=reason.limit), able)
             assert reason.limit >= reason.need
             assert kept or told(reason, free)
+            assert {*reason.windows} <= {*away.values()}
+            assert bool(reason.away) == bool(reason.windows)
+            assert kept or told(replace(reason, have=reason.have + reason.away), tallied(world, job, without=out))
             assert raw.user_allows(job)
-            assert raw.quota_allows(job)
+            assert raw.quota_allows(job, as_set=True), "a quota that somebody set goes before the nodes"
             for holder in reason.holders:
                 assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
         case Why.OVER_QUOTA:
@@ -112,9 +119,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
         case Why.MAINTENANCE:
             assert kept or raw.fits(job), f"{gang.id} waits for maintenance, and has no room without it"
-            limit_ms = gang.job.spec.limits.time_ms
-            stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
-            assert maintained(raw, world.now_ms, world.now_ms + stays_ms)
+            assert away
             assert reason.until_ms is not None
             assert reason.until_ms > world.now_ms
             assert reason.have < reason.need

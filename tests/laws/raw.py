@@ -369,11 +369,12 @@ class Raw:
 
     # -- what is allowed -----------------------------------------------------------------------------------------------
 
-    def quota_allows(self, job: Job) -> bool:
-        """Whether its queue may use that much more now, by Kueue's arithmetic written out on fractions."""
+    def quota_allows(self, job: Job, *, as_set: bool = False) -> bool:
+        """Whether its queue may use that much more now, by Kueue's arithmetic written out on fractions; `as_set`: if
+        the cluster were boundless, where nobody gave the root a figure or keeps a part of it."""
         wanted = {r: total(job.spec, r) for r in RESOURCES}
         wanted |= {kind: self.of_type(job.spec, kind) for kind in self.types() if named_types(job.spec).get(kind)}
-        return all(not amount or amount <= self.available(job.spec.queue, r) for r, amount in wanted.items())
+        return all(not n or n <= self.available(job.spec.queue, r, as_set=as_set) for r, n in wanted.items())
 
     def types(self) -> list[str]:
         """Types of GPUs that some queue has a figure for."""
@@ -398,13 +399,14 @@ class Raw:
         all_parts = parts(self.job(start.gang).spec)
         return sum(all_parts[share.part].need["gpu_milli"] for share in start.shares if types.get(share.node) == r)
 
-    def available(self, name: str, r: str) -> Fraction | float:
+    def available(self, name: str, r: str, *, as_set: bool = False) -> Fraction | float:
         """How much more of r the queue may use."""
         queue, used = self.queues[name], self.used(name, r)
         if queue.parent is None:
-            return self.subtree(name, r) - used
+            boundless = as_set and self.guaranteed(name, r) is None and self.subtree(name, r) >= self._there(r)
+            return float("inf") if boundless else self.subtree(name, r) - used
         kept = self.kept(name, r)
-        above = self.available(queue.parent, r)
+        above = self.available(queue.parent, r, as_set=as_set)
         borrowing = figure(queue.borrowing, r)
         if borrowing is not None:
             above = min(above, self.subtree(name, r) + borrowing - max(used, kept))

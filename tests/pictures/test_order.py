@@ -166,12 +166,12 @@ test_fair_share = scenarios(
         "the queue that uses less": (
             "n1:AAAA.... A,q=q",
             "q=4 p=4",
-            "C:1x4,q=q D:1x4,q=p -> AAAADDDD | C over_quota",
+            "C:1x4,q=q D:1x4,q=p -> AAAADDDD | C no_capacity",
         ),
         "less of its share, not less": (
             "n1:AAB..... A,q=q B,q=p",
             "q=6,weight=3 p=2",
-            "C:1x5,q=p D:1x5,q=q -> AABDDDDD | C over_quota",
+            "C:1x5,q=p D:1x5,q=q -> AABDDDDD | C no_capacity",
         ),
         "inside a queue the user who holds less": (
             "n1:AA..",
@@ -248,6 +248,12 @@ test_least_attained_service = scenarios(
             "q=4,borrow=0",
             """+15m; C:1x4h100,q=q D:1x2,q=q -> AAAA .... | A requeueing, C stopping_others, D held
                gone A                        -> CCCC AAAA | D over_quota""",
+        ),
+        "a full cluster is no quota": (
+            FULL,
+            "q=2 p=2",
+            """+15m; C:1x4,q=q -> AAAA | A requeueing, C stopping_others
+               gone A          -> CCCC | A no_capacity""",
         ),
         "an old one does not keep back the young of its class": (
             FULL,

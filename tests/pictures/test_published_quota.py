@@ -21,7 +21,7 @@ def test_kueue_4809_a_pending_head_does_not_keep_others_from_borrowing(policy: s
         policy,
         "n1:AAAA.... A,q=p",
         "q=4 p=4",
-        "S:1x8,q=q,user=bob B:1x4,q=p -> AAAABBBB | S over_quota",
+        "S:1x8,q=q,user=bob B:1x4,q=p -> AAAABBBB | S no_capacity",
     )
 
 

@@ -9,6 +9,13 @@ test_quota = scenarios(
         "quota before capacity": (EIGHT, "q=4,borrow=0", "C:1x4,q=q D:1x4,q=q -> CCCC.... | D over_quota"),
         "no figure, no limit": (EIGHT, "q= p=", "C:1x8,q=q -> CCCCCCCC"),
         "the root limits all": (EIGHT, "root=4", "C:1x4 D:1x1 -> CCCC.... | D over_quota"),
+        "a full cluster is nobody's quota": (
+            EIGHT,
+            "q=4 p=4",
+            "C:1x8,q=q D:1x1,q=q E:1x1 -> CCCCCCCC | D no_capacity, E no_capacity",
+        ),
+        "unless somebody said so": (EIGHT, "root=8 q=4", "C:1x8,q=q D:1x1,q=q -> CCCCCCCC | D over_quota"),
+        "or the nodes have room": (EIGHT, "q=2,lend=0", "C:1x6 D:1x1 -> CCCCCC.. | D over_quota"),
         "a queue of nothing": (EIGHT, "q=0,borrow=0", "C:1x1,q=q -> ........ | C over_quota"),
         "has CPUs": (EIGHT, "q=0,borrow=0", "C:1x0,q=q -> ........c"),
         "CPUs have a quota of their own": (EIGHT, "root=,cpu=2", "C:1x0,cpu=2 D:1x0 -> ........c | D over_quota"),
@@ -42,8 +49,8 @@ test_quota = scenarios(
 test_borrowing_and_lending = scenarios(
     {
         "a queue borrows what others leave": (EIGHT, "q=4 p=4", "C:1x8,q=q -> CCCCCCCC"),
-        "not what they use": (EIGHT, "q=4 p=4", "C:1x4,q=p D:1x8,q=q -> CCCC.... | D over_quota"),
-        "what is lent is waited for": ("n1:AAAAAAAA A,q=q", "q=4 p=4", "C:1x4,q=p -> AAAAAAAA | C over_quota"),
+        "not what they use": (EIGHT, "q=4 p=4", "C:1x4,q=p D:1x8,q=q -> CCCC.... | D no_capacity"),
+        "what is lent is waited for": ("n1:AAAAAAAA A,q=q", "q=4 p=4", "C:1x4,q=p -> AAAAAAAA | C no_capacity"),
         "up to its borrowing limit": (
             EIGHT,
             "q=4,borrow=2 p=4",
@@ -123,7 +130,7 @@ test_types = scenarios(
         "a type is lent and borrowed as all are": (
             MIXED,
             "q=,h100=2 p=,h100=2",
-            "C:1x4h100,q=q D:1x1h100,q=p -> CCCC .... | D over_quota",
+            "C:1x4h100,q=q D:1x1h100,q=p -> CCCC .... | D no_capacity",
         ),
         "up to what is lent": (
             MIXED,

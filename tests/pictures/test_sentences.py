@@ -28,6 +28,12 @@ SENTENCES = {
         "C:1x1,mem=4",
         "waiting for 1 node with 1 free CPU, 4Gi free memory: 0 nodes free now; held by A",
     ),
+    "those that hold what is short": (
+        "n1:gA... n2:hBBBB n3:d....,cpu=4 n4:EEEE D,cpu=3 E,time=1h G,time=10m H,time=20m",
+        "",
+        "C:2x4",
+        "waiting for 2 nodes with 4 free GPUs: 0 nodes free now; held by E, A, B and 1 more",
+    ),
     "each of them somewhere, never together": (
         "n1:A.,cpu=1 n2:BB,cpu=4",
         "",
@@ -78,9 +84,15 @@ SENTENCES = {
     ),
     "quota that others borrowed": (
         "n1:AA.. A,q=q",
-        "q=1 p=2",
+        "root=4 q=1 p=2",
         "C:1x3,q=p",
         "queue p may use 2 GPUs more, 3 GPUs needed (limit 4 GPUs); held by A",
+    ),
+    "a full cluster, whatever the quotas": (
+        "n1:AA.. A,q=q",
+        "q=1 p=2",
+        "C:1x3,q=p",
+        "waiting for 1 node with 3 free GPUs: 0 nodes free now; held by A",
     ),
     "quota of CPUs": (
         "n1:a...",
@@ -130,6 +142,30 @@ SENTENCES = {
         "",
         "C:1x1; fails C signal; gone C",
         "starts again after a pause: 1 attempt failed without progress",
+    ),
+    "free nodes that are to be maintained": (
+        "n1:AA n2:.. n3:.. n4:..",
+        "",
+        "maintain n2+n3 1h 2h; C:4x2,time=2h",
+        (
+            "waiting for 4 nodes with 2 free GPUs: 3 nodes free now, 2 of them in maintenance before it would end "
+            "(m4); held by A"
+        ),
+    ),
+    "what ends before it has them": (
+        "n1:AA n2:.. n3:.. n4:..",
+        "",
+        "maintain n2+n3 1h 2h; C:4x2,time=1h",
+        "waiting for 4 nodes with 2 free GPUs: 3 nodes free now; held by A",
+    ),
+    "in the best rack": (
+        "r1/n1:.. r1/n2:.. r1/n3:.. r1/n4:AA r2/n5:.. r2/n6:.. r2/n7:AA r2/n8:AA",
+        "",
+        "maintain n2 1h 2h; C:4x2,in=rack,must,time=2h",
+        (
+            "waiting for 4 nodes with 2 free GPUs, 2 free CPUs in one rack: the best has 3 free now, 1 of them in "
+            "maintenance before it would end (m4); held by A"
+        ),
     ),
     "a server that has not heard yet": (
         "n1:A...",
@@ -241,6 +277,21 @@ def test_where() -> None:
         "r1: 1 of 2 nodes have 3 free GPUs, 3 free CPUs; A (ends in at most 1h 00m)",
         "r2: 0 of 1 nodes have 3 free GPUs, 3 free CPUs; B (no time limit); n3 is cordoned",
     )
+
+
+def test_where_names_those_that_hold_what_is_short() -> None:
+    told = explained("r1/n1:gA... r1/n2:BBBB r2/n3:DDDD G,time=1h", "", "C:1x4")
+    assert told.where[0] == "r1: 0 of 2 nodes have 4 free GPUs, 4 free CPUs; A (no time limit); B (no time limit)"
+
+
+def test_where_tells_of_maintenance() -> None:
+    told = explained("r1/n1:.. r1/n2:.. r2/n3:..", "", "maintain n1+n3 1h 2h; maintain n2 0s 30m; C:3x2,time=2h")
+    here, there = told.where
+    assert here == (
+        "r1: 2 of 2 nodes have 2 free GPUs, 2 free CPUs; 1 of them is in maintenance m1 in 1h 00m; "
+        "1 of them is in maintenance m2 for 30m 00s more"
+    )
+    assert there == "r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs; 1 of them is in maintenance m1 in 1h 00m"
 
 
 def test_quota_line() -> None:

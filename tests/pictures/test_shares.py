@@ -95,12 +95,12 @@ test_fair_share_of_queues = scenarios(
         "below its guarantee it is first, whatever it had": (
             "n1:AAAA.... A,q=q",
             "q=6 p=,weight=100",
-            "C:1x4,q=p,user=bob D:1x4,q=q -> AAAADDDD | C over_quota",
+            "C:1x4,q=p,user=bob D:1x4,q=q -> AAAADDDD | C no_capacity",
         ),
         "at its guarantee it is not": (
             "n1:AAAA.... A,q=q",
             "q=4 p=",
-            "C:1x4,q=p,user=bob D:1x4,q=q -> AAAACCCC | D over_quota",
+            "C:1x4,q=p,user=bob D:1x4,q=q -> AAAACCCC | D no_capacity",
         ),
         "all users of a queue go before all of another": (
             "n1:AAAAAA.. A,q=q,user=ann",
@@ -201,7 +201,7 @@ test_points = scenarios(
         "below its guarantee nothing is held against it": (
             "n1:AA.. n2:BBBB A,q=q,user=ann B,q=p,user=bob",
             "q=6 p=,weight=9",
-            """C:1x2,q=p,user=cat D:1x2,q=q,user=dan -> AADD BBBB | C over_quota""",
+            """C:1x2,q=p,user=cat D:1x2,q=q,user=dan -> AADD BBBB | C no_capacity""",
         ),
         "who starts first in a round counts in the same round": (
             "n1:....",

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
-from ganger.core.fit import Ask, ask, over_limits, room
+from ganger.core.fit import Ask, ask, over_limits, room, within_quota, without_room
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.round import CURABLE, Round
-from ganger.core.shortage import no_room
 from ganger.core.state import Shares
 from ganger.model.decision import Wait
 from ganger.model.job import GangState
@@ -95,12 +94,12 @@ class _Fits:
         if self._has_its_own(gang):
             found: Shares | Reason = self._now.fit(gang)
         else:
-            found = over_limits(state, wanted) or self._room(wanted)
+            found = over_limits(state, wanted) or within_quota(state, wanted, self._room(wanted))
         if isinstance(found, tuple) and self._now.promises.standing:
             found = (
                 self._now.held_back(gang, found) or found
             )  # what is promised to others: it depends on how long it stays
-        return found if isinstance(found, Reason) else no_room(state, gang.shape, self._now.now_ms)
+        return found if isinstance(found, Reason) else without_room(state, wanted, self._now.now_ms)
 
     def _has_its_own(self, gang: Gang) -> bool:
         """Whether room is kept for it, or a start promised."""

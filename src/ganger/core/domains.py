@@ -9,11 +9,13 @@ from typing import Final
 
 import numpy as np
 
+from ganger.core.fit import ask
 from ganger.core.gang import Gang
 from ganger.core.nodes import NodeTable
-from ganger.core.shortage import Mask, fitting, hardest, large_enough, node_need
+from ganger.core.shortage import InTheWay, Mask, fitting, hardest, large_enough, node_need
 from ganger.core.state import State
 from ganger.core.topology import Ints, up
+from ganger.model.shape import Shape
 from ganger.model.terms import Layout
 from ganger.model.units import format_duration
 
@@ -33,11 +35,13 @@ def domain_lines(state: State, gang: Gang, now_ms: int) -> Iterator[str]:
     room, size = (up(mask.astype(np.int64), first) for mask in (fits, able))
     useful = np.flatnonzero(size)
     shown = np.sort(useful[np.argsort(-room[useful], kind="stable")][:MAX_DOMAINS])
-    holders = _holders(state, shown, np.searchsorted(first, np.arange(len(able)), side="right") - 1, able, now_ms)
+    of_node = np.searchsorted(first, np.arange(len(able)), side="right") - 1
+    holders = _holders(state, part, np.isin(of_node, shown) & able, of_node, now_ms)
     for domain in shown.tolist():
         here = np.flatnonzero(able[first[domain] : first[domain + 1]]) + int(first[domain])
         parts = [f"{room[domain]} of {size[domain]} nodes have {node_need(part)}"]
-        parts += holders[domain][:MAX_NAMED] + _away(nodes, gang, here)[:MAX_NAMED]
+        parts += holders.get(domain, [])[:MAX_NAMED] + _away(nodes, gang, here)[:MAX_NAMED]
+        parts += _maintained(state, gang, here, now_ms)
         yield f"{nodes.topology.name(depth, domain)}: " + "; ".join(parts)
     if rest := useful.size - shown.size:
         most = int(np.delete(room, shown).max())
@@ -49,17 +53,29 @@ def _depth(nodes: NodeTable, layout: Layout) -> int:
     return nodes.topology.depth(layout.level) if layout.required and layout.level in levels else len(levels)
 
 
-def _holders(state: State, shown: Ints, domain_of: Ints, able: Mask, now_ms: int) -> dict[int, list[str]]:
-    """Who holds something of the nodes that are of use in each of these domains, the oldest first."""
-    found: dict[int, list[str]] = {domain: [] for domain in shown.tolist()}
-    mine = np.isin(domain_of, shown) & able
-    place = {state.nodes.names[at]: int(domain_of[at]) for at in np.flatnonzero(mine).tolist()}
-    for other, shares in state.holding():
-        for domain in dict.fromkeys(place[share.node] for share in shares if share.node in place):
+def _holders(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: int) -> dict[int, list[str]]:
+    """Who holds what is short of these nodes, by domain, the oldest first."""
+    nodes, there = state.nodes, InTheWay(state.nodes, part, able)
+    found: dict[int, list[str]] = {}
+    for other in state.on_nodes(nodes.names[at] for at in np.flatnonzero(able & ~fitting(nodes, part)).tolist()):
+        for domain in np.unique(of_node[there.at(state, other.id)]).tolist():
             ends_ms = other.ends_ms(now_ms)
             until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
-            found[domain].append(f"{other.id} ({until})")
+            found.setdefault(domain, []).append(f"{other.id} ({until})")
     return found
+
+
+def _maintained(state: State, gang: Gang, here: Ints, now_ms: int) -> Iterator[str]:
+    """Nodes of use that are in maintenance before the gang would end."""
+    nodes, windows = state.nodes, state.windows
+    names = [nodes.names[at] for at in here.tolist()] if windows else []
+    for window in windows.meeting(names, now_ms, now_ms + ask(gang).stays_ms)[:MAX_NAMED]:
+        count = int(np.isin(here, windows.at(nodes, window)).sum())
+        are = f"{count} of them {'is' if count == 1 else 'are'} in maintenance {window.id}"
+        if window.from_ms > now_ms:
+            yield f"{are} in {format_duration(window.from_ms - now_ms)}"
+        else:
+            yield f"{are} for {format_duration(window.until_ms - now_ms)} more"
 
 
 def _away(nodes: NodeTable, gang: Gang, here: Ints) -> list[str]:

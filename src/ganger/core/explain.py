@@ -178,8 +178,8 @@ def _excluded(gang: Gang) -> str:
 def _quota(state: State, gang: Gang) -> str:
     """One line about GPUs, or CPUs where none are asked for, in its queue."""
     at, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
-    limit, used = state.tree.potential(at, r), state.tree.usage[r][at]
+    limit, used = state.tree.potential(at, r, as_set=True), state.tree.usage[r][at]
     unit, scale = ("GPUs", DEVICE_MILLI) if r == 0 else ("CPUs", 1000)
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
-    binds = state.tree.short_of(gang.queue, need(gang.shape)) is not None
+    binds = state.tree.short_of(gang.queue, need(gang.shape), as_set=True) is not None
     return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"

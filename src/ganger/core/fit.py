@@ -60,18 +60,24 @@ def ask(gang: Gang) -> Ask:
 
 def fit(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     """Where it may start now, or the first constraint that binds."""
-    return over_limits(state, wanted) or room(state, wanted, now_ms)
+    return over_limits(state, wanted) or within_quota(state, wanted, room(state, wanted, now_ms))
 
 
 def over_limits(state: State, wanted: Ask) -> Reason | None:
-    """What its user may not have, or its queue; of the nodes nothing."""
-    return over_user_limits(state, wanted) or over_quota(state, wanted)
+    """What its user may not have, or its queue, by what somebody has set; of the nodes nothing."""
+    return over_user_limits(state, wanted) or over_quota(state, wanted, as_set=True)
+
+
+def within_quota(state: State, wanted: Ask, found: Shares | Reason) -> Shares | Reason:
+    """What `room` found, unless the queue may not have it. On a full cluster the nodes are named, not the quota of a
+    root that nobody gave one, which is what the nodes have."""
+    return found if isinstance(found, Reason) else over_quota(state, wanted) or found
 
 
 def room(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
     """Its place on the nodes, or why there is none: the same for all of its kind where no type has a quota."""
     found = placed(state, wanted) or maintained(state, wanted, now_ms)
-    return found or over_type(state, wanted) or _no_room(state, wanted, now_ms)
+    return found or over_type(state, wanted) or without_room(state, wanted, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
@@ -153,9 +159,10 @@ def _place_but(nodes: NodeTable, wanted: Ask, closed: tuple[str, ...]) -> Shares
         return place(nodes, wanted.shape)
 
 
-def _no_room(state: State, wanted: Ask, now_ms: int) -> Reason:
+def without_room(state: State, wanted: Ask, now_ms: int) -> Reason:
+    """Why the nodes that it may have hold no place for it."""
     with state.nodes.without(wanted.avoids):
-        return no_room(state, wanted.shape, now_ms)
+        return no_room(state, wanted.shape, now_ms, wanted.stays_ms)
 
 
 def over_type(state: State, wanted: Ask) -> Reason | None:
@@ -225,10 +232,10 @@ def _held_by(state: State, user: str, at: int) -> tuple[str, ...]:
     return tuple(islice(own, MAX_HOLDERS))
 
 
-def over_quota(state: State, wanted: Ask) -> Reason | None:
-    """The first resource of which its queue may not use that much more."""
+def over_quota(state: State, wanted: Ask, *, as_set: bool = False) -> Reason | None:
+    """The first resource of which its queue may not use that much more; `as_set`: not because the cluster has none."""
     total = state.tree.wanted(wanted.shape)
-    r = state.tree.short_of(wanted.queue, total)
+    r = state.tree.short_of(wanted.queue, total, as_set=as_set)
     return None if r is None else _short(state, wanted, r, total[r])
 
 

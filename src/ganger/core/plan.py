@@ -17,7 +17,7 @@ from functools import partial
 
 from ganger.core import answers, arrays, preempt
 from ganger.core.due import deadline_ms
-from ganger.core.fit import ask, could_ever
+from ganger.core.fit import ask, could_ever, over_quota
 from ganger.core.gang import RUNS, ClassKey, Gang
 from ganger.core.policy import Policy
 from ganger.core.round import CURABLE, Round
@@ -170,12 +170,19 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     why = found
     if why not in CURABLE or not could_ever(now.state, ask(gang)):
         return why
-    if now.policy.ORDERS_RUNNING and why in (Why.NO_CAPACITY, Why.MAINTENANCE) and not now.behind(gang):
+    if now.policy.ORDERS_RUNNING and _lacks_room(now, gang, why) and not now.behind(gang):
         stopping = preempt.make_room(now, gang)
         if stopping:
             return stopping
     now.reserve(gang, why)
     return why
+
+
+def _lacks_room(now: Round, gang: Gang, why: Why) -> bool:
+    """Whether it waits for the nodes, and for no quota that somebody has set."""
+    if why is Why.OVER_QUOTA:
+        return over_quota(now.state, ask(gang), as_set=True) is None
+    return why in (Why.NO_CAPACITY, Why.MAINTENANCE)
 
 
 def _start(now: Round, gang: Gang, shares: Shares, before: Start | None) -> Start:

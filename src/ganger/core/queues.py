@@ -88,6 +88,9 @@ class QueueTree:
         self._lending = [[_figure(queue.lending, self.resources[r]) for queue in self.queues] for r in every]
         self.subtree = [self._subtrees(r) for r in every]
         self._local = [[self._kept(at, r) for at in range(len(self.queues))] for r in every]
+        unsaid = [nominal(self.queues[0], resource) is None for resource in self.resources]
+        self._is_of_nodes = [unsaid[r] and self.subtree[r][0] >= there[r] for r in every]
+        """Whether the root has what the cluster has, since nobody said, and nobody below keeps any for himself."""
 
     def unused(self) -> "QueueTree":
         """The same queues with nothing used, to charge at will."""
@@ -122,19 +125,20 @@ class QueueTree:
         """What the queue keeps from its parent; the root keeps everything."""
         return self._local[r][at]
 
-    def available(self, at: int, r: int) -> int:
-        """How much more of resource r the queue may use now."""
-        return self._room(at, r, self.usage[r].__getitem__)
+    def available(self, at: int, r: int, *, as_set: bool = False) -> int:
+        """How much more of resource r the queue may use now. `as_set`: by what somebody has set, not because the
+        cluster has no more: that is the quota of a root without a figure."""
+        return self._room(at, r, self.usage[r].__getitem__, as_set=as_set)
 
-    def potential(self, at: int, r: int) -> int:
+    def potential(self, at: int, r: int, *, as_set: bool = False) -> int:
         """How much of resource r the queue may use when nobody else uses any."""
-        return self._room(at, r, _nothing)
+        return self._room(at, r, _nothing, as_set=as_set)
 
-    def _room(self, at: int, r: int, usage: Callable[[int], int]) -> int:
+    def _room(self, at: int, r: int, usage: Callable[[int], int], *, as_set: bool) -> int:
         if self.parent[at] < 0:
-            return self.subtree[r][at] - usage(at)
+            return UNLIMITED if as_set and self._is_of_nodes[r] else self.subtree[r][at] - usage(at)
         local, used = self._local[r][at], usage(at)
-        from_parent = self._room(self.parent[at], r, usage)
+        from_parent = self._room(self.parent[at], r, usage, as_set=as_set)
         borrowing = self._borrowing[r][at]
         if borrowing is not None:
             lent, taken = self.subtree[r][at] - local, max(0, used - local)
@@ -177,10 +181,13 @@ class QueueTree:
         each, room = enumerate(self.types, start=len(RESOURCES)), self.potential if ever else self.available
         return tuple(kind for r, kind in each if counted[r] > room(at, r))
 
-    def short_of(self, name: str, wanted: Vector) -> int | None:
+    def short_of(self, name: str, wanted: Vector, *, as_set: bool = False) -> int | None:
         """The first resource the queue may not use that much more of, or None when it may."""
         at = self.index[name]
-        return next((r for r, amount in enumerate(wanted) if amount and amount > self.available(at, r)), None)
+        for r, amount in enumerate(wanted):
+            if amount and amount > self.available(at, r, as_set=as_set):
+                return r
+        return None
 
     def charge(self, name: str, wanted: Vector) -> None:
         """The queue uses that much more (less, with negative amounts, which must have been charged)."""

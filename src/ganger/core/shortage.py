@@ -7,7 +7,7 @@ one rack matters once there are enough nodes in all.
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,9 @@ from ganger.model.units import format_bytes
 Mask = NDArray[np.bool_]
 Amounts = NDArray[np.integer[Any]]
 
-MAX_HOLDERS = 8
+MAX_HOLDERS: Final = 8
 """Gangs named in a reason; more would not be read."""
+NOWHERE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Tally(NamedTuple):
@@ -38,8 +39,9 @@ class Tally(NamedTuple):
     slices: Slices = Slices()
 
 
-def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
-    """Why the nodes have no place for it: too few could ever hold it, or others hold them."""
+def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> Reason:
+    """Why the nodes have no place for it: too few could ever hold it, or others hold them, or are to be maintained
+    before it would end."""
     nodes = state.nodes
     part = hardest(nodes, shape)
     choice = _choice(nodes, part, shape.layout)
@@ -52,16 +54,33 @@ def no_room(state: State, shape: Shape, now_ms: int) -> Reason:
         if all(tally.have >= tally.need for tally in without):
             return replace(_reason(Why.EXCLUDED, ever[binds], node_need(part)), excluded=excluded)
         return _reason(Why.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
-    now = _tallies(nodes, part, shape.layout, nodes.times(choice))
-    binds = _binding(now)
-    there = (gang.id for gang, shares in state.by_end(now_ms) if any(able[nodes.index[s.node]] for s in shares))
     return replace(
-        _reason(
-            Why.NO_CAPACITY, now[binds], _scarce(nodes, part, nodes.ready & ~nodes.held & ~nodes.barred, free=True)
-        ),
+        _now_short(state, (part, choice), shape.layout, stays_ms),
         limit=ever[binds].have,
-        holders=tuple(islice(there, MAX_HOLDERS)),
+        holders=tuple(islice(_holders(state, choice, able, now_ms), MAX_HOLDERS)),
         excluded=excluded,
+    )
+
+
+def _now_short(state: State, told: tuple[Shape, Shape], layout: Layout, stays_ms: int) -> Reason:
+    """Of what there is too little now, for as long as the gang stays, and how much of it maintenance takes away.
+    `told`: a part, and which of what it may be is counted."""
+    nodes, windows, (part, choice) = state.nodes, state.windows, told
+    times = nodes.times(choice)
+    free = stays = _tallies(nodes, choice, layout, times)
+    away = windows.away(nodes, stays_ms) if windows else NOWHERE
+    if away.size:
+        times[away] = 0
+        stays = _tallies(nodes, choice, layout, times)
+    binds = _binding(stays)
+    gone = free[binds].have - stays[binds].have
+    names = {nodes.names[at]: None for at in away.tolist()} if gone else {}
+    met = windows.meeting(names, windows.now_ms, windows.now_ms + stays_ms) if gone else []
+    among = nodes.ready & ~nodes.held & ~nodes.barred
+    among[away] = False
+    scarce = _scarce(nodes, part, among, free=True)
+    return replace(
+        _reason(Why.NO_CAPACITY, stays[binds], scarce), away=gone, windows=tuple(window.id for window in met)
     )
 
 
@@ -85,6 +104,41 @@ def large_enough(nodes: NodeTable, part: Shape) -> Mask:
     """(N,) nodes that could hold one of them if nothing else ran, also such as the gang must not have."""
     mask: Mask = np.logical_or.reduce([nodes.large_enough(choice) for choice in part.choices])
     return mask
+
+
+# -- who holds it -----------------------------------------------------------------------------------------------------
+
+
+class InTheWay:
+    """Where others keep one node of a part from a place: for each resource the nodes that have too little left of it,
+    and those whose guests are in the way whatever they hold."""
+
+    def __init__(self, nodes: NodeTable, part: Shape, able: Mask) -> None:
+        """Of the nodes `able` to hold it if nothing else ran."""
+        whole = nodes.capacities(part, able)
+        needs = (part.gpus, part.cpu_milli, part.memory_bytes)
+        has: tuple[Amounts, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        self._index = nodes.index
+        self._short = [amount // need < whole if need else None for need, amount in zip(needs, has, strict=True)]
+        if picks_devices(part):
+            self._short[0] = nodes.devices.counts(part, EVERY) < whole
+        self._taken = able & (nodes.alone > 0 if part.selector.sharing == SHARED else nodes.guests > 0)
+
+    def at(self, state: State, gang: str) -> Ints:
+        """Nodes, by index, on which a gang holds some of what is short there."""
+        found: list[Ints] = [NOWHERE]
+        for part, _, at in state.shares.rows(gang, self._index):
+            bars = self._taken[at]
+            for short, amount in zip(self._short, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
+                bars = bars | short[at] if short is not None and amount else bars
+            found.append(at[bars])
+        return np.concatenate(found)
+
+
+def _holders(state: State, part: Shape, able: Mask, now_ms: int) -> Iterator[str]:
+    """Who holds what is short of the nodes `able` to hold a part, the first to end first."""
+    there = InTheWay(state.nodes, part, able)
+    return (gang.id for gang, _ in state.by_end(now_ms) if there.at(state, gang.id).size)
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def sizes(state: State, job: Job, wanted: Wanted, now_ms: int, policy: Policy) -
     levels = state.nodes.topology.levels
     with supposed(state, job, now_ms) as gang, held(state, now_ms, policy, without=gang.id) as (now, _):
         tree = state.tree
-        available = tree.available(tree.index[job.spec.queue], 0)
+        available = tree.available(tree.index[job.spec.queue], 0, as_set=True)
         items = tuple(_largest(now, gang, shape, level) for shape in _forms(state, wanted) for level in ("", *levels))
     room = None if available >= UNLIMITED // 2 else max(0, available) // DEVICE_MILLI
     queue, user = job.spec.queue, job.user

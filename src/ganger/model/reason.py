@@ -62,7 +62,8 @@ class Reason:
     in, or the ids of maintenances; holders: gangs that hold what is missing, the first to end first; until_ms: when it
     is expected to be there, None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`;
     level: that of the one domain that must hold all of it, have and limit being those of the best; slice_level,
-    slice_nodes: what is counted are slices of so many nodes, each in one domain of that level.
+    slice_nodes: what is counted are slices of so many nodes, each in one domain of that level; away: how much more
+    would be free but for maintenance, whose ids are windows.
     """
 
     why: Why
@@ -77,6 +78,8 @@ class Reason:
     level: str = ""
     slice_level: str = ""
     slice_nodes: int = 1
+    away: int = 0
+    windows: tuple[str, ...] = ()
 
 
 def sentence(reason: Reason) -> str:
@@ -120,10 +123,14 @@ def _wanted(reason: Reason) -> str:
 
 
 def _best(reason: Reason) -> str:
-    """What is there of it now."""
+    """What is there of it now, and what of that is to be maintained before the gang would end."""
+    free = reason.have + reason.away
+    gone = f", {reason.away} of them in maintenance before it would end ({_listed(reason.windows)})"
     if reason.level:
-        return f"the best has {reason.have or 'none'} free now"
-    return f"{reason.have} free now" if reason.slice_level else f"{_amount(reason.resource, reason.have)} free now"
+        now = f"the best has {free or 'none'} free now"
+    else:
+        now = f"{free} free now" if reason.slice_level else f"{_amount(reason.resource, free)} free now"
+    return now + (gone if reason.away else "")
 
 
 def _most(reason: Reason) -> str:
