@@ -19,6 +19,8 @@ BESIDE = {
     "resources.gpu.type": "resources: {gpu: {type: X, count: 1}}",
     "roles.resources.gpu.type": "roles: {ps: {resources: {gpu: {type: X, count: 1}}}}",
     "placement.devices": "resources: {gpu: 1}\nplacement: {nodes: [n1], devices: X}",
+    "placement.affinity.preferred.match": 'placement: {affinity: {preferred: [{match: "X"}]}}',
+    "placement.affinity.preferred.weight": "placement: {affinity: {preferred: [{match: a, weight: X}]}}",
     "placement.mode": "placement: {mode: X, topology: rack}",
     "placement.slice.level": "placement: {slice: {level: X, nodes: 1}}",
     "placement.slice.nodes": "nodes: 2\nplacement: {slice: {level: rack, nodes: X}}",

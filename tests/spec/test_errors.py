@@ -208,7 +208,7 @@ ONE = {
     "retry: {rules: {do: fail}}": "2:16 write a list of mappings with keys of log, cause, do",
     "<<: {nodes: 2}": "2:1 '<<' is not supported",
     "? [a]\n: b": "2:3 a key is one word of text",
-    "nodes: !foo 2": "2:8 the tag '!foo' is not supported",
+    "nodes: !foo 2": "2:8 the tag '!foo' is not supported: remove it, or put text that begins with '!' in quotes",
     "nodes: !!int many": "2:8 'many' is not a number",
     "resources: !!set {gpu}": "2:12 the tag|is not supported",
     "run: y": "2:1 'run' is given twice, first on line 1",

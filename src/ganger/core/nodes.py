@@ -6,7 +6,6 @@ this one: a node's index in every array is its place in the network, so a domain
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from ganger.core.devices import EVERY, FREE, Devices, Places
 from ganger.core.fragmentation import Kind
 from ganger.core.pools import Pools
 from ganger.core.topology import Ints, Topology, in_order
+from ganger.core.traits import Traits
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
@@ -51,8 +51,9 @@ class NodeTable:
     held: (N,) bool, kept by a round for a gang that cannot start yet (never outside one); barred: (N,) bool, nodes that
     the gang in question must not have (never outside `without`); kept: what is free and not to be taken by it (never
     outside `keeping`); pools: in which each node is, by the `rules` of the policy; kinds: what jobs here ask for, where
-    these rules heed it. `nodes` and `states` are lists in the same order; `topology` has the domains. journal: nodes
-    that changed; columns: what of each need they hold.
+    these rules heed it. `nodes` and `states` are lists in the same order; `topology` has the domains,
+    `traits` what nodes are by label, taint and network. journal: nodes that changed; columns: what of each need they
+    hold.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class NodeTable:
         self._bare: NodeTable | None = None
         self.journal = Journal()
         self.columns = Columns(self)
-        self._meant: dict[Selector, NDArray[np.bool_]] = {Selector(): self._free_of_taints()}
+        self.traits = Traits(self.nodes)
 
     def set_state(self, name: str, state: NodeState) -> None:
         """A node's new state; decides whether it takes gangs."""
@@ -124,13 +125,7 @@ class NodeTable:
 
     def meant(self, selector: Selector) -> NDArray[np.bool_]:
         """(N,) nodes that a gang may have by its labels, taints and networks."""
-        static = replace(selector, sharing=SHARED, devices=())
-        if static not in self._meant:
-            self._meant[static] = np.array([_means(static, node) for node in self.nodes], dtype=bool)
-        return self._meant[static]
-
-    def _free_of_taints(self) -> NDArray[np.bool_]:
-        return np.array([not node.taints for node in self.nodes], dtype=bool)
+        return self.traits.meant(selector)
 
     def able(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
@@ -348,16 +343,6 @@ def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape,
         its = [share for share in every if share.part == index] if shape.more else every
         if its:
             yield part, its
-
-
-def _means(selector: Selector, node: Node) -> bool:
-    """Whether a node is one of those named, has the labels, no taint that is not tolerated, and one of the networks."""
-    return (
-        (not selector.nodes or node.name in selector.nodes)
-        and all(node.labels.get(key) == value for key, value in selector.labels)
-        and all(selector.tolerates(taint) for taint in node.taints)
-        and (not selector.networks or any(network in node.networks for network in selector.networks))
-    )
 
 
 def _doubts(nodes: Sequence[Node]) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from ganger.core.fragmentation import Gradient, graded
 from ganger.core.layout import bounds, lay_out, only_named, rooms
 from ganger.core.nodes import NodeTable
 from ganger.core.pools import Usable
+from ganger.core.preference import most_preferred
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
 from ganger.model.policy import LEAST
@@ -59,7 +60,7 @@ def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     """Shares in rank order for every node of the gang, or None when it cannot be placed whole. O(nodes) for a part."""
     parts = list(_parts(shape))
     if len(parts) > 1:
-        together = (_Together(nodes, shape, parts, usable).place() for usable in nodes.pools.in_turn(shape))
+        together = (_place_together(nodes, shape, parts, usable) for usable in nodes.pools.in_turn(shape))
         return next(filter(None, together), None)
     asked = shape.layout, shape.slices
     found = (_place_part(nodes, parts[0], room, asked) for choice in shape.choices for room in _rooms(nodes, choice))
@@ -114,9 +115,33 @@ def _parts(shape: Shape) -> Iterator[_Part]:
 
 def _place_part(nodes: NodeTable, part: _Part, room: Sequence[Ints], asked: tuple[Layout, Slices]) -> Shares | None:
     """Shares for one part; room: for each depth how many of it each domain could take."""
-    first = preferred(nodes, part.shape, asked[0].strategy)
-    found = lay_out(nodes, room, part.shape.nodes, asked, first.nodes)
+    layout, slices = asked
+    first = preferred(nodes, part.shape, layout.strategy)
+    points = nodes.traits.points(part.shape.selector)
+    if points is None:
+        found = lay_out(nodes, room, part.shape.nodes, asked, first.nodes)
+    else:
+        before = (points if layout.strategy == SPREAD else -points, *first.nodes)
+
+        def attempt(layout: Layout, usable: Usable) -> tuple[Ints, Ints] | None:
+            there = room if usable is None else rooms(nodes.topology, np.where(usable, room[-1], 0))
+            return lay_out(nodes, there, part.shape.nodes, (layout, slices), before)
+
+        found = most_preferred(attempt, layout, points)
     return None if found is None else part.shares(nodes, *found, first.devices)
+
+
+def _place_together(nodes: NodeTable, shape: Shape, parts: list[_Part], usable: Usable) -> Shares | None:
+    """Shares for a gang of several parts, all of which prefer the same."""
+    points = nodes.traits.points(shape.selector)
+    if points is None:
+        return _Together(nodes, shape, parts, usable).place()
+
+    def attempt(layout: Layout, better: Usable) -> Shares | None:
+        there = usable if better is None else better if usable is None else usable & better
+        return _Together(nodes, replace(shape, layout=layout), parts, there).place()
+
+    return most_preferred(attempt, shape.layout, points)
 
 
 class _Together:

@@ -253,6 +253,8 @@ def _terms(selector: Selector, nodes: NodeTable | None, *, free: bool) -> Iterat
     if selector.nodes:
         yield f"name {' or '.join(selector.nodes)}"
     yield from (f"label {key}={value}" for key, value in selector.labels)
+    if selector.required:
+        yield f"label {' or '.join(map(str, selector.required))}"
     if selector.networks:
         yield f"network {' or '.join(selector.networks)}"
     if nodes is not None:

@@ -17,6 +17,7 @@ from ganger.core.place import place
 from ganger.core.undo import Undo
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
+from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout, Selector
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
@@ -69,21 +70,38 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     for name in part.selector.nodes:
         if name not in nodes.index:
             raise _missing("no_such_node", f"there is no node {name}", "nodes", nodes.names, name)
-    for key, value in part.selector.labels:
-        values = sorted({node.labels[key]: None for node in nodes.nodes if key in node.labels})
-        if value not in values:
-            raise _no_label(nodes, key, value, values)
+    _check_labels(nodes, part.selector)
     networks = sorted({network: None for node in nodes.nodes for network in node.networks})
     for network in part.selector.networks:
         if network not in networks:
             raise _missing("no_such_network", f"no node is on a network {network}", "networks", networks, network)
 
 
-def _no_label(nodes: NodeTable, key: str, value: str, values: list[str]) -> Refused:
-    if values:
-        return _missing("no_such_label", f"no node has label {key}={value}", f"values of {key}", values, value)
-    keys = sorted({each: None for node in nodes.nodes for each in node.labels})
-    return _missing("no_such_label", f"no node has a label {key}", "labels", keys, key)
+def _check_labels(nodes: NodeTable, selector: Selector) -> None:
+    """Refused when there are labels in it that no node has; of terms any one of which is to hold, when none does."""
+    for key, value in selector.labels:
+        _check_term(nodes, Term((Expression(key, Operator.IN, (value,)),)))
+    if selector.required and not any(nodes.traits.holds(term).any() for term in selector.required):
+        for term in selector.required:
+            _check_term(nodes, term)
+    for preferred in selector.preferred:
+        if not nodes.traits.holds(preferred.match).any():
+            _check_term(nodes, preferred.match)
+            what = f"it prefers nodes with labels {preferred.match}, and no node has them together"
+            raise Refused("no_such_label", what, _SEE_NODES)
+
+
+def _check_term(nodes: NodeTable, term: Term) -> None:
+    """Refused when there is an expression in it that holds for no node at all."""
+    for each in term.expressions:
+        if nodes.traits.holds(Term((each,))).any():
+            continue
+        values = sorted({node.labels[each.key]: None for node in nodes.nodes if each.key in node.labels})
+        if values:
+            what = f"no node has label {each}"
+            raise _missing("no_such_label", what, f"values of {each.key}", values, "".join(each.values[:1]))
+        keys = sorted({key: None for node in nodes.nodes for key in node.labels})
+        raise _missing("no_such_label", f"no node has a label {each.key}", "labels", keys, each.key)
 
 
 def _missing(code: str, what: str, kind: str, there: Iterable[str], name: str) -> Refused:
@@ -143,6 +161,7 @@ def _nobody_may(nodes: NodeTable, part: Shape) -> Refused:
     """No node has all the labels, a network and a type that it may have, and no taint that it does not tolerate."""
     said = [f"name {' or '.join(part.selector.nodes)}"] if part.selector.nodes else []
     said += [f"label {key}={value}" for key, value in part.selector.labels]
+    said += [f"label {' or '.join(map(str, part.selector.required))}"] * bool(part.selector.required)
     said += [f"network {' or '.join(part.selector.networks)}"] * bool(part.selector.networks)
     said += [f"{' or '.join(filter(None, (part.gpu_type, *part.other_types)))} GPUs"] * (part.gpu_type is not None)
     tainted = [nodes.of_type(each.gpu_type) & nodes.meant(_bearing_all(each.selector)) for each in part.choices]

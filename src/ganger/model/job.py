@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from ganger.model.affinity import Affinity
 from ganger.model.described import described as _spec
 from ganger.model.shape import Shape
 from ganger.model.terms import PACK, PREFERRED, REQUIRED, SHARED, Layout, Selector, Slices
@@ -223,6 +224,7 @@ class Placement:
         default=SHARED,
     )
     node_selector: dict[str, str] = _spec("labels that each of its nodes has", form="labels", factory=dict)
+    affinity: Affinity = _spec("labels that its nodes have, beyond equality, or are to have rather", factory=Affinity)
     nodes: tuple[str, ...] = _spec("the nodes that it may have, by name; unset: any", form="node_names", default=())
     devices: tuple[int, ...] = _spec(
         "the GPUs of a node that it may have, by index: [0, 1]; unset: any", form="devices", default=()
@@ -373,7 +375,16 @@ class JobSpec:
         """Which nodes it may have."""
         said = self.placement
         labels = tuple(sorted(said.node_selector.items()))
-        return Selector(labels, said.tolerations, said.network, said.sharing, said.nodes, said.devices)
+        return Selector(
+            labels,
+            said.tolerations,
+            said.network,
+            said.sharing,
+            said.nodes,
+            said.devices,
+            said.affinity.required,
+            said.affinity.preferred,
+        )
 
     @property
     def slices(self) -> Slices:

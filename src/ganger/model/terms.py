@@ -6,6 +6,8 @@ Made by `model.job` out of a spec's `placement:`; read by `core.place` and what 
 from dataclasses import dataclass
 from typing import Final
 
+from ganger.model.affinity import Preference, Term
+
 PREFERRED: Final = "preferred"
 REQUIRED: Final = "required"
 PACK: Final = "pack"
@@ -18,10 +20,11 @@ WHOLE: Final = "whole"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Selector:
-    """Nodes that may be used at all: those with each of these labels, whose taints it tolerates, on any one of these
-    networks, or on any where none is named. `sharing`: shared, exclusive (nobody else is on them) or whole (nobody
-    else, and no GPU of theirs is left over). `nodes`: only these; `devices`: of each node only these GPUs, by index;
-    all where none are named."""
+    """Nodes that may be used at all: those with each of these labels, and with labels as any one term of `required`
+    says, whose taints it tolerates, on any one of these networks, or on any where none is named. `sharing`: shared,
+    exclusive (nobody else is on them) or whole (nobody else, and no GPU of theirs is left over). `nodes`: only these;
+    `devices`: of each node only these GPUs, by index; all where none are named. `preferred`: what its nodes are rather,
+    of those that may be used."""
 
     labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[str, ...] = ()
@@ -29,6 +32,8 @@ class Selector:
     sharing: str = SHARED
     nodes: tuple[str, ...] = ()
     devices: tuple[int, ...] = ()
+    required: tuple[Term, ...] = ()
+    preferred: tuple[Preference, ...] = ()
 
     def tolerates(self, taint: str) -> bool:
         """Whether a taint, `key` or `key=value`, is no hindrance: it is named, its key is, or all are by `*`."""
@@ -37,6 +42,8 @@ class Selector:
     def __str__(self) -> str:
         """Nothing for one that says nothing; else as short as can be."""
         parts = [f"{key}={value}" for key, value in self.labels]
+        parts += [f"({' | '.join(map(str, self.required))})"] if self.required else []
+        parts += [f"{each.weight}*({each.match})" for each in self.preferred]
         parts += [f"~{taint}" for taint in self.tolerations]
         parts += ["|".join(self.networks)] if self.networks else []
         parts += [f"@{'|'.join(self.nodes)}"] if self.nodes else []

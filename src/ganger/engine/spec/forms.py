@@ -48,6 +48,7 @@ from ganger.engine.spec.amounts import (
     write_priority_key,
 )
 from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
+from ganger.engine.spec.labels import MAX_PREFERENCE, read_term, read_terms, write_terms
 from ganger.engine.spec.policy_words import QUEUE_PATTERN, read_gpu_type_key, read_order, read_queue_name
 from ganger.engine.spec.where import (
     GPU_TYPES_PATTERN,
@@ -206,6 +207,13 @@ def _of_jobs() -> dict[str, Form]:
         "notes": Form(read_notes, {"type": "string"}),
         "label_key": Form(read_label_key, _pattern(LABEL_KEY_PATTERN)),
         "label_value": Form(read_label_value, _WRITTEN),
+        "term": Form(read_term, {"type": "string", "minLength": 1}, str),
+        "terms": Form(
+            read_terms,
+            _any_of({"type": "string", "minLength": 1}, _list_of({"type": "string", "minLength": 1}) | {"minItems": 1}),
+            write_terms,
+        ),
+        "preference": Form(whole("a weight", 1, MAX_PREFERENCE), _integer(1, MAX_PREFERENCE)),
         "param_value": Form(read_param_value, _WRITTEN),
     }  # fmt: skip
 

@@ -104,7 +104,8 @@ class _TextWalk(Walk):
         if node.tag in _TEXT:
             return self.text(node.value, at)
         if node.tag not in _NUMBERS:
-            self.unreadable(at, self.document.values[at], f"the tag {shown(node.tag)} is not supported: remove it")
+            what = f"the tag {shown(node.tag)} is not supported: remove it, or put text that begins with '!' in quotes"
+            self.unreadable(at, self.document.values[at], what)
             return None
         try:
             value = self.constructor.construct_object(node)

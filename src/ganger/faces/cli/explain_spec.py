@@ -52,6 +52,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "params": ("a mapping of names to values", "{lr: 3e-4}"),
     "path": ("a path, relative to the job's directory or from /", "checkpoints"),
     "pattern": ("a regular expression, in quotes", '"out of memory"'),
+    "preference": ("a whole number from 1 to 100", "10"),
     "pause": ("a duration, 0 included", "30s"),
     "priority": ("low, normal, high, or an integer from -1000 to 1000", "high"),
     "processes": ("a whole number from 1", "4"),
@@ -66,6 +67,8 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "strategy": ("pack, spread or balanced", "spread"),
     "stop_when": ("all or chief", "chief"),
     "taints": ("a list of KEY, KEY=VALUE or *", "[spot, team=nlp]"),
+    "term": ("labels as `kubectl get -l` takes them, and KEY>5, KEY<5", "zone in (a, b), !broken"),
+    "terms": ("labels as `kubectl get -l` takes them, and KEY>5; or a list, any one", '["zone in (a, b)", cores>32]'),
     "when": ("succeeded, failed or ended", "ended"),
 }
 """How the text of each form is written, and one that is right."""

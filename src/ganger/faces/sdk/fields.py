@@ -47,6 +47,20 @@ class SliceFields(TypedDict, total=False):
     ranks: int
 
 
+class PreferenceFields(TypedDict, total=False):
+    """One of `placement.affinity.preferred`."""
+
+    match: str
+    weight: int
+
+
+class AffinityFields(TypedDict, total=False):
+    """`placement.affinity`."""
+
+    required: str | Sequence[str]
+    preferred: Sequence[PreferenceFields]
+
+
 class PlacementFields(TypedDict, total=False):
     """`placement`."""
 
@@ -56,6 +70,7 @@ class PlacementFields(TypedDict, total=False):
     slice: SliceFields
     sharing: Literal["shared", "exclusive", "whole"]
     node_selector: Mapping[str, str]
+    affinity: AffinityFields
     nodes: Sequence[str]
     devices: int | Sequence[int]
     tolerations: Sequence[str]
