@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.job import (
@@ -32,6 +33,7 @@ from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 QUEUES = ("a", "b", "c")
 USERS = ("ann", "bob")
 LEVELS = ("spine", "rack")
+LABELS: tuple[dict[str, str], ...] = ({}, {"zone": "a"}, {"zone": "b", "cores": "8"}, {"zone": "a", "cores": "64"})
 FAILURES = (
     (Cause.RANK_FAILED, 1, None),
     (Cause.RANK_FAILED, None, 9),
@@ -56,7 +58,7 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
         gpu_memory_bytes=st.sampled_from((0, 8, 12)),
         cpu_milli=st.sampled_from((64_000, 3_000, 1_500)),
         memory_bytes=st.sampled_from((64, 3)),
-        labels=st.sampled_from(({}, {"zone": "a"})),
+        labels=st.sampled_from(LABELS),
         taints=st.sampled_from(((),) * 9 + (("spot",),)),
         networks=st.sampled_from(((), ("ib",), ("ib", "tcp"))),
         suspicion=st.sampled_from((0, 0, 1)),
@@ -208,10 +210,39 @@ def placements() -> st.SearchStrategy[Placement]:
         slice=st.none() | st.builds(Slice, level=st.sampled_from(("rack", "spine")), nodes=st.sampled_from((1, 2, 3))),
         sharing=st.sampled_from(("shared", "shared", "exclusive", "whole")),
         node_selector=st.sampled_from(({}, {}, {"zone": "a"})),
+        affinity=st.just(Affinity()) | st.just(Affinity()) | affinities(),
         nodes=st.sampled_from(((), (), (), ("n1",), ("n2", "n3"))),
         devices=st.sampled_from(((), (), (), (0,), (1, 2))),
         tolerations=st.sampled_from(((), ("spot",), ("*",))),
         network=st.sampled_from(((), (), ("ib",), ("tcp", "ib"))),
+    )
+
+
+def affinities() -> st.SearchStrategy[Affinity]:
+    """Labels that are required, in one term or two, and some that are preferred."""
+    expression = st.builds(
+        Expression,
+        key=st.sampled_from(("zone", "cores", "gone")),
+        operator=st.sampled_from((Operator.IN, Operator.NOT_IN)),
+        values=st.sampled_from((("a",), ("b",), ("64", "b"), ("8",))),
+    )
+    expression |= st.builds(
+        Expression,
+        key=st.sampled_from(("zone", "cores", "gone")),
+        operator=st.sampled_from((Operator.EXISTS, Operator.DOES_NOT_EXIST)),
+    )
+    expression |= st.builds(
+        Expression,
+        key=st.sampled_from(("cores", "zone")),
+        operator=st.sampled_from((Operator.GT, Operator.LT)),
+        values=st.sampled_from((("8",), ("64",), ("9",))),
+    )
+    term = st.builds(Term, st.lists(expression, min_size=1, max_size=2, unique=True).map(tuple))
+    preference = st.builds(Preference, match=term, weight=st.sampled_from((1, 1, 2, 100)))
+    return st.builds(
+        Affinity,
+        required=st.just(()) | st.lists(term, min_size=1, max_size=2, unique=True).map(tuple),
+        preferred=st.lists(preference, max_size=3).map(tuple),
     )
 
 

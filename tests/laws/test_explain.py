@@ -18,6 +18,7 @@ from ganger.model.decision import Start, Stop
 from ganger.model.job import GangState, Shape
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Reason, Why
+from ganger.model.terms import Selector
 from ganger.model.units import GIB_BYTES
 from tests.laws import draws
 from tests.laws.policies import every_policy
@@ -118,7 +119,14 @@ def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
 
 def _names_nodes(gang: Gang) -> bool:
     named = gang.shape.selector
-    return bool(named.nodes or (named.devices and any(part.devices > len(named.devices) for part in gang.shape.parts)))
+    few = any(part.devices > len(named.devices) for part in gang.shape.parts) if named.devices else False
+    return bool(named.nodes) or few or _labels(named) is None
+
+
+def _labels(named: Selector) -> dict[str, str] | None:
+    """Labels that a gang asks of its nodes; None where none of those that are drawn are so."""
+    every = (labels for labels in draws.LABELS if {*named.labels} <= {*labels.items()})
+    return next((each for each in every if not named.required or any(t.holds(each) for t in named.required)), None)
 
 
 def _all_nodes(gang: Gang) -> int:
@@ -141,7 +149,7 @@ def _node(name: str, domains: tuple[str, ...], part: Shape) -> Node:
         gpu_memory_bytes=part.gpu_memory_bytes,
         cpu_milli=max(1000, part.cpu_milli),
         memory_bytes=max(GIB_BYTES, part.memory_bytes),
-        labels=dict(part.selector.labels),
+        labels=_labels(part.selector) or {},
         networks=part.selector.networks,
     )
 

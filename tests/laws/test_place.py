@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ganger.core.nodes import NodeTable
 from ganger.core.place import place
 from ganger.core.undo import Undo
+from ganger.model.affinity import Affinity
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare
 from ganger.model.job import GpuRequest, JobSpec, Placement, Resources
@@ -20,7 +21,7 @@ from ganger.model.shape import Shape
 from tests.laws import draws
 from tests.laws.on_devices import Held, on_device, times_on
 from tests.laws.raw import Part, parts
-from tests.laws.where import could_lie, lies_well, may_be_had
+from tests.laws.where import could_lie, lies_well, may_be_had, places, points
 
 LEVELS = len(draws.LEVELS)
 
@@ -154,10 +155,28 @@ def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec
     paths = [node.domains for node in on]
     assert paths == sorted(paths), "ranks follow the network"
     fits = [nodes[name] for name in rooms[possible.index(True)]]
-    if said.strategy == "spread" and not (said.slice or said.topology):
+    if said.strategy == "spread" and not (said.slice or said.topology or said.affinity.preferred):
         _is_spread(paths, fits)
-    if said.strategy == "balanced" and not spec.placement.slice:
+    if said.strategy == "balanced" and not (spec.placement.slice or said.affinity.preferred):
         _is_balanced(paths, fits)
+
+
+@given(cluster=half_full(), spec=SPECS, said=draws.placements(), affinity=draws.affinities())
+def test_no_other_place_is_preferred(cluster: HalfFull, spec: JobSpec, said: Placement, affinity: Affinity) -> None:
+    """Of all places on the first kind of nodes that has room, of these in one domain of the level asked for if there is
+    any, that whose worst node is best."""
+    spec = draws.possible(replace(spec, placement=replace(said, affinity=affinity)))
+    (part,) = parts(spec)
+    found = place(cluster.table(), spec.shape)
+    every = (list(places(spec, part.count, cluster.fits(kind))) for kind in part.variants)
+    able = next(filter(None, every), [])
+    if found is None:
+        return
+    if spec.placement.topology in draws.LEVELS:
+        inside = replace(spec, placement=replace(spec.placement, mode="required"))
+        able = [choice for choice in able if lies_well(inside, choice, []) is None] or able
+    worst = min(points(cluster.node(share.node), spec.placement) for share in found)
+    assert worst == max(min(points(node, spec.placement) for node in choice) for choice in able)
 
 
 @given(cluster=half_full(), spec=SPECS, said=draws.placements())
@@ -169,7 +188,7 @@ def test_the_first_pool_that_holds_it_all_has_it(cluster: HalfFull, spec: JobSpe
     (part,) = parts(spec)
     nodes = {node.name: node for node in cluster.nodes}
     fits = {node.name: 1 for node in cluster.fits(part)}
-    first = {name: 1 for name in fits if nodes[name].labels}
+    first = {name: 1 for name in fits if nodes[name].labels.get("zone") == "a"}
     found = place(cluster.table(Rules(pools=(Pool(name="a", kind=RESERVED, nodes={"zone": "a"}),))), spec.shape)
     assert (found is not None) == could_lie(spec, part.count, fits, nodes, stacked=False)
     for pool in (first, {name: 1 for name in fits if name not in first}):
@@ -278,7 +297,8 @@ def _common(paths: list[tuple[str, ...]]) -> int:
 def test_more_free_nodes_never_make_the_level_worse(
     cluster: HalfFull, spec: JobSpec, said: Placement, more: tuple[Node, ...]
 ) -> None:
-    spec = draws.possible(replace(spec, placement=replace(said, strategy="pack", network=said.network[:1])))
+    said = replace(said, strategy="pack", network=said.network[:1], affinity=replace(said.affinity, preferred=()))
+    spec = draws.possible(replace(spec, placement=said))
     spec = replace(spec, resources=replace(spec.resources, gpu=replace(spec.resources.gpu, other_types=())))
     before = place(cluster.table(), spec.shape)
     if before is None:

@@ -4,9 +4,10 @@ Deliberately naive: names, counts and combinations, nothing of `ganger.core`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
+from ganger.model.affinity import Term
 from ganger.model.cluster import Node
 from ganger.model.job import JobSpec, Placement
 from tests.laws.draws import LEVELS
@@ -24,12 +25,35 @@ def domain(node: Node, level: str) -> tuple[str, ...] | None:
 
 
 def may_be_had(node: Node, said: Placement) -> bool:
-    """Whether a gang may have a node by its labels and taints."""
+    """Whether a gang may have a node by its name, labels and taints."""
     bears = [*said.tolerations]
     tolerated = [taint for taint in node.taints if "*" in bears or taint in bears or taint.split("=")[0] in bears]
     if said.nodes and node.name not in said.nodes:
         return False
+    if said.affinity.required and not any(is_like(node, term) for term in said.affinity.required):
+        return False
     return said.node_selector.items() <= node.labels.items() and len(tolerated) == len(node.taints)
+
+
+def is_like(node: Node, term: Term) -> bool:
+    """Whether the labels of a node are as all expressions of a term say."""
+    return all(_is_like(node.labels, each.key, each.operator.value, each.values) for each in term.expressions)
+
+
+def _is_like(labels: Mapping[str, str], key: str, operator: str, values: tuple[str, ...]) -> bool:
+    """By the words of the API of Kubernetes."""
+    if operator in ("Exists", "DoesNotExist"):
+        return (key in labels) == (operator == "Exists")
+    if operator in ("In", "NotIn"):
+        return (key in labels and labels[key] in values) == (operator == "In")
+    if key not in labels or not labels[key].isdigit():
+        return False
+    return (int(labels[key]) > int(values[0])) if operator == "Gt" else (int(labels[key]) < int(values[0]))
+
+
+def points(node: Node, said: Placement) -> int:
+    """The weights of what a gang prefers that a node is."""
+    return sum(each.weight for each in said.affinity.preferred if is_like(node, each.match))
 
 
 def slice_nodes(spec: JobSpec) -> tuple[str, int]:
@@ -89,11 +113,15 @@ def could_lie(spec: JobSpec, count: int, room: Room, nodes: Mapping[str, Node], 
             sum(most for name, most in room.items() if domain(nodes[name], said.topology) == home) >= count
             for home in homes
         )
+    return any(True for _ in places(spec, count, [nodes[name] for name, most in room.items() if most]))
+
+
+def places(spec: JobSpec, count: int, nodes: Iterable[Node]) -> Iterator[list[Node]]:
+    """Every choice of so many different ones of these nodes that lies well."""
     level, size = slice_nodes(spec)
-    for choice in combinations([name for name, most in room.items() if most], count):
-        chosen = [nodes[name] for name in choice]
+    for choice in combinations(nodes, count):
+        chosen = [*choice]
         if size > 1:
             chosen.sort(key=lambda node: str(domain(node, level)))
         if lies_well(spec, chosen, chosen) is None:
-            return True
-    return False
+            yield chosen

@@ -11,7 +11,9 @@ rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and w
 that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:2`, of so many nodes; exclusive,
 whole; milli and gmem: of one GPU, instead of whole ones; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels;
 bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
-elements 0 to 2, one at a time. An element is drawn as its array, and named `C[1]`.
+elements 0 to 2, one at a time; need: labels that are required, `zone_in_(a&b)|cores>8`, with _ for a blank, & for a
+comma and | between terms; like: what is preferred, `disk=ssd*10|!old`, with weights.
+An element is drawn as its array, and named `C[1]`.
 """
 
 import re
@@ -19,6 +21,8 @@ from dataclasses import replace
 from typing import Any
 
 from ganger.core.state import State
+from ganger.engine.spec.labels import read_term
+from ganger.model.affinity import Affinity, Preference, Term
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import Cause
 from ganger.model.event import NodesListed
@@ -157,9 +161,22 @@ def _placement(said: Words) -> Placement:
         nodes=_several(said, "at"),
         devices=tuple(map(int, _several(said, "dev"))),
         node_selector=_pairs(said.get("on", "")),
+        affinity=Affinity(
+            required=tuple(map(_term, filter(None, said.get("need", "").split("|")))),
+            preferred=tuple(map(_preference, filter(None, said.get("like", "").split("|")))),
+        ),
         tolerations=tuple(text.replace(":", "=") for text in _several(said, "bears")),
         network=_several(said, "net"),
     )
+
+
+def _term(text: str) -> Term:
+    return read_term(text.replace("_", " ").replace("&", ","))
+
+
+def _preference(text: str) -> Preference:
+    term, _, weight = text.partition("*")
+    return Preference(match=_term(term), weight=int(weight or "1"))
 
 
 def _several(said: Words, key: str) -> tuple[str, ...]:

@@ -330,6 +330,114 @@ test_selectors = scenarios(
     }
 )
 
+test_affinity = scenarios(
+    {
+        "one of several values": (
+            "n1:..,label=zone:c n2:..,label=zone:b",
+            "",
+            "C:1x2,need=zone_in_(a&b) -> .. CC",
+        ),
+        "another value, or none": (
+            "n1:..,label=zone:a n2:..,label=zone:b n3:..",
+            "",
+            "C:2x2,need=zone!=a -> .. CC CC",
+        ),
+        "none of several values": (
+            "n1:..,label=zone:a n2:..,label=zone:b n3:..,label=zone:c",
+            "",
+            "C:1x2,need=zone_notin_(a&b) -> .. .. CC",
+        ),
+        "a label, whatever its value": ("n1:.. n2:..,label=disk:ssd", "", "C:1x2,need=disk -> .. CC"),
+        "no such label": ("n1:..,label=old:yes n2:..", "", "C:1x2,need=!old -> .. CC"),
+        "more than a number": (
+            "n1:..,label=cores:32 n2:.. n3:..,label=cores:many n4:..,label=cores:128",
+            "",
+            "C:1x2,need=cores>32 -> .. .. .. CC",
+        ),
+        "less than a number": ("n1:..,label=cores:32 n2:..,label=cores:9", "", "C:1x2,need=cores<10 -> .. CC"),
+        "expressions of a term hold together": (
+            "n1:..,label=zone:a n2:..,label=zone:a+disk:ssd",
+            "",
+            "C:1x2,need=zone=a&disk=ssd -> .. CC",
+        ),
+        "any term is enough": (
+            "n1:..,label=zone:a n2:..,label=zone:b n3:..,label=disk:ssd",
+            "",
+            "C:2x2,need=zone=a|disk=ssd -> CC .. CC",
+        ),
+        "together with a selector": (
+            "n1:..,label=zone:a n2:..,label=zone:a+disk:ssd n3:..,label=disk:ssd",
+            "",
+            "C:1x2,on=zone:a,need=disk -> .. CC ..",
+        ),
+        "nodes that are so are waited for": (
+            "n1:AA,label=zone:a n2:..",
+            "",
+            "C:1x2,need=zone -> AA .. | C no_capacity",
+        ),
+        "no node is so": ("n1:..,label=zone:b n2:..", "", "C:1x2,need=zone=a -> .. .. | C no_node"),
+    }
+)
+
+test_preferred_labels = scenarios(
+    {
+        "what is preferred": ("n1:.. n2:..,label=disk:ssd", "", "C:1x2,like=disk=ssd -> .. CC"),
+        "elsewhere where it must be": ("n1:.. n2:AA,label=disk:ssd", "", "C:1x2,like=disk=ssd -> CC AA"),
+        "weights are added up": (
+            "n1:..,label=disk:ssd n2:..,label=zone:a+new:yes n3:..,label=zone:a",
+            "",
+            "C:1x2,like=disk=ssd*5|zone=a*4|new*2 -> .. CC ..",
+        ),
+        "before packing": ("n1:A... n2:....,label=disk:ssd", "", "C:1x2,like=disk=ssd -> A... CC.."),
+        "of those that are preferred the tightest": (
+            "n1:.... n2:....,label=disk:ssd n3:A...,label=disk:ssd",
+            "",
+            "C:1x2,like=disk=ssd -> .... .... ACC.",
+        ),
+        "before a level that nobody asked for": (
+            "r1/n1:.. r1/n2:.. r2/n3:..,label=disk:ssd r3/n4:..,label=disk:ssd",
+            "",
+            "C:2x2,like=disk=ssd -> .. .. CC CC",
+        ),
+        "after the level that is asked for": (
+            "r1/n1:.. r1/n2:.. r2/n3:..,label=disk:ssd r3/n4:..,label=disk:ssd",
+            "",
+            "C:2x2,in=rack,like=disk=ssd -> CC CC .. ..",
+        ),
+        "of racks that hold it the one that is preferred": (
+            "r1/n1:.. r1/n2:.. r2/n3:..,label=disk:ssd r2/n4:..,label=disk:ssd r2/n5:..,label=disk:ssd",
+            "",
+            "C:2x2,in=rack,like=disk=ssd -> .. .. CC CC ..",
+        ),
+        "a gang is as well off as its worst node": (
+            "r1/n1:..,label=gen:5 r1/n2:.. r2/n3:..,label=gen:4 r2/n4:..,label=gen:4",
+            "",
+            "C:2x2,like=gen=5*9|gen=4*5,in=rack -> .. .. CC CC",
+        ),
+        "where all is not to be had, as many as fit": (
+            "n1:.. n2:.. n3:..,label=disk:ssd",
+            "",
+            "C:2x2,like=disk=ssd -> CC .. CC",
+        ),
+        "spread: among those that are preferred": (
+            "r1/n1:..,label=disk:ssd r1/n2:..,label=disk:ssd r2/n3:..,label=disk:ssd r3/n4:..",
+            "",
+            "C:2x2,how=spread,like=disk=ssd -> CC .. CC ..",
+        ),
+        "after the type that is named first": (
+            "n1:..,h100 n2:..,a100,label=disk:ssd",
+            "",
+            "C:1x2h100,else=a100,like=disk=ssd -> CC ..",
+        ),
+        "nobody waits for it": (
+            "n1:.. n2:AA,label=disk:ssd A,time=1m",
+            "",
+            "C:1x2,like=disk=ssd -> CC AA",
+        ),
+        "to be without a label": ("n1:..,label=old:yes n2:..", "", "C:1x2,like=!old -> .. CC"),
+    }
+)
+
 test_taints = scenarios(
     {
         "a taint keeps others away": ("n1:..,taint=spot", "", "C:1x2 -> .. | C no_node"),

@@ -69,6 +69,14 @@ SENTENCES = {
         "C:2x2,on=zone:a",
         "needs 2 nodes with label zone=a: only 1 node in the cluster could hold it, whoever else stopped",
     ),
+    "labels beyond equality": (
+        "n1:..,label=zone:b n2:..",
+        "C:1x2,need=zone_in_(a&c)&!old|cores>8",
+        (
+            "needs 1 node with label zone in (a, c), !old or cores>8: no node in the cluster could hold it, "
+            "whoever else stopped"
+        ),
+    ),
     "a network": (
         "n1:..,net=ib n2:..,net=tcp",
         "C:2x2,net=ib",
