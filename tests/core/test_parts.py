@@ -4,9 +4,10 @@ from ganger.core.nodes import NodeTable
 from ganger.core.place import place
 from ganger.core.queues import need
 from ganger.core.undo import Undo
+from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare
-from ganger.model.job import GpuRequest, JobSpec, Resources, Role
+from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Role
 from ganger.model.shape import Shape
 
 CPU = Resources(cpu_milli=1_000)
@@ -75,3 +76,20 @@ def test_whole_or_not_at_all() -> None:
     shape = Shape(nodes=1, gpus=1, cpu_milli=1_000, more=(Shape(nodes=2, gpus=1, cpu_milli=1_000, stacked=True),))
     assert place(table(1, 1), shape) is None
     assert place(table(1, 2), shape) is not None
+
+
+def test_all_parts_are_where_the_gang_prefers_to_be() -> None:
+    fast = {"disk": "ssd"}
+    every = [Node(name=f"n{at}", gpus=2, cpu_milli=4_000, labels=fast if at > 2 else {}) for at in range(1, 5)]
+    ssd = Preference(match=Term((Expression("disk", Operator.IN, ("ssd",)),)))
+    role = Role(count=1, resources=Resources(gpu=GpuRequest(count=2), cpu_milli=1_000))
+    spec = JobSpec(
+        run="x",
+        resources=role.resources,
+        roles={"ps": role},
+        placement=Placement(affinity=Affinity(preferred=(ssd,))),
+    )
+    nodes = NodeTable(every, {}, Undo())
+    assert [node for _, node, *_ in on(place(nodes, spec.shape))] == ["n3", "n4"]
+    with nodes.without(["n3"]):
+        assert {node for _, node, *_ in on(place(nodes, spec.shape))} <= {"n1", "n2", "n4"}

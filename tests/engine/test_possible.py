@@ -61,6 +61,51 @@ REFUSED = {
         "node_too_small",
         "no node has label disk=ssd, label zone=a together",
     ),
+    "the key of a term": (
+        {"placement": {"affinity": {"required": "zon in (a, b)"}}},
+        "no_such_label",
+        "no node has a label zon; labels here: disk, zone; did you mean 'zone'?",
+    ),
+    "the values of a term": (
+        {"placement": {"affinity": {"required": "disk in (sdd, nvme)"}}},
+        "no_such_label",
+        "no node has label disk in (nvme, sdd); values of disk here: ssd",
+    ),
+    "a number that no node has": (
+        {"placement": {"affinity": {"required": "zone>5"}}},
+        "no_such_label",
+        "no node has label zone>5; values of zone here: a, b",
+    ),
+    "terms none of which holds": (
+        {"placement": {"affinity": {"required": ["zone=c", "dsik"]}}},
+        "no_such_label",
+        "no node has label zone=c; values of zone here: a, b",
+    ),
+    "expressions of different nodes": (
+        {"placement": {"affinity": {"required": "zone=a, disk"}}},
+        "node_too_small",
+        "no node has label zone=a, disk together",
+    ),
+    "a term and a selector of different nodes": (
+        {"placement": {"node_selector": {"zone": "a"}, "affinity": {"required": ["zone!=a", "disk"]}}},
+        "node_too_small",
+        "no node has label zone=a, label zone!=a or disk together",
+    ),
+    "what is preferred, and is not there": (
+        {"placement": {"affinity": {"preferred": [{"match": "dsk=ssd"}]}}},
+        "no_such_label",
+        "no node has a label dsk; labels here: disk, zone; did you mean 'disk'?",
+    ),
+    "what is preferred together, and is apart": (
+        {"placement": {"affinity": {"preferred": [{"match": "zone=a, disk"}]}}},
+        "no_such_label",
+        "it prefers nodes with labels zone=a, disk, and no node has them together",
+    ),
+    "too few that are so": (
+        {"nodes": 2, "placement": {"affinity": {"required": "zone"}}, "resources": {"gpu": 9}},
+        "node_too_small",
+        "it asks for 9 GPUs per node",
+    ),
     "a network": ({"placement": {"network": "tcp"}}, "no_such_network", "networks here: ib, roce"),
     "too many of a network": (
         {"nodes": 3, "placement": {"network": ["ib", "roce"]}},
@@ -113,6 +158,8 @@ def test_every_node_has_a_taint() -> None:
 @pytest.mark.parametrize(
     "said",
     [
+        {"nodes": 2, "placement": {"affinity": {"required": ["zone=c", "zone in (a, c)", "disk"]}}},
+        {"placement": {"affinity": {"required": "!zone, zone notin (a)", "preferred": [{"match": "!disk"}]}}},
         {"nodes": 2, "placement": {"topology": "rack", "mode": "required"}},
         {"nodes": 3, "placement": {"topology": "spine", "mode": "required"}},
         {"nodes": 3, "placement": {"topology": "rack"}},

@@ -16,6 +16,7 @@ def errors(text: str | bytes) -> list[str]:
     return refused.value.detail.splitlines()
 
 
+MANY = [f"a{number}" for number in range(33)]
 ONE = {
     # what is written on line 2, after `run: x` -> place and parts of the only error
     "nodes: two": "2:8 'two' is not a number of nodes|from 1 to 65536",
@@ -178,6 +179,33 @@ ONE = {
     "placement: {network: [ib, ib]}": "2:22 a network is given twice",
     "placement: {tolerations: [a b]}": "2:26 'a b' is not a taint",
     "placement: {node_selector: {a: 'b c'}}": "2:32 is not the value of a label",
+    "placement: {affinity: {required: zone in (a}}": "2:34 is not what labels are to be: write KEY=VALUE",
+    "placement: {affinity: {required: [zone in (a, b)]}}": "2:34 with one ',' between them, in quotes within [ ]",
+    "placement: {affinity: {required: 'a=b,, c'}}": "2:34 with one ',' between them",
+    "placement: {affinity: {required: ''}}": "2:34 '' is not what labels are to be",
+    "placement: {affinity: {required: []}}": "2:34 an empty list holds for no node",
+    "placement: {affinity: {required: [a, a]}}": "2:34 'a' is given twice: remove one",
+    "placement: {affinity: {required: 'a, a'}}": "2:34 'a' is given twice: remove one",
+    "placement: {affinity: {required: 7}}": "2:34 7 is not what labels are to be",
+    "placement: {affinity: {required: [7]}}": "2:34 7 is not what labels are to be",
+    "placement: {affinity: {required: {zone: a}}}": "2:34 is not what labels are to be",
+    "placement:\n  affinity:\n    required: !old": "4:5 the tag '!old' is not supported: remove it, or put text that",
+    "placement: {affinity: {required: cores>many}}": "2:34 'many' is not a whole number: > and < compare with one",
+    "placement: {affinity: {required: cores > }}": "2:34 '' is not a whole number",
+    "placement: {affinity: {required: a b}}": "2:34 'a b' is not what a label is to be: write KEY=VALUE",
+    "placement: {affinity: {required: a=b=c}}": "2:34 'a=b=c' is not what a label is to be",
+    "placement: {affinity: {required: a in ()}}": "2:34 'a in ()' names no value: write a in (A, B)",
+    "placement: {affinity: {required: 'a in (b c)'}}": "2:34 'b c' is not the value of a label",
+    "placement: {affinity: {required: -a=b}}": "2:34 '-a' is not the key of a label",
+    f"placement: {{affinity: {{required: '{', '.join(MANY)}'}}}}": "2:34 has more than 32 expressions",
+    f"placement: {{affinity: {{required: [{', '.join(MANY)}]}}}}": "2:34 a list of more than 32 terms",
+    "placement: {affinity: {requird: a}}": "2:24 placement.affinity.requird is not a key: legal here are required",
+    "placement: {affinity: zone=a}": "2:23 write a mapping with keys of required, preferred",
+    "placement: {affinity: {preferred: a=b}}": "2:35 write a list of mappings with keys of match, weight",
+    "placement: {affinity: {preferred: [{weight: 2}]}}": "2:36 placement.affinity.preferred[0].match is missing",
+    "placement: {affinity: {preferred: [{match: a, weight: 0}]}}": "2:55 0 is not a weight",
+    "placement: {affinity: {preferred: [{match: a, weight: 101}]}}": "2:55 101 is not a weight",
+    f"placement: {{affinity: {{preferred: [{{match: {'}, {match: '.join(MANY)}}}]}}}}": "2:35 a list of more than 32",
     "placement: {slice: {level: rack}}": "2:20 placement.slice: write nodes or ranks, one of them",
     "placement: {slice: {nodes: 2}}": "2:20 placement.slice.level is missing",
     "nodes: 3\nplacement: {slice: {level: rack, nodes: 2}}": "3:41 2 does not divide the job's 3 nodes",

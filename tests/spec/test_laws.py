@@ -13,6 +13,7 @@ from ganger.engine.refusal import Refused
 from ganger.engine.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from ganger.engine.spec.forms import TABLES, forms
 from ganger.engine.spec.schema import by_key, inner
+from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.job import (
     After,
     Array,
@@ -106,8 +107,22 @@ rules = st.lists(
 retries = st.tuples(
     st.none() | st.integers(0, 1000), st.lists(st.integers(0, DAYS_3650_MS), min_size=2, max_size=2), rules
 ).map(lambda drawn: Retry(max=drawn[0], backoff_first_ms=min(drawn[1]), backoff_max_ms=max(drawn[1]), rules=drawn[2]))
+keys = st.sampled_from(["zone", "example.org/a"])
+values = st.lists(st.sampled_from(["a", "", "7", "B_2"]), min_size=1, unique=True).map(lambda v: tuple(sorted(v)))
+expressions = (
+    st.builds(Expression, keys, st.sampled_from([Operator.IN, Operator.NOT_IN]), values)
+    | st.builds(Expression, keys, st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST]))
+    | st.builds(Expression, keys, st.sampled_from([Operator.GT, Operator.LT]), st.sampled_from([("0",), ("-12",)]))
+)
+terms = st.builds(Term, st.lists(expressions, min_size=1, max_size=3, unique=True).map(tuple))
+affinities = st.builds(
+    Affinity,
+    required=st.lists(terms, max_size=2, unique=True).map(tuple),
+    preferred=st.lists(st.builds(Preference, match=terms, weight=st.integers(1, 100)), max_size=2).map(tuple),
+)
 placements = st.builds(
     Placement,
+    affinity=affinities,
     topology=st.just("rack"),
     mode=st.sampled_from(["preferred", "required"]),
     strategy=st.sampled_from(["pack", "spread", "balanced"]),

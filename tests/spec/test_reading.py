@@ -6,6 +6,7 @@ import pytest
 
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
+from ganger.model.affinity import Expression, Operator, Preference, Term
 from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Placement, Resources, Retry, Slice
 from ganger.model.terms import Slices
 
@@ -120,6 +121,35 @@ FORMS: dict[str, tuple[Any, Any]] = {
     "placement: {node_selector: {zone: a, size: 010, fast: on}}": (
         "placement.node_selector",
         {"zone": "a", "size": "010", "fast": "on"},
+    ),
+    "placement: {affinity: {required: 'zone in (b, a), size=010, !old'}}": (
+        "placement.affinity.required",
+        (
+            Term(
+                (
+                    Expression("zone", Operator.IN, ("a", "b")),
+                    Expression("size", Operator.IN, ("010",)),
+                    Expression("old", Operator.DOES_NOT_EXIST),
+                )
+            ),
+        ),
+    ),
+    "placement: {affinity: {required: ['a notin (x)', 'b!=,c>-1', d < 7, e==f, g]}}": (
+        "placement.affinity.required",
+        (
+            Term((Expression("a", Operator.NOT_IN, ("x",)),)),
+            Term((Expression("b", Operator.NOT_IN, ("",)), Expression("c", Operator.GT, ("-1",)))),
+            Term((Expression("d", Operator.LT, ("7",)),)),
+            Term((Expression("e", Operator.IN, ("f",)),)),
+            Term((Expression("g", Operator.EXISTS),)),
+        ),
+    ),
+    "placement: {affinity: {preferred: [{match: example.org/disk=ssd, weight: 10}, {match: a}]}}": (
+        "placement.affinity.preferred",
+        (
+            Preference(match=Term((Expression("example.org/disk", Operator.IN, ("ssd",)),)), weight=10),
+            Preference(match=Term((Expression("a", Operator.EXISTS),)), weight=1),
+        ),
     ),
     "placement: {tolerations: [spot, team=nlp, '*']}": ("placement.tolerations", ("spot", "team=nlp", "*")),
     "placement: {network: ib}": ("placement.network", ("ib",)),

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ganger.engine.registry import frameworks, trait
 from ganger.engine.spec.document import Problem
+from ganger.engine.spec.labels import MAX_TERMS
 from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import WORKER, JobSpec
 from ganger.model.terms import REQUIRED, WHOLE
@@ -22,6 +23,7 @@ def contradictions(spec: JobSpec, data: dict[str, Any]) -> Iterator[Problem]:
     yield from _parallel(spec)
     yield from _variables(spec)
     yield from _placement(spec)
+    yield from _affinity(spec)
     yield from _devices(spec)
     yield from _times(spec)
     if spec.checkpoint is not None and spec.checkpoint.keep_every and not spec.checkpoint.keep:
@@ -131,6 +133,13 @@ def _placement(spec: JobSpec) -> Iterator[Problem]:
         yield Problem((*at, "nodes"), what)
     elif said.slice.ranks is not None:
         yield from _slice_of_ranks(spec, said.slice.ranks)
+
+
+def _affinity(spec: JobSpec) -> Iterator[Problem]:
+    """Not more preferences than anybody weighs."""
+    if len(spec.placement.affinity.preferred) > MAX_TERMS:
+        what = f"placement.affinity.preferred: a list of more than {MAX_TERMS} preferences: write fewer"
+        yield Problem(("placement", "affinity", "preferred"), what)
 
 
 def _times(spec: JobSpec) -> Iterator[Problem]:
