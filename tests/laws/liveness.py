@@ -8,7 +8,7 @@ from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.decision import Decision, Start, Stop
-from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Why
 from ganger.model.units import parse_bytes, parse_duration_ms
@@ -132,7 +132,7 @@ def suggestions_hold(world: World) -> None:
 def _starts_now(world: World, gang: Gang, flags: str) -> None:
     state = copy_of(world.state)
     spec = changed(gang.job.spec, flags)
-    spec = replace(spec, limits=Limits(time_ms=spec.limits.time_ms))
+    spec = replace(spec, limits=replace(spec.limits, queue_time_ms=None))
     again = replace(gang.job, id="again", spec=spec, awaits=(), array=None, index=None)
     for event in (
         e.StopRequested(gang=gang.id),

@@ -131,7 +131,7 @@ class Form:
 @cache
 def forms() -> dict[str, Form]:
     """All forms by name. A function, because the frameworks are looked up only when a spec is read."""
-    return _of_jobs() | _of_policies()
+    return _of_jobs() | _of_places() | _of_policies()
 
 
 def _of_jobs() -> dict[str, Form]:
@@ -154,18 +154,6 @@ def _of_jobs() -> dict[str, Form]:
         "gpu_milli": Form(whole("thousandths of a GPU", 1, DEVICE_MILLI), _integer(1, DEVICE_MILLI)),
         "gpu_memory": Form(
             read_gpu_memory, _any_of(_integer(1, MAX_MEMORY_BYTES), _pattern(SIZE_PATTERN)), write_bytes
-        ),
-        "node_names": Form(names(read_node_name, "nodes"), _list_of(_pattern(NODE_NAME_PATTERN)), list),
-        "devices": Form(
-            read_devices, _any_of(_integer(0, MAX_GPU_INDEX), _list_of(_integer(0, MAX_GPU_INDEX))), list
-        ),
-        "level": Form(read_level, _pattern(LEVEL_PATTERN)),
-        "mode": Form(choice("a mode", MODES), {"enum": list(MODES)}),
-        "strategy": Form(choice("a strategy", STRATEGIES), {"enum": list(STRATEGIES)}),
-        "sharing": Form(choice("a way to share nodes", SHARING), {"enum": list(SHARING)}),
-        "taints": Form(names(read_taint, "taints"), _list_of(_pattern(TAINT_PATTERN)), list),
-        "networks": Form(
-            read_networks, _any_of({"enum": list(NETWORKS)}, _list_of({"enum": list(NETWORKS)})), write_networks
         ),
         "cpu": Form(
             read_cpu, _any_of({"type": "number", "minimum": 0}, _pattern(r"\d+m|\d+(\.\d+)?")), write_cpu
@@ -205,6 +193,22 @@ def _of_jobs() -> dict[str, Form]:
         "roles": Form(names(read_name, "roles"), _list_of(_pattern(NAME_PATTERN)), list),
         "secrets": Form(names(read_env_name, "variables"), _list_of(_pattern(ENV_NAME_PATTERN)), list),
         "notes": Form(read_notes, {"type": "string"}),
+        "param_value": Form(read_param_value, _WRITTEN),
+    }  # fmt: skip
+
+
+def _of_places() -> dict[str, Form]:
+    return {
+        "node_names": Form(names(read_node_name, "nodes"), _list_of(_pattern(NODE_NAME_PATTERN)), list),
+        "devices": Form(read_devices, _any_of(_integer(0, MAX_GPU_INDEX), _list_of(_integer(0, MAX_GPU_INDEX))), list),
+        "level": Form(read_level, _pattern(LEVEL_PATTERN)),
+        "mode": Form(choice("a mode", MODES), {"enum": list(MODES)}),
+        "strategy": Form(choice("a strategy", STRATEGIES), {"enum": list(STRATEGIES)}),
+        "sharing": Form(choice("a way to share nodes", SHARING), {"enum": list(SHARING)}),
+        "taints": Form(names(read_taint, "taints"), _list_of(_pattern(TAINT_PATTERN)), list),
+        "networks": Form(
+            read_networks, _any_of({"enum": list(NETWORKS)}, _list_of({"enum": list(NETWORKS)})), write_networks
+        ),
         "label_key": Form(read_label_key, _pattern(LABEL_KEY_PATTERN)),
         "label_value": Form(read_label_value, _WRITTEN),
         "term": Form(read_term, {"type": "string", "minLength": 1}, str),
@@ -214,8 +218,7 @@ def _of_jobs() -> dict[str, Form]:
             write_terms,
         ),
         "preference": Form(whole("a weight", 1, MAX_PREFERENCE), _integer(1, MAX_PREFERENCE)),
-        "param_value": Form(read_param_value, _WRITTEN),
-    }  # fmt: skip
+    }
 
 
 def _of_policies() -> dict[str, Form]:
