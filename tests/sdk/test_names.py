@@ -14,6 +14,7 @@ import ganger
 from ganger import AsyncClient, AsyncJob, Client, Job
 from ganger.faces.sdk import fields as sdk_fields
 from ganger.launcher.archive import build
+from ganger.model import affinity
 from ganger.model import job as model
 
 PACKAGE = Path(ganger.__file__).parent
@@ -130,6 +131,8 @@ PARTS = [
     (sdk_fields.JobFields, model.JobSpec, {"gpu", "cpu", "memory"}, {"run"}),
     (sdk_fields.ResourceFields, model.Resources, set(), set()),
     (sdk_fields.PlacementFields, model.Placement, set(), set()),
+    (sdk_fields.AffinityFields, affinity.Affinity, set(), set()),
+    (sdk_fields.PreferenceFields, affinity.Preference, set(), set()),
     (sdk_fields.SliceFields, model.Slice, set(), set()),
     (sdk_fields.ParallelFields, model.Parallel, set(), set()),
     (sdk_fields.RoleFields, model.Role, set(), set()),
@@ -151,7 +154,7 @@ def test_keys_are_those_of_the_model(typed: type, described: type, more: set[str
 
 def test_every_part_of_a_job_is_held_against_the_model() -> None:
     """A class that a JobSpec comes to have is in the table above, or is written as text."""
-    as_text = {model.Array, model.GpuRequest}
+    as_text = {model.Array, model.GpuRequest, affinity.Term, affinity.Expression}
     found: set[type] = set()
     todo: list[Any] = [model.JobSpec]
     while todo:
