@@ -68,6 +68,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
     out = raw.excluded.get(gang.id, {})
     limit_ms = job.spec.limits.time_ms
     stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
+    stays_ms = min(stays_ms, job.spec.limits.time_min_ms or stays_ms)
     away = maintained(raw, world.now_ms, world.now_ms + stays_ms)
     free, able, whole = [
         tallied(world, job, **how)

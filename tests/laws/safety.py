@@ -109,6 +109,8 @@ def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) ->
             name = decision.gang
             ran_ms = state.gangs[name].ran_ms if name in state.gangs else 0
             limit_ms = raw.job(name).spec.limits.time_ms
+            if isinstance(decision, Start) and decision.time_ms is not None:
+                limit_ms = decision.time_ms
             begin_ms = now_ms if isinstance(decision, Start) else max(now_ms, decision.start_ms or 0)
             stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - ran_ms)
             away = maintained(raw, begin_ms, begin_ms + stays_ms)

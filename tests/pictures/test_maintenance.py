@@ -19,6 +19,27 @@ test_maintenance = scenarios(
             "",
             "maintain n1 1h 2h; C:1x1,time=1h -> C.",
         ),
+        "shrunk to end before it": (
+            "n1:..",
+            "",
+            """maintain n1 1h 2h; C:1x1,time=3h,least=30m D:1x1,time=3h,least=61m -> C. | D maintenance
+               +1h -> C. | C stopping, D maintenance
+               gone C -> .. | D maintenance, C stopped
+               +2h -> D.""",
+        ),
+        "all of its time where no node goes away": (
+            "n1:.. n2:..",
+            "",
+            """maintain n1 1h 2h; C:1x2,time=3h,least=30m -> .. CC
+               +2h -> .. CC""",
+        ),
+        "before the first of two, where both are in its way": (
+            "n1:.. n2:..",
+            "",
+            """maintain n1 1h 1h; maintain n2 3h 1h; C:2x1,time=9h,least=30m D:1x1,time=9h,least=90m -> C. CD
+               +1h -> C. CD | C stopping
+               gone C; +2h -> .. .D | D stopping, C stopped""",
+        ),
         "what is long goes elsewhere": (
             "n1:.. n2:..",
             "",
@@ -68,6 +89,16 @@ test_promised = scenarios(
                D:1x1,time=1h E:1x1,time=61m -> D. AA | S no_capacity, E maintenance
                +1h; done A; done D -> .. .. | S maintenance, E held, A succeeded, D succeeded
                +1h -> SS SS | E no_capacity""",
+        ),
+        "shrunk to end before the promise, which is later": (
+            "n1:.. n2:AA n3:.. A,time=1h",
+            "",
+            """maintain n3 40m 9h; S:2x2,time=2h D:1x2,time=9h,least=30m -> DD AA .. | S no_capacity
+               E:1x1,time=9h,least=20m F:1x1,time=9h,least=41m -> DD AA E. | S no_capacity, F maintenance
+               +40m -> DD AA E. | S no_capacity, E stopping, F maintenance
+               gone E -> DD AA .. | S no_capacity, F maintenance, E stopped
+               +20m; done A -> DD .. .. | S maintenance, D stopping, F held, A succeeded
+               gone D -> SS SS .. | F maintenance, D stopped""",
         ),
     },
     policy="dynamic",

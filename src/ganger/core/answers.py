@@ -109,7 +109,7 @@ class _Fits:
         """Where the nodes have room for it, or why they have none."""
         state = self._now.state
         closed = state.tree.closed_types(wanted.queue, wanted.shape)
-        stays_ms = wanted.stays_ms if state.windows else 0
+        stays_ms = wanted.at_least.stays_ms if state.windows else 0
         key = wanted.shape, wanted.avoids, closed, wanted.queue if closed else "", stays_ms
         if key not in self._rooms:
             found = room(state, wanted, self._now.now_ms)

@@ -63,4 +63,4 @@ class _Exodus:
         if self._state.windows and gone:
             end_ms = self.gangs[gone - 1].ends_ms(self._now_ms)
             self._state.windows.now_ms = self._now_ms if end_ms is None else end_ms
-        return where(self._state, wanted)
+        return where(self._state, wanted.at_least)

@@ -5,7 +5,7 @@ user may have, what the queue may have, what the nodes have; cheap ones first, a
 change before one that time cures.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,24 +25,38 @@ from ganger.model.units import DEVICE_MILLI
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """A gang as the checks see it: whose, where, how large, for how long, on which nodes not. Also a gang that does not
-    exist (what-if)."""
+    exist (what-if). for_ms: it stays for so long only, whatever it asks for."""
 
     queue: str
     user: str
     shape: Shape
     time_ms: int | None
+    time_min_ms: int | None = None
     ran_ms: int = 0
+    for_ms: int | None = None
     avoids: tuple[str, ...] = ()
 
     @property
     def stays_ms(self) -> int:
         """How long it holds its nodes at most, if it starts; of its time what earlier generations had is gone."""
+        if self.for_ms is not None:
+            return self.for_ms
         return NEVER_MS if self.time_ms is None else max(1, self.time_ms - self.ran_ms)
 
     @property
     def node_ms(self) -> int:
         """Node-milliseconds it may use."""
         return self.shape.all_nodes * (self.time_ms or 0)
+
+    @property
+    def at_least(self) -> "Ask":
+        """The same with as much time as it must have, if it may be granted less than all."""
+        enough_ms = self.time_min_ms
+        return self if enough_ms is None or enough_ms >= self.stays_ms else self.lasting(enough_ms)
+
+    def lasting(self, stays_ms: int) -> "Ask":
+        """The same if it stays for so long only."""
+        return replace(self, for_ms=stays_ms)
 
 
 def ask(gang: Gang) -> Ask:
@@ -53,6 +67,7 @@ def ask(gang: Gang) -> Ask:
         user=gang.job.user,
         shape=gang.shape,
         time_ms=spec.limits.time_ms,
+        time_min_ms=spec.limits.time_min_ms,
         ran_ms=gang.ran_ms,
         avoids=gang.avoids,
     )
@@ -75,13 +90,15 @@ def within_quota(state: State, wanted: Ask, found: Shares | Reason) -> Shares | 
 
 
 def room(state: State, wanted: Ask, now_ms: int) -> Shares | Reason:
-    """Its place on the nodes, or why there is none: the same for all of its kind where no type has a quota."""
+    """Its place on the nodes, if need be with as much time as it must have, or why there is none: the same for all of
+    its kind where no type has a quota."""
+    wanted = wanted.at_least
     found = placed(state, wanted) or maintained(state, wanted, now_ms)
     return found or over_type(state, wanted) or without_room(state, wanted, now_ms)
 
 
 def where(state: State, wanted: Ask) -> Shares | None:
-    """Where it may start now, without a word of why not: for those who try many times."""
+    """Where it may start now with all its time, without a word of why not: for those who try many times."""
     return None if barred(state, wanted) else placed(state, wanted)
 
 

@@ -70,6 +70,7 @@ class Promises:
         """Where it may start without being in the way of any promise; its own is not counted, nor are the weaker ones.
         None: nowhere. Asked of a gang that its queue and its user may start. `for_ms`: if it stays for so long only."""
         own = self.standing.get(gang.id)
+        wanted = wanted if for_ms is None else wanted.lasting(for_ms)
         with self._lifted([*weaker, *([own] if own else [])]):
             if not self.standing:
                 return placed(self.state, wanted)
@@ -79,12 +80,14 @@ class Promises:
             return None if found and self._delayed(gang, found, (self.now_ms, end_ms)) else found
 
     def shortened(self, gang: Gang, wanted: Ask) -> tuple[Shares, int] | None:
-        """Where a gang may start that could not with all its time, and for how long at most: until the last promise
-        before which it can end. None: not even with the least that will do for it."""
+        """Where a gang may start that could not with all its time, and for how long at most: until the last promise, or
+        the last maintenance, before which it can end. None: not even with the least that will do for it."""
         begin_ms, end_ms = self.now_ms + least_ms(gang), self.now_ms + runs_for_ms(gang)
         if begin_ms >= end_ms:
             return None
-        ends = [begin_ms, *(int(edge) for edge in self._nearby().edges if begin_ms < edge < end_ms)]
+        moments = [window.from_ms for window in self.state.windows.values()]
+        moments += self._nearby().edges.tolist() if self.standing else []
+        ends = [begin_ms, *sorted({ms: None for ms in moments if begin_ms < ms < end_ms})]
         found, low, high = self.start(gang, wanted, for_ms=begin_ms - self.now_ms), 0, len(ends)
         while found and high - low > 1:
             middle = (low + high) // 2

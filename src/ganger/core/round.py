@@ -100,8 +100,8 @@ class Round:
             # Without the node on which it failed again and again, if it can.
             shy = replace(wanted, avoids=(*wanted.avoids, *gang.shuns))
             return (self.promises.start(gang, shy) if gang.shuns else None) or found
-        if not self.promises.standing or not where(self.state, wanted):
-            return Why.MAINTENANCE if is_maintained(self.state, wanted) else Why.NO_CAPACITY
+        if not (self.promises.standing or self.state.windows) or not where(self.state, wanted.at_least):
+            return Why.MAINTENANCE if is_maintained(self.state, wanted.at_least) else Why.NO_CAPACITY
         return self.promises.start(gang, wanted, self._weaker(gang)) or self._shortened(gang, wanted) or Why.HELD
 
     def _shortened(self, gang: Gang, wanted: Ask) -> Shares | None:
@@ -231,7 +231,7 @@ class Round:
         return self.policy.key(gang, self.state, self.now_ms)
 
     def _bars(self, gang: Gang) -> bool:
-        return not where(self.state, ask(gang))
+        return not where(self.state, ask(gang).at_least)
 
     @contextmanager
     def _all_lifted(self) -> Iterator[None]:

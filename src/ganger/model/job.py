@@ -161,7 +161,7 @@ class Limits:
         "time the job may hold its nodes, over all attempts", form="duration", key="time", default=None
     )
     time_min_ms: int | None = _spec(
-        "the least it may be granted at a start, if it then fits before a promised one; unset: as time",
+        "the least it may be granted at a start, if it then ends before a promised one or maintenance; unset: as time",
         form="duration",
         key="time_min",
         default=None,

@@ -33,8 +33,8 @@ class Why(StrEnum):
 REMEDY: dict[Why, str] = {
     Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start "
     "now",
-    Why.MAINTENANCE: "submit with a --time that ends before the maintenance begins, or wait until it is over: "
-    "`ganger node maintenance`",
+    Why.MAINTENANCE: "submit with a --time, or a --time-min, that ends before the maintenance begins, or wait "
+    "until it is over: `ganger node maintenance`",
     Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
     Why.EXCLUDED: "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
     "`ganger clone {gang}`",
