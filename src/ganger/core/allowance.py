@@ -5,14 +5,17 @@ those hold who do not end before it, and what is promised over it; the arithmeti
 its own.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
+from ganger.core.charged import NODE_MS, QUEUE, TAKEN, USER, Charged
 from ganger.core.fit import Ask, ask, barred_in
 from ganger.core.gang import Gang
 from ganger.core.queues import QueueTree, Vector
+from ganger.core.topology import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +35,18 @@ class Charge:
 class Allowance:
     """Charges of those who hold something, and of those who are promised something, by gang."""
 
-    def __init__(self, tree: QueueTree, holders: Iterable[tuple[Gang, Vector, int]]) -> None:
-        """`tree`: as it is now; `holders`: who holds something, what they are charged for, and when they end."""
-        every = list(holders)
-        self._tree, self._gangs = tree, [gang for gang, *_ in every]
-        self._taken = np.array([taken for _, taken, _ in every], dtype=np.int64).reshape(-1, len(tree.resources))
-        self._ends = np.array([end_ms for *_, end_ms in every], dtype=np.int64)
+    def __init__(self, tree: QueueTree, charged: Charged, ends_ms: Ints) -> None:
+        """`tree`: as it is now; `charged`: who holds something; `ends_ms`: when each row of it ends."""
+        self._tree, self._users = tree, charged.users
+        self._held, self._ends_ms = charged.ledger.cells.copy(), ends_ms
+        self._begun: list[Charge] = []
         self._promised: dict[str, Charge] = {}
         self._then: dict[tuple[str, int], QueueTree] = {}
         self._user: dict[str, str] = {}
 
     def begin(self, charge: Charge) -> None:
         """A gang holds something from now on."""
-        self._gangs.append(charge.gang)
-        self._taken = np.concatenate((self._taken, np.array([charge.taken], dtype=np.int64)))
-        self._ends = np.append(self._ends, charge.end_ms)
+        self._begun.append(charge)
         self._recount(charge, _count)
 
     def promise(self, charge: Charge) -> None:
@@ -87,14 +87,24 @@ class Allowance:
 
     def at(self, user: str, at_ms: int, but: str = "") -> QueueTree:
         """The tree at that moment, with what that user has; `but`: whose promise does not count."""
-        tree, lasts = self._tree.unused(), np.flatnonzero(self._ends > at_ms).tolist()
-        for each in lasts:
-            gang, taken = self._gangs[each], tuple(self._taken[each].tolist())
-            _count(tree, Charge(gang, taken, 0, 0), user)
-        for name, charge in self._promised.items():
-            if name != but and charge.lasts_at(at_ms):
+        tree, lasts = self._tree.unused(), self._held[:, self._ends_ms > at_ms]
+        for queue, taken in self._by_queue(lasts[TAKEN:], lasts):
+            tree.charge(queue, taken)
+        mine = lasts[:, lasts[USER] == self._users.get(user, -1)]
+        owned = np.concatenate((mine[TAKEN : TAKEN + 1], mine[NODE_MS : NODE_MS + 1], np.sign(mine[:1])))
+        for queue, (gpu_milli, node_ms, jobs) in self._by_queue(owned, mine):
+            tree.charge_user(queue, user, gpu_milli, node_ms, jobs)
+        for charge in chain(self._begun, (own for name, own in self._promised.items() if name != but)):
+            if charge.lasts_at(at_ms):
                 _count(tree, charge, user)
         return tree
+
+    def _by_queue(self, amounts: Ints, rows: Ints) -> Iterator[tuple[str, Vector]]:
+        """Sums of amounts, a column for each of these rows, over those of each queue that has any."""
+        sums = np.zeros((len(self._tree.queues), len(amounts)), dtype=np.int64)
+        np.add.at(sums, rows[QUEUE], amounts.T)
+        for at in np.flatnonzero(sums.any(axis=1)).tolist():
+            yield self._tree.queues[at].name, tuple(sums[at].tolist())
 
     def _at_promise(self, name: str) -> QueueTree:
         """The tree when a promise is due, without it."""

@@ -7,15 +7,17 @@ has to be held against. Between these what is free only grows.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from ganger.core.allowance import Allowance, Charge
 from ganger.core.gang import LEAVING, Gang
-from ganger.core.holding import rows
+from ganger.core.holding import AT, TAKEN, rows
+from ganger.core.ledger import END, Ledger
 from ganger.core.pooled import Pooled
-from ganger.core.profile import Profile, Stay, edges
+from ganger.core.profile import Held, Profile, Stay, edges
 from ganger.core.runtime import NEVER_MS
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
@@ -57,16 +59,16 @@ class Foresight:
 
     def whole(self, promises: Iterable[Promise]) -> Profile:
         """Of all nodes, with promises laid down."""
-        every, held = list(promises), self._held(self.state.shares, LINGER_MS)
-        moments = [end_ms for *_, end_ms in held]
-        moments += [ms for each in every for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
-        moments += [ms for window in self.state.windows.values() for ms in (window.from_ms, window.until_ms)]
-        slots = edges(self.now_ms, moments, len(self.state.nodes.nodes))
-        shared: dict[Device, int] = {}
-        stays = [stay for gang, its, end_ms in held for stay in self.stays(gang, its, (int(slots[0]), end_ms), shared)]
-        found = Profile(self.state.nodes, slots, [*stays, *(stay for each in every for stay in each.stays)])
-        for window in self.state.windows.values():
-            found.close(self.state.windows.at(self.state.nodes, window), window.from_ms, window.until_ms)
+        every, windows, held = list(promises), self.state.windows, self._held(LINGER_MS)
+        moments = [ms for each in every for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
+        moments += [ms for window in windows.values() for ms in (window.from_ms, window.until_ms)]
+        ends_ms = np.append(held.ends_ms, np.array(moments, dtype=np.int64))
+        slots = edges(self.now_ms, ends_ms, len(self.state.nodes.nodes))
+        promised = (stay for each in every for stay in each.stays)
+        stays = chain(self._on_devices(self.state.shares.sharers, LINGER_MS), promised)
+        found = Profile(self.state.nodes, slots, held, stays)
+        for window in windows.values():
+            found.close(windows.at(self.state.nodes, window), window.from_ms, window.until_ms)
         return found
 
     def near(self, promises: Iterable[Promise]) -> Profile:
@@ -74,30 +76,31 @@ class Foresight:
         every, state = list(promises), self.state
         slots = np.unique([self.now_ms, *(max(self.now_ms, each.start_ms) for each in every)])
         among = np.unique(np.concatenate([stay.at for each in every for stay in each.stays]))
-        names = (state.nodes.names[at] for at in among.tolist())
-        there = {gang: None for name in names for gang in state.shares.residents.get(name, ())}
-        held = self._held(there)
-        shared: dict[Device, int] = {}
-        stays = [stay for gang, its, end_ms in held for stay in self.stays(gang, its, (self.now_ms, end_ms), shared)]
-        return Profile(state.nodes, slots, [_cut_to(stay, among) for stay in stays], among)
+        held, mine = self._held(AT_ONCE_MS), np.zeros(len(state.nodes.nodes), dtype=bool)
+        mine[among] = True
+        here = np.flatnonzero(mine[held.at])
+        names = {state.nodes.names[at]: None for at in among.tolist()} if state.shares.sharers else {}
+        sharers = {gang: None for name in names for gang in state.shares.residents.get(name, ())}
+        stays = [_cut_to(stay, among) for stay in self._on_devices(sharers, AT_ONCE_MS)]
+        there = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
+        return Profile(state.nodes, slots, there, stays, among)
 
     def allowance(self) -> Allowance | Pooled | None:
         """What queues may use; None where no figure binds anybody."""
         state = self.state
         if not state.tree.limits_anybody:
             return None
-        late_ms = self.now_ms + AT_ONCE_MS
-        ends = {name: late_ms if at is None else at for name, at in self._ends().items()}
-        held = [(state.gangs[name], state.charged[name], at) for name, at in ends.items()]
-        return Pooled(state.tree, held) if state.tree.is_pooled else Allowance(state.tree, held)
+        ends_ms = self._ends(state.charged.ledger, self.now_ms + AT_ONCE_MS)
+        return (Pooled if state.tree.is_pooled else Allowance)(state.tree, state.charged, ends_ms)
 
     def stays(
         self, gang: Gang, shares: Shares, when: tuple[int, int], shared: dict[Device, int] | None = None
     ) -> Iterator[Stay]:
         """What shares take of the nodes, part by part. `shared`: devices that are shared, and until when."""
-        holding, index, end_ms = self.state.shares, self.state.nodes.index, min(NEVER_MS, when[1])
+        holding, end_ms = self.state.shares, min(NEVER_MS, when[1])
         is_held = holding.get(gang.id) is shares
-        for part, mine, at in holding.rows(gang.id, index) if is_held else rows(gang.shape, shares, index):
+        parts = holding.rows(gang.id) if is_held else rows(gang.shape, shares, self.state.nodes.index)
+        for part, mine, at in parts:
             is_real = part.has_share and bool(mine[0].devices)
             if is_real:
                 yield from self._of_devices(mine, (when[0], end_ms), {} if shared is None else shared)
@@ -120,31 +123,35 @@ class Foresight:
         taken = tree.taken(gang.shape, shares, lambda name: nodes.gpu_types[nodes.index[name]])
         return Charge(gang, taken, when[0], min(NEVER_MS, when[1]))
 
-    def _held(self, names: Iterable[str], linger_ms: int = AT_ONCE_MS) -> list[tuple[Gang, Shares, int]]:
-        """Those that hold something, and when they are gone: by their limits, or in a while where they should be."""
-        state, ends = self.state, self._ends()
-        late_ms = self.now_ms + linger_ms
-        every = ((name, ends[name]) for name in names)
-        return [(state.gangs[name], state.shares[name], late_ms if at is None else at) for name, at in every]
+    def _held(self, linger_ms: int) -> Held:
+        """What is held, and when it is free: by the limits, or in a while where it should be free already."""
+        ledger = self.state.shares.ledger
+        return Held(ledger.cells[AT], self._ends(ledger, self.now_ms + linger_ms), ledger.cells[TAKEN:])
 
-    def _ends(self) -> dict[str, int | None]:
-        """When each that holds something ends by its limit; None for those that are leaving, or should have left."""
+    def _on_devices(self, names: Iterable[str], linger_ms: int) -> Iterator[Stay]:
+        """The devices that shares of these gangs are on."""
+        shared: dict[Device, int] = {}
+        holding, ledger = self.state.shares, self.state.shares.ledger
+        ends_ms = self._ends(ledger, self.now_ms + linger_ms)
+        for name in (name for name in holding.sharers if name in names):
+            end_ms = int(ends_ms[ledger.at((name,))[0]])
+            for part, mine, _ in holding.rows(name):
+                if part.has_share:
+                    yield from self._of_devices(mine, (self.now_ms, end_ms), shared)
+
+    def _ends(self, ledger: Ledger, late_ms: int) -> Ints:
+        """(rows,) when those end whose rows these are; `late_ms` for those that are leaving, or should have left. Those
+        on nodes that are to be maintained leave when that begins."""
         state = self.state
-        ends = {name: NEVER_MS if at is None else at for name, at in state.shares.ends().items()}
-        found: dict[str, int | None] = dict(ends)
+        ends_ms: Ints = ledger.cells[END].copy()
+        for window in state.windows.values():
+            if window.from_ms > self.now_ms:
+                at = ledger.at(gang.id for gang in state.on_nodes(window.nodes))
+                ends_ms[at] = np.minimum(ends_ms[at], window.from_ms)
         leaving = (gang.id for gang in state.due.restless.values() if gang.state in LEAVING)
-        for name in (*leaving, *self._ending, *state.shares.past(self.now_ms)):
-            if name in found:
-                found[name] = None
-        self._end_early(found)
-        return found
-
-    def _end_early(self, ends: dict[str, int | None]) -> None:
-        """Those on nodes that are to be maintained leave when that begins."""
-        for window in self.state.windows.values():
-            for gang in self.state.on_nodes(window.nodes) if window.from_ms > self.now_ms else ():
-                end_ms = ends[gang.id]
-                ends[gang.id] = None if end_ms is None else min(end_ms, window.from_ms)
+        ends_ms[(ends_ms > 0) & (ends_ms <= self.now_ms)] = late_ms
+        ends_ms[ledger.at((*leaving, *self._ending))] = late_ms
+        return ends_ms
 
 
 def _cut_to(stay: Stay, among: Ints) -> Stay:

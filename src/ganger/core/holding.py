@@ -11,24 +11,34 @@ from itertools import chain, islice
 import numpy as np
 
 from ganger.core.gang import Gang
+from ganger.core.ledger import Ledger
+from ganger.core.runtime import NEVER_MS
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
+from ganger.model.terms import SHARED
 
 Shares = tuple[NodeShare, ...]
 End = tuple[int, int, str]
 """(when by its limit, number, id)"""
 Rows = tuple[tuple[Shape, Shares, Ints], ...]
 """(part, its shares, their nodes by index)"""
+AT, TAKEN, COLUMNS = 1, 2, 7
+"""Columns after the end, by the gang's limit: the node by index, and what of it is taken: GPUs as a whole, which a
+share of one is not, CPUs, memory, one guest, and whether that is alone."""
 
 
 class Holding(dict[str, Shares]):
-    """Shares by gang. residents: gangs by node; now_ms: of the round, from which what it places itself runs."""
+    """Shares by gang. residents: gangs by node; sharers: gangs that have shares of devices; ledger: a row for each
+    share; now_ms: of the round, from which what it places itself runs."""
 
-    def __init__(self, gangs: dict[str, Gang]) -> None:
-        """Nobody holds anything. `gangs`: the live ones by id, as the state has them."""
+    def __init__(self, gangs: dict[str, Gang], index: dict[str, int]) -> None:
+        """Nobody holds anything. `gangs`: the live ones by id, as the state has them; `index`: of every node."""
         super().__init__()
         self.now_ms = 0
+        self.sharers: dict[str, None] = {}
+        self.ledger = Ledger(COLUMNS)
+        self._index = index
         self.residents: dict[str, dict[str, None]] = {}
         self._oldest: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._gangs = gangs
@@ -46,11 +56,14 @@ class Holding(dict[str, Shares]):
         super().__setitem__(name, shares)
         for share in shares:
             self.residents.setdefault(share.node, {})[name] = None
+        self._note(self._gangs[name], shares)
 
     def __delitem__(self, name: str) -> None:
         self._rows.pop(name, None)
         self._vacate(name)
         super().__delitem__(name)
+        self.ledger.drop(name)
+        self.sharers.pop(name, None)
         gang = self._gangs[name]
         for group in _groups(gang):
             members = self._oldest[group]
@@ -61,25 +74,21 @@ class Holding(dict[str, Shares]):
         else:
             del self._endless[bisect_left(self._endless, (gang.number, name))]
 
-    def rows(self, name: str, index: dict[str, int]) -> Rows:
-        """A gang's shares part by part: which nodes by `index`, looked up once."""
+    def rows(self, name: str) -> Rows:
+        """A gang's shares part by part: which nodes by index, looked up once."""
         found = self._rows.get(name)
         if found is None:
-            found = self._rows[name] = rows(self._gangs[name].shape, self[name], index)
+            found = self._rows[name] = rows(self._gangs[name].shape, self[name], self._index)
         return found
 
     def oldest(self, *, queue: str = "", user: str = "") -> Iterator[Gang]:
         """Gangs of a queue, of a user, or all, oldest first."""
         return (self._gangs[name] for _, name in self._oldest.get((queue, user), ()))
 
-    def ends(self) -> dict[str, int | None]:
-        """When each ends by its limit; None without one."""
-        of = self._end_of
-        return {name: of[name][0] if name in of else None for name in self}
-
-    def past(self, now_ms: int) -> list[str]:
-        """Those that should have ended by their limits."""
-        return [name for _, _, name in self._ends[: bisect_left(self._ends, (now_ms + 1, 0, ""))]]
+    def end_ms(self, name: str) -> int:
+        """When a gang ends by its limit; without one never."""
+        end = self._end_of.get(name)
+        return NEVER_MS if end is None else end[0]
 
     def by_end(self, leaving: Iterable[Gang], now_ms: int) -> Iterator[tuple[Gang, Shares]]:
         """Those that are `leaving` and those past their limit, then the first to end by its limit first, those without
@@ -99,6 +108,8 @@ class Holding(dict[str, Shares]):
         assert self == anew, "shares differ"
         mine, other = ((each._ends, each._endless, each._filled()) for each in (self, anew))  # noqa: SLF001 - its own kind
         assert mine == other, "who holds what, by end, node and owner, differs"
+        assert self.ledger.rows() == anew.ledger.rows(), "who holds what, as columns, differs"
+        assert self.sharers.keys() == anew.sharers.keys(), "who has shares of devices differs"
 
     def _filled(self) -> tuple[dict[str, list[str]], dict[tuple[str, str], list[tuple[int, str]]]]:
         """Gangs by node and by owner, where there are any."""
@@ -117,9 +128,22 @@ class Holding(dict[str, Shares]):
             self._end_of[gang.id] = end_ms, gang.number, gang.id
             insort(self._ends, self._end_of[gang.id])
 
+    def _note(self, gang: Gang, shares: Shares) -> None:
+        """What it holds is in the columns."""
+        end_ms, index = self.end_ms(gang.id), self._index
+        parts = [_taken(part) for part in gang.shape.parts]
+        self.ledger.put(gang.id, [(end_ms, index[share.node], *parts[share.part]) for share in shares])
+        if any(part.has_share for part in gang.shape.parts):
+            self.sharers[gang.id] = None
+
     def _vacate(self, name: str) -> None:
         for share in self[name]:
             self.residents[share.node].pop(name, None)
+
+
+def _taken(part: Shape) -> tuple[int, ...]:
+    """What one of its nodes is in the columns."""
+    return part.gpus, part.cpu_milli, part.memory_bytes, 1, int(part.selector.sharing != SHARED)
 
 
 def rows(shape: Shape, shares: Shares, index: dict[str, int]) -> Rows:

@@ -4,32 +4,38 @@ What `core.allowance` is for any tree, for trees without borrowing limits, lendi
 over promises, so that ten thousand of them are held against each other in microseconds. Made by `core.foresight`.
 """
 
-from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allowance import Charge
+from ganger.core.charged import TAKEN, Charged
 from ganger.core.fit import Ask
-from ganger.core.gang import Gang
-from ganger.core.queues import QueueTree, Vector
+from ganger.core.queues import QueueTree
 from ganger.core.topology import Ints
 
-_NEVER = -1
+_NEVER: Final = -1
 """When what was promised and withdrawn begins and ends."""
+_PLENTY: Final = 1 << 62
+"""What is left for those who need not be asked."""
 
 
 class Pooled:
-    """begins, ends: (P,) of promises; taken: (P, R) what each takes; left: (P, R) what the root has then, without it.
-    Rows are never reused."""
+    """begins, ends: (P,) of promises, and of gangs that began since; taken: (P, R) what each takes; left: (P, R) what
+    the root has when a promise is due, without it. Rows are never reused."""
 
-    def __init__(self, tree: QueueTree, holders: Iterable[tuple[Gang, Vector, int]]) -> None:
-        """`tree`: as it is now; `holders`: who holds something, what they are charged for, and when they end."""
-        every, width = list(holders), len(tree.resources)
+    def __init__(self, tree: QueueTree, charged: Charged, ends_ms: Ints) -> None:
+        """`tree`: as it is now; `charged`: who holds something; `ends_ms`: when each row of it ends."""
+        width = len(tree.resources)
         self._tree = tree
-        self._most = np.array([tree.potential(0, r) for r in range(width)], dtype=np.int64)
-        self._held = np.array([taken for _, taken, _ in every], dtype=np.int64).reshape(-1, width)
-        self._held_until = np.array([end_ms for *_, end_ms in every], dtype=np.int64)
+        most = np.array([tree.potential(0, r) for r in range(width)], dtype=np.int64)
+        order, cells = charged.ledger.order(ends_ms), charged.ledger.cells[TAKEN:]
+        self._until = ends_ms[order]
+        freed = np.zeros((len(order) + 1, width), dtype=np.int64)
+        np.cumsum(cells[:, order].T, axis=0, out=freed[1:])
+        self._free = freed + (most - freed[-1])
+        """(rows + 1, R) what the root has when so many of them have ended."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._begins, self._ends = np.full((2, 32), _NEVER, dtype=np.int64)
@@ -37,21 +43,12 @@ class Pooled:
 
     def begin(self, charge: Charge) -> None:
         """A gang holds something from now on."""
-        self._held = np.concatenate((self._held, np.array([charge.taken], dtype=np.int64)))
-        self._held_until = np.append(self._held_until, charge.end_ms)
-        self._left[self._due_in(charge)] -= np.array(charge.taken, dtype=np.int64)
+        self._add(charge, "", _PLENTY)
 
     def promise(self, charge: Charge) -> None:
         """A gang is promised something."""
-        row = len(self._names)
-        if row == len(self._begins):
-            self._grow()
-        left = self._rest(charge.begin_ms)
-        self._left[self._due_in(charge)] -= np.array(charge.taken, dtype=np.int64)
-        self._rows[charge.gang.id] = row
-        self._names.append(charge.gang.id)
-        self._begins[row], self._ends[row] = charge.begin_ms, charge.end_ms
-        self._taken[row], self._left[row] = charge.taken, left
+        self._rows[charge.gang.id] = len(self._names)
+        self._add(charge, charge.gang.id, self._rest(charge.begin_ms))
 
     def withdraw(self, name: str) -> None:
         """It is so no more."""
@@ -75,9 +72,20 @@ class Pooled:
     def delayed(self, charge: Charge) -> list[str]:
         """Gangs that could not start as promised if that were charged."""
         amounts = np.array(charge.taken, dtype=np.int64)
-        short = (self._taken > 0) & (amounts > 0) & (self._taken + amounts > self._left)
-        rows = np.flatnonzero(self._due_in(charge) & short.any(axis=1)).tolist()
+        due = np.flatnonzero(self._due_in(charge))
+        taken = self._taken[due]
+        short = (taken > 0) & (amounts > 0) & (taken + amounts > self._left[due])
+        rows = due[short.any(axis=1)].tolist()
         return [self._names[row] for row in rows if self._names[row] != charge.gang.id]
+
+    def _add(self, charge: Charge, name: str, left: Ints | int) -> None:
+        row = len(self._names)
+        if row == len(self._begins):
+            self._grow()
+        self._left[self._due_in(charge)] -= np.array(charge.taken, dtype=np.int64)
+        self._names.append(name)
+        self._begins[row], self._ends[row] = charge.begin_ms, charge.end_ms
+        self._taken[row], self._left[row] = charge.taken, left
 
     def _due_in(self, charge: Charge) -> NDArray[np.bool_]:
         """Which promises begin while it lasts."""
@@ -87,7 +95,8 @@ class Pooled:
     def _rest(self, at_ms: int) -> Ints:
         """What the root has left at a moment."""
         lasts = (self._begins <= at_ms) & (self._ends > at_ms)
-        rest: Ints = self._most - self._held[self._held_until > at_ms].sum(axis=0) - self._taken[lasts].sum(axis=0)
+        free: Ints = self._free[np.searchsorted(self._until, at_ms, side="right")]
+        rest: Ints = free - self._taken[lasts].sum(axis=0)
         return rest
 
     def _grow(self) -> None:

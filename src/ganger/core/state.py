@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ganger.core import after, apply, arrays
 from ganger.core.arrays import ArrayJob
+from ganger.core.charged import Charged
 from ganger.core.due import Due
 from ganger.core.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.holding import Holding
@@ -89,13 +90,13 @@ class State:
         self.leaving = dict(image.leaving)
         self.windows = Windows(image.maintenance, self.at_ms)
         self.classes: dict[ClassKey, list[Gang]] = {}
-        self.shares = Holding(self.gangs)
         self.due = Due()
         self._lines: Lines | None = None
         self._shapes: dict[Shape, Shape] = {}
-        self.charged: dict[str, Vector] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
         self.tree = self._tree()
+        self.shares = Holding(self.gangs, self.nodes.index)
+        self.charged = Charged(self.gangs, self.shares, self.tree)
         self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
         self._recount()
 
@@ -178,16 +179,16 @@ class State:
             # An element of an array that a round tries, or a gang that it grants less time than it asks for.
             self.undo.put(self.gangs, gang.id, gang)
         self.nodes.take(gang.number, gang.shape, shares)
+        self.undo.put(self.shares, gang.id, shares)
         self._charge(gang, self.tree.taken(gang.shape, gang.start.shares if gang.start else shares, self.type_of))
         self._activate(gang, +1)
-        self.undo.put(self.shares, gang.id, shares)
 
     def release(self, gang: Gang) -> None:
         """The gang holds nothing any more."""
         self.nodes.release(gang.shape, self.shares[gang.id])
-        self.undo.drop(self.shares, gang.id)
-        self._refund(gang)
         self._activate(gang, -1)
+        self._refund(gang)
+        self.undo.drop(self.shares, gang.id)
 
     def leave(self, gang: Gang, nodes: tuple[str, ...]) -> None:
         """The gang holds nothing on these nodes; it is charged as a whole until it holds nothing anywhere."""
@@ -332,8 +333,9 @@ class State:
         levels = self.nodes.topology.levels
         self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, levels, self.rules)
         self.standings = self._standings_anew()
-        self.classes, self.active, self.dependents, self.charged, self._lines = {}, {}, {}, {}, None
-        self.shares, self.due = Holding(self.gangs), Due()
+        self.classes, self.active, self.dependents, self._lines = {}, {}, {}, None
+        self.shares, self.due = Holding(self.gangs, self.nodes.index), Due()
+        self.charged = Charged(self.gangs, self.shares, self.tree)
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:
@@ -386,9 +388,9 @@ class State:
         assert self.tree.users == anew.tree.users, "usage of users differs"
         for name in ("base", "half_life_ms", "queues", "users"):
             assert getattr(self.standings, name) == getattr(anew.standings, name), f"standings of {name} differ"
-        assert self.charged == anew.charged, "what gangs are charged for differs"
         assert self.classes == anew.classes, "pending classes differ"
         self.shares.validate(anew.shares)
+        self.charged.validate(anew.charged)
         self.due.validate(anew.due)
         self.nodes.columns.validate()
         if self._lines is not None:
