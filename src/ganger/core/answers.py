@@ -19,7 +19,7 @@ from ganger.model.job import GangState
 from ganger.model.queue import UserLimits
 from ganger.model.reason import Reason, Why
 
-MOST_TOLD: Final = 128
+MOST_TOLD: Final = 64
 """Answers that one round looks at."""
 
 
@@ -119,11 +119,8 @@ class _Fits:
 
 def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
     """Classes, each once: those that are known, those of the newest gangs, then others, going round with the log."""
-    gangs = now.state.gangs
-    first = now.state.seq * MOST_TOLD % max(1, len(gangs))
-    newest = islice(reversed(gangs.values()), MOST_TOLD)
-    others = chain(islice(gangs.values(), first, None), islice(gangs.values(), first))
-    pending = (gang.class_key for gang in chain(newest, others) if gang.state is GangState.PENDING and not gang.awaits)
+    newest = (gang for gang in islice(reversed(now.state.gangs.values()), MOST_TOLD) if _waits(gang))
+    pending = (gang.class_key for gang in chain(newest, _in_turn(now)))
     seen: dict[ClassKey, None] = {}
     for key in chain(known, pending):
         if len(seen) == MOST_TOLD:
@@ -131,6 +128,20 @@ def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
         if key not in seen:
             seen[key] = None
             yield key
+
+
+def _in_turn(now: Round) -> Iterator[Gang]:
+    """All that wait, from another line on in each round, and in each line from another place on."""
+    lines, turn = now.state.lines(now.policy).of, now.state.seq
+    first = turn % max(1, len(lines))
+    for line in chain(islice(lines.values(), first, None), islice(lines.values(), first)):
+        begin = turn * MOST_TOLD % len(line.entries)
+        for entry in chain(line.entries[begin : begin + MOST_TOLD], line.entries[:begin]):
+            yield entry.gang
+
+
+def _waits(gang: Gang) -> bool:
+    return gang.state is GangState.PENDING and not gang.awaits
 
 
 def _first(now: Round, key: ClassKey) -> Gang | None:

@@ -34,10 +34,11 @@ class Kind:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Gangs of one user in one queue and one band, the oldest first. kinds: how many there are of each; since_ms: none
-    has waited for longer."""
+    """Gangs of one user in one queue and one band, the oldest first. owner: (queue, user); kinds: how many there are of
+    each; since_ms: none has waited for longer."""
 
     key: LineKey
+    owner: tuple[str, str]
     entries: list["Entry"] = field(default_factory=list)
     kinds: dict[Kind, int] = field(default_factory=dict)
     since_ms: int = NEVER_MS
@@ -45,7 +46,7 @@ class Line:
     @property
     def queue(self) -> str:
         """The queue its gangs wait in."""
-        return self.key[0]
+        return self.owner[0]
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +139,7 @@ class Lines:
         key = gang.queue, gang.job.user, self._band(gang)
         line = self.of.get(key)
         if line is None:
-            line = self.of[key] = Line(key)
+            line = self.of[key] = Line(key, key[:2])
         kind.waiting += 1
         stays_ms, again = least_ms(gang), gang.generation > 0
         kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1

@@ -8,7 +8,7 @@ key that was computed earlier is at most too early, and is looked at again when 
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from ganger.core.gang import ClassKey
@@ -35,6 +35,7 @@ class Turns:
         self._longest: dict[Kind, int] = {}
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
+        self._with_promise = {kind: None for kind in self._lines.kinds.values() if kind.shape in self._shapes}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open: dict[str, dict[Kind, None]] = {}
         self._since: dict[str, int | None] = {}
@@ -45,8 +46,10 @@ class Turns:
         self._accounts: dict[tuple[str, str], Key] = {}
         for queue, crowd in self._lines.queues.items():
             self._open[queue] = self._within_quota(queue, crowd.of_kind)
-            turns = (self._turn(0, line) for line in self._worth_a_look(queue, crowd))
-            self._turns += [turn for turn in turns if turn is not None]
+            for line in self._worth_a_look(queue, crowd):
+                turn = self._turn(0, line)
+                if turn is not None:
+                    self._turns.append(turn)
         heapify(self._turns)
 
     def next(self) -> Entry | None:
@@ -117,9 +120,14 @@ class Turns:
 
     def _stays_too_long(self, entry: Entry) -> bool:
         """Whether it would be in the way of a promise or in maintenance, wherever it started."""
-        if not (self._promised or self._longest) or entry.again or entry.gang.id in self._promised:
+        if entry.again or not (self._promised or self._longest):
             return False
-        return entry.stays_ms > self._longest_ms(entry.kind)
+        longest_ms = self._longest.get(entry.kind)
+        too_long = entry.stays_ms > (self._longest_ms(entry.kind) if longest_ms is None else longest_ms)
+        return too_long and not self._is_promised(entry)
+
+    def _is_promised(self, entry: Entry) -> bool:
+        return entry.kind in self._with_promise and entry.gang.id in self._promised
 
     def _growth(self, kind: Kind) -> tuple[int, ...]:
         columns = self._state.nodes.columns
@@ -130,7 +138,7 @@ class Turns:
 
     def _early_key(self, entry: Entry) -> Key:
         """The same, or a smaller one: with what usage said of its account when the round first asked."""
-        owner = entry.line.key[:2]
+        owner = entry.line.owner
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = self._policy.account_key(self._state, *owner, self._now_ms)
@@ -163,7 +171,7 @@ class Turns:
         gang = entry.gang
         if gang.not_before_ms > self._now_ms or (self._out and gang.id in self._out):
             return True
-        if gang.id in self._promised:
+        if self._is_promised(entry):
             return gang.id in self._tried
         return bool(self._refused) and gang.class_key in self._refused
 
@@ -180,19 +188,19 @@ class Turns:
             heappush(self._turns, turn)
 
     def _turn(self, at: int, line: Line) -> Turn | None:
-        open_, since_ms = self._open[line.key[0]], self._since_ms(line.key[0])
+        open_, since_ms = self._open[line.owner[0]], self._since_ms(line.owner[0])
         if since_ms is not None and line.since_ms > since_ms:
             since_ms = None
         if since_ms is None and open_.keys().isdisjoint(line.kinds):
             return None
-        entries = line.entries
-        for place in range(at, len(entries)):
-            entry = entries[place]
-            urgent = since_ms is not None and entry.gang.since_ms <= since_ms
-            if not urgent and (entry.kind not in open_ or self._stays_too_long(entry)):
+        bounded, out = bool(self._promised or self._longest), bool(self._refused or self._out)
+        for place, entry in enumerate(islice(line.entries, at, None) if at else line.entries, at):
+            is_open = entry.kind in open_ and not (bounded and self._stays_too_long(entry))
+            if not is_open and (since_ms is None or entry.gang.since_ms > since_ms):
                 continue
-            if not self._is_out(entry):
-                return self._early_key(entry), place, line
+            if entry.gang.not_before_ms > self._now_ms or (out and self._is_out(entry)):
+                continue
+            return self._early_key(entry), place, line
         return None
 
     def _within_quota(self, queue: str, kinds: Iterable[Kind]) -> dict[Kind, None]:
