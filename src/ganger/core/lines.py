@@ -35,12 +35,13 @@ class Kind:
 @dataclass(slots=True, eq=False)
 class Line:
     """Gangs of one user in one queue and one band, the oldest first. owner: (queue, user); kinds: how many there are of
-    each; since_ms: none has waited for longer."""
+    each; least_ms: the least that one of each must be able to stay; since_ms: none has waited for longer."""
 
     key: LineKey
     owner: tuple[str, str]
     entries: list["Entry"] = field(default_factory=list)
     kinds: dict[Kind, int] = field(default_factory=dict)
+    least_ms: dict[Kind, int] = field(default_factory=dict)
     since_ms: int = NEVER_MS
 
     @property
@@ -99,6 +100,10 @@ class Lines:
         for line in self.of.values():
             line.entries.sort(key=_number)
 
+    def entry(self, name: str) -> Entry | None:
+        """That of a gang, if it waits."""
+        return self._entries.get(name)
+
     def add(self, gang: Gang) -> None:
         """A gang waits from now on."""
         entry = self._admit(gang)
@@ -111,8 +116,10 @@ class Lines:
         del line.entries[bisect_left(line.entries, gang.number, key=_number)]
         line.kinds[kind] -= 1
         if not line.kinds[kind]:
-            del line.kinds[kind]
+            del line.kinds[kind], line.least_ms[kind]
             self.queues[line.queue].dismiss(line, kind)
+        elif entry.stays_ms == line.least_ms[kind]:
+            line.least_ms[kind] = min(other.stays_ms for other in line.entries if other.kind is kind)
         if not line.entries:
             del self.of[line.key]
             if not self.queues[line.queue].lines:
@@ -147,8 +154,9 @@ class Lines:
         line.since_ms = min(line.since_ms, gang.since_ms)
         if kind in line.kinds:
             line.kinds[kind] += 1
+            line.least_ms[kind] = min(line.least_ms[kind], stays_ms)
         else:
-            line.kinds[kind] = 1
+            line.kinds[kind], line.least_ms[kind] = 1, stays_ms
             self._crowd(line.queue).admit(line, kind)
         entry = self._entries[gang.id] = Entry(gang, kind, line, stays_ms, again)
         return entry
@@ -163,6 +171,11 @@ def _content(lines: Lines) -> tuple[object, ...]:
     return (
         {key: [entry.gang.id for entry in line.entries] for key, line in lines.of.items()},
         {what: (kind.waiting, kind.stays, kind.again) for what, kind in lines.kinds.items()},
+        {
+            (key, kind.shape, kind.avoids): (many, line.least_ms[kind])
+            for key, line in lines.of.items()
+            for kind, many in line.kinds.items()
+        },
         {
             (queue, kind.shape, kind.avoids): sorted(map(str, (line.key for line in has)))
             for queue, crowd in lines.queues.items()

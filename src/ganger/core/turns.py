@@ -35,7 +35,8 @@ class Turns:
         self._longest: dict[Kind, int] = {}
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
-        self._with_promise = {kind: None for kind in self._lines.kinds.values() if kind.shape in self._shapes}
+        promised = [entry for name in self._promised if (entry := self._lines.entry(name))]
+        self._with_promise = {(entry.line, entry.kind): None for entry in promised}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open: dict[str, dict[Kind, None]] = {}
         self._since: dict[str, int | None] = {}
@@ -61,6 +62,7 @@ class Turns:
                 self._close(entry.kind)
                 if self._is_over():
                     return None
+                continue
             if self._is_out(entry) or not self._is_open(line.queue, entry):
                 heappop(self._turns)
                 self._offer(at, line)
@@ -118,6 +120,15 @@ class Turns:
             self._longest[kind] = self._promises.longest_ms(kind.parts) if self._promised else NEVER_MS
         return self._longest[kind]
 
+    def _may_have(self, line: Line, open_: dict[Kind, None]) -> bool:
+        """Whether a line may have a gang of an open kind that does not stay for too long."""
+        if not (self._promised or self._longest):
+            return not open_.keys().isdisjoint(line.kinds)
+        for kind, least_ms in line.least_ms.items():
+            if kind in open_ and (least_ms <= self._longest_ms(kind) or kind.again or (line, kind) in self._with_promise):
+                return True
+        return False
+
     def _stays_too_long(self, entry: Entry) -> bool:
         """Whether it would be in the way of a promise or in maintenance, wherever it started."""
         if entry.again or not (self._promised or self._longest):
@@ -127,7 +138,7 @@ class Turns:
         return too_long and not self._is_promised(entry)
 
     def _is_promised(self, entry: Entry) -> bool:
-        return entry.kind in self._with_promise and entry.gang.id in self._promised
+        return (entry.line, entry.kind) in self._with_promise and entry.gang.id in self._promised
 
     def _growth(self, kind: Kind) -> tuple[int, ...]:
         columns = self._state.nodes.columns
@@ -155,6 +166,9 @@ class Turns:
         del self._kinds[kind]
         for open_ in self._open.values():
             open_.pop(kind, None)
+        if not self._kinds:
+            self._turns = [turn for _, at, line in self._turns if (turn := self._turn(at, line))]
+            heapify(self._turns)
 
     def _is_over(self) -> bool:
         """Whether there is room for nobody, and nobody gets a turn without."""
@@ -191,7 +205,7 @@ class Turns:
         open_, since_ms = self._open[line.owner[0]], self._since_ms(line.owner[0])
         if since_ms is not None and line.since_ms > since_ms:
             since_ms = None
-        if since_ms is None and open_.keys().isdisjoint(line.kinds):
+        if since_ms is None and not self._may_have(line, open_):
             return None
         bounded, out = bool(self._promised or self._longest), bool(self._refused or self._out)
         for place, entry in enumerate(islice(line.entries, at, None) if at else line.entries, at):
