@@ -125,8 +125,9 @@ class Turns:
         if not (self._promised or self._longest):
             return not open_.keys().isdisjoint(line.kinds)
         for kind, least_ms in line.least_ms.items():
-            if kind in open_ and (least_ms <= self._longest_ms(kind) or kind.again or (line, kind) in self._with_promise):
-                return True
+            if kind in open_:
+                if least_ms <= self._longest_ms(kind) or kind.again or (line, kind) in self._with_promise:
+                    return True
         return False
 
     def _stays_too_long(self, entry: Entry) -> bool:
