@@ -118,7 +118,6 @@ class InTheWay:
         whole = nodes.capacities(part, able)
         needs = (part.gpus, part.cpu_milli, part.memory_bytes)
         has: tuple[Amounts, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-        self._index = nodes.index
         self._short = [amount // need < whole if need else None for need, amount in zip(needs, has, strict=True)]
         if picks_devices(part):
             self._short[0] = nodes.devices.counts(part, EVERY) < whole
@@ -127,7 +126,7 @@ class InTheWay:
     def at(self, state: State, gang: str) -> Ints:
         """Nodes, by index, on which a gang holds some of what is short there."""
         found: list[Ints] = [NOWHERE]
-        for part, _, at in state.shares.rows(gang, self._index):
+        for part, _, at in state.shares.rows(gang):
             bars = self._taken[at]
             for short, amount in zip(self._short, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
                 bars = bars | short[at] if short is not None and amount else bars

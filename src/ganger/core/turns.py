@@ -125,10 +125,9 @@ class Turns:
         if not (self._promised or self._longest):
             return not open_.keys().isdisjoint(line.kinds)
         for kind, least_ms in line.least_ms.items():
-            if kind in open_:
-                if least_ms <= self._longest_ms(kind) or kind.again or (line, kind) in self._with_promise:
-                    return True
-        return False
+            if kind in open_ and (kind.again or least_ms <= self._longest_ms(kind)):
+                return True
+        return any(kind in open_ for promised, kind in self._with_promise if promised is line)
 
     def _stays_too_long(self, entry: Entry) -> bool:
         """Whether it would be in the way of a promise or in maintenance, wherever it started."""
