@@ -83,11 +83,16 @@ def fill(environment: dict[str, str], jobs: int) -> None:
         ]
         for answer in answers:
             answer.result()
-        while loop.view().gangs:
-            loop.wait(loop.view().seq, 0.1)
+        while _live(loop):
+            loop.wait(loop.wait(-1, 0), 0.1)
     loop.close()
     thread.join()
     log.close()
+
+
+def _live(loop: Loop) -> bool:
+    with loop.view() as state:
+        return bool(state.gangs)
 
 
 def _submitted(number: int) -> Submitted:

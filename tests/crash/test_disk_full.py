@@ -107,7 +107,7 @@ def test_what_runs_goes_on_and_nothing_new_is_taken(folder: Path) -> None:
     world.run(loop, 3 * S + 1)
     assert world.processes() == running
     assert log.last_seq() == before
-    assert "big-0" not in loop.view().gangs
+    assert "big-0" not in loop.copy().gangs
     assert "no room" in loop.health()
     refused = next(answer for event, answer in world.asked if event is big).exception()
     assert isinstance(refused, Refused)
@@ -115,5 +115,5 @@ def test_what_runs_goes_on_and_nothing_new_is_taken(folder: Path) -> None:
     log.clear()
     world.at(6 * S, big)
     world.run(loop, 8 * S)
-    assert "big-0" in loop.view().gangs
+    assert "big-0" in loop.copy().gangs
     assert loop.health() == "ok"

@@ -58,7 +58,7 @@ def test_a_server_killed_at_any_moment_of_a_notice_takes_the_node_away(folder: P
         started_ms = [row.at_ms for row in rows if isinstance(row.event, e.ServerStarted) and row.at_ms >= due_ms]
         gone_ms = [row.at_ms for row in rows if _is_without(row.event, "n1")]
         assert gone_ms[0] in (due_ms, *started_ms[:1]), f"killed at {moment}, away for {down_ms} ms"
-        assert day.loop.view().leaving == {}
+        assert day.loop.copy().leaving == {}
         day.log.close()
 
 

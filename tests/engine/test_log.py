@@ -224,7 +224,7 @@ def test_old_snapshots_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     kept = [seq for (seq,) in log._read("SELECT seq FROM snapshot ORDER BY seq")]
     assert len(kept) == logs.SNAPSHOTS_KEPT
     assert kept[-1] > log.last_seq() - 30
-    assert raw(log.restore()) == raw(loop.view())
+    assert raw(log.restore()) == raw(loop.copy())
     assert raw(log.restore(7)) == raw(folded(log, 7)), "what is older than all snapshots is folded from the beginning"
 
 
@@ -250,7 +250,7 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypat
     for damaged in range(logs.SNAPSHOTS_KEPT):
         newest = "(SELECT seq FROM snapshot ORDER BY seq DESC LIMIT 1 OFFSET ?)"
         log._writer.execute(f"UPDATE snapshot SET image = '{{\"seq\": 3' WHERE seq = {newest}", (damaged,))
-        assert raw(log.restore()) == raw(loop.view())
+        assert raw(log.restore()) == raw(loop.copy())
 
 
 # -- readers beside the writer ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ganger.backends.simulator.world import World
 from ganger.engine import loop as loops
 from ganger.engine.clock import WallClock
 from ganger.engine.log import MEMORY, EventLog
-from ganger.engine.loop import Loop, copy_of
+from ganger.engine.loop import Loop
 from ganger.engine.refusal import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop
@@ -267,7 +267,7 @@ def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: World,
     log._writer.execute("PRAGMA busy_timeout = 0")
     intruder = sqlite3.connect(tmp_path / "g.db", isolation_level=None)
     intruder.execute("BEGIN IMMEDIATE")
-    before, seq = raw(loop.view()), log.last_seq()
+    before, seq = raw(loop.copy()), log.last_seq()
     fact, asked = loop.post(e.NodeLost(node="n2")), loop.post(submit("job-1"))
     loop.turn(loop.drain())
     error = asked.exception(0)
@@ -276,7 +276,7 @@ def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: World,
     assert "locked" in error.detail
     assert "locked" in loop.health()
     assert not fact.done()
-    assert raw(loop.view()) == before
+    assert raw(loop.copy()) == before
     assert loop.next_wake_ms == world.now_ms() + loops.RETRY_MS
     intruder.execute("ROLLBACK")
     intruder.close()
@@ -306,7 +306,7 @@ def test_a_start_that_could_not_be_written_plans_nothing(log: EventLog, world: W
     since = [row.event.kind for row in log.rows(after=seq)]
     assert since[0] == "server_started"
     assert since.index("nodes_listed") < since.index("decided")
-    assert set(loop.view().nodes.index) == {"n2"}
+    assert set(loop.copy().nodes.index) == {"n2"}
 
 
 # -- readers -----------------------------------------------------------------------------------------------------------
@@ -318,8 +318,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
     for number in range(9):
         world.at(number, submit(f"job-{number}", 1 + number % 3, 2, user=f"u{number % 2}"))
     world.run(loop, 20 * S)
-    before = raw(copy_of(loop.view()))
-    copy = copy_of(loop.view())
+    copy, before = loop.copy(), raw(loop.copy())
     with copy.trial():
         for gang, _ in copy.holding():
             copy.release(gang)
@@ -333,10 +332,10 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
     copy.apply(e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
     copy.waits.clear()
     copy.queues.clear()
-    assert raw(loop.view()) == before
-    loop.view().validate()
+    assert raw(loop.copy()) == before
+    loop.copy().validate()
     world.run(loop, 40 * S)
-    assert raw(loop.view()) == raw(folded(log))
+    assert raw(loop.copy()) == raw(folded(log))
 
 
 def test_readers_on_many_threads_see_whole_rounds(log: EventLog, world: World) -> None:
@@ -348,10 +347,11 @@ def test_readers_on_many_threads_see_whole_rounds(log: EventLog, world: World) -
             for number in range(15):
                 if at % 2:
                     loop.ask(submit(f"job-{at}-{number}"))
-                view = loop.view()
-                copy_of(view).validate()
-                assert view.seq >= seen
-                seen = view.seq
+                with loop.view() as state:
+                    state.validate()
+                    assert state.seq >= seen
+                    seen = state.seq
+                    assert raw(state) == raw(state), "it does not change while somebody reads"
                 assert loop.wait(-1, 0) >= 0
 
         on_threads(read_or_ask)
@@ -365,7 +365,8 @@ def test_who_has_an_answer_finds_it_in_the_view(log: EventLog, world: World) -> 
         def ask(at: int) -> None:
             for number in range(10):
                 seq = loop.ask(submit(f"job-{at}-{number}"))
-                assert f"job-{at}-{number}" in loop.view().gangs
+                with loop.view() as state:
+                    assert f"job-{at}-{number}" in state.gangs
                 assert loop.wait(seq - 1, DEADLINE_S) >= seq
                 assert log.job(f"job-{at}-{number}")
 
@@ -441,7 +442,7 @@ def test_nobody_waits_for_a_loop_that_broke(log: EventLog) -> None:
         assert isinstance(running.broke, ZeroDivisionError)
         with pytest.raises(Refused):
             loop.ask(submit("job-2"))
-    assert raw(serve(World(nodes(1)), log).view())["gangs"][0].generation == 1, "what was decided is in the log"
+    assert raw(serve(World(nodes(1)), log).copy())["gangs"][0].generation == 1, "what was decided is in the log"
 
 
 def test_in_memory_one_thread_does_everything() -> None:

@@ -37,7 +37,7 @@ every_script = pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for s
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_any_day_replays(day: Day) -> None:
     log = EventLog(MEMORY)
-    played(day.world(), log, day.policy, 3 * HOUR_MS).view().validate()
+    played(day.world(), log, day.policy, 3 * HOUR_MS).copy().validate()
     replayed = replay(log, POLICIES)
     assert replayed.difference is None
     assert replayed.rounds >= sum(isinstance(row.event, e.Decided) for row in log.rows())

@@ -34,7 +34,7 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
     log, world = EventLog(MEMORY), day.world()
     loop = serve(world, log, day.policy)
     world.run(loop, looked_ms)
-    state, now_ms = loop.view(), world.now_ms() + 777
+    state, now_ms = loop.copy(), world.now_ms() + 777
     told = report(state, log, now_ms, Wanted(seq=state.seq, user=user))
     rows = list(log.each(0, log.last_seq()))
     deleted = {row.event.gang: row.seq for row in rows if isinstance(row.event, e.Deleted)}

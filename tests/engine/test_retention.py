@@ -36,7 +36,7 @@ def test_what_is_left_recovers_and_replays(script: Script, home: Home, monkeypat
     loop = played(world, log, script.policy, script.until_ms)
     before, end = raw(log.restore()), log.last_seq()
     oldest = seqs(home, "SELECT min(seq) FROM snapshot")[0]
-    live = [log.rows(gang=gang.array or gang.id, limit=1)[0].seq for gang in loop.view().gangs.values()]
+    live = [log.rows(gang=gang.array or gang.id, limit=1)[0].seq for gang in loop.copy().gangs.values()]
     needed = min([oldest, *(submitted - 1 for submitted in live)])
     gone = Retention(home, Keep(**(ALWAYS | {"events_ms": 0})), world, loop.view).once(loop.now_ms())
     assert gone.events == needed
@@ -55,7 +55,7 @@ def test_events_stay_by_age_and_without_a_snapshot(home: Home, monkeypatch: pyte
     now = Retention(home, Keep(**(ALWAYS | {"events_ms": 0})), world, loop.view)
     assert now.once(loop.now_ms()).events == 0, "there is no snapshot yet"
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 1)
-    log.snapshot(loop.view())
+    log.snapshot(loop.copy())
     first_ms = log.rows(limit=1)[0].at_ms
     aged = Retention(home, Keep(**(ALWAYS | {"events_ms": loop.now_ms() - first_ms - 5_000})), world, loop.view)
     assert 0 < aged.once(loop.now_ms()).events < log.last_seq()

@@ -1,10 +1,14 @@
 """What readers see between rounds, on random days: each view is the fold of the log, however often somebody looks."""
 
+from concurrent.futures import Future
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
+from ganger.engine import reading
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import copy_of
 from ganger.model import event as e
@@ -22,23 +26,38 @@ def test_every_view_is_the_fold(day: Day, looks_ms: list[int]) -> None:
     loop = serve(world, log, day.policy)
     for moment_ms in looks_ms:
         world.run(loop, moment_ms)
-        before = raw(loop.view())
-        assert before == raw(folded(log))
-        loop.view().validate()
+        with loop.view() as state:
+            assert raw(state) == raw(folded(log))
+            state.validate()
     world.run(loop, 60 * MINUTE_MS)
-    assert raw(loop.view()) == raw(folded(log))
+    with loop.view() as state:
+        assert raw(state) == raw(folded(log))
+    assert raw(loop.copy()) == raw(folded(log))
 
 
-def test_a_view_does_not_change_once_it_is_given() -> None:
+def test_nothing_changes_while_somebody_reads() -> None:
     log = EventLog(MEMORY)
     world = World(nodes(2), {"job-1": Behaviour(steps=None)})
     loop = serve(world, log)
     for number in range(3):
         world.at(number, submit(f"job-{number}", 1 + number % 2))
     world.run(loop, 2)
-    view = loop.view()
-    before = raw(copy_of(view))
-    world.at(S, e.StopRequested(gang="job-1"))
-    world.run(loop, 60 * S)
-    assert raw(loop.view()) == raw(folded(log)) != before
-    assert raw(view) == before
+    with loop.view() as state:
+        before = raw(copy_of(state))
+        world.at(S, e.StopRequested(gang="job-1"))
+        world.run(loop, 60 * S)
+        assert raw(state) == before
+    assert raw(loop.copy()) == raw(folded(log)) != before
+
+
+def test_who_has_not_looked_for_long_sees_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are kept for readers up to so many; beyond them the next reader has a copy made anew."""
+    monkeypatch.setattr(reading, "FAR", 3)
+    log, world = EventLog(MEMORY), World(nodes(2), {})
+    loop = serve(world, log)
+    for many in (1, 5, 1, 9):
+        for number in range(many):
+            loop.turn([(submit(f"job-{log.last_seq()}-{number}"), Future())])
+        with loop.view() as state:
+            assert raw(state) == raw(folded(log))
+            state.validate()

@@ -38,7 +38,7 @@ def test_what_is_ignored_may_go_once_all_runs(world: Embedded, how: str) -> None
     else:
         found = {path.name: process.pid for path, process in processes.launchers() if path.parts[-3] == job}
         os.kill(found["n3"], signal.SIGKILL)
-        wait_until(lambda: world.loop.view().gangs[job].left == ["n1"], "the evaluator is gone")
+        wait_until(lambda: world.loop.copy().gangs[job].left == ["n1"], "the evaluator is gone")
     step = _step(world, job)
     wait_until(lambda: _step(world, job) > step, "the others go on")
     enough.write_text("enough")

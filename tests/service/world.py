@@ -57,7 +57,7 @@ class Embedded:
         self.core = threading.Thread(target=self.loop.run)
         self.core.start()
         self.service = Service(self.loop, self.log, self.backend, self.home)
-        wait_until(lambda: self.loop.view().ready, "the nodes are listed")
+        wait_until(lambda: self.loop.copy().ready, "the nodes are listed")
         self.work = directory / "work"
         self.work.mkdir()
 
@@ -86,10 +86,10 @@ class Embedded:
 
     def close(self) -> None:
         """Stop what runs, then every part."""
-        for gang in list(self.loop.view().gangs.values()):
+        for gang in list(self.loop.copy().gangs.values()):
             with suppress(Refused):  # it ended by itself meanwhile
                 self.service.stop(gang.id)
-        wait_until(lambda: not self.loop.view().gangs, "every job has ended")
+        wait_until(lambda: not self.loop.copy().gangs, "every job has ended")
         self.backend.close()
         self.loop.close()
         self.core.join()

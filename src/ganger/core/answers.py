@@ -21,6 +21,8 @@ from ganger.model.reason import Reason, Why
 
 MOST_TOLD: Final = 64
 """Answers that one round looks at."""
+MOST_LOOKED_AT: Final = 8 * MOST_TOLD
+"""Gangs among which it finds them: many may be of few classes."""
 
 
 def told(now: Round, known: dict[ClassKey, Reason]) -> list[Wait]:
@@ -118,9 +120,13 @@ class _Fits:
 
 
 def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
-    """Classes, each once: those that are known, those of the newest gangs, then others, going round with the log."""
+    """Classes, each once: all, if they are few; else those that are known, those of the newest gangs, then others,
+    going round with the log."""
+    if len(now.state.classes) <= MOST_TOLD:
+        yield from now.state.classes
+        return
     newest = (gang for gang in islice(reversed(now.state.gangs.values()), MOST_TOLD) if _waits(gang))
-    pending = (gang.class_key for gang in chain(newest, _in_turn(now)))
+    pending = (gang.class_key for gang in islice(chain(newest, _in_turn(now)), MOST_LOOKED_AT))
     seen: dict[ClassKey, None] = {}
     for key in chain(known, pending):
         if len(seen) == MOST_TOLD:

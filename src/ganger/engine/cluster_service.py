@@ -4,11 +4,14 @@ import time
 from typing import Final
 
 from ganger.core.queues import lowered
+from ganger.core.sizes import Wanted, sizes
 from ganger.engine.admission import contradicts, nearest, wrong_with
 from ganger.engine.loop import Loop
+from ganger.engine.overview import overview
 from ganger.engine.ports import Backend
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows
+from ganger.engine.study import Study
 from ganger.model.cluster import NodeState
 from ganger.model.event import (
     MaintenanceCleared,
@@ -20,6 +23,8 @@ from ganger.model.event import (
     QueueDeleted,
     QueueSet,
 )
+from ganger.model.job import Job, JobSpec, Limits, Origin
+from ganger.model.overview import Overview, Sizes
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
@@ -35,13 +40,29 @@ FAILS_WITHIN_S: Final = 5.0
 class ClusterService:
     """What may be asked of queues and nodes. Safe from any thread."""
 
+    _study: Study
+
     def __init__(self, loop: Loop, backend: Backend, user: str) -> None:
         """Over a loop that is open, and its backend; `user` is who asks for every change."""
         self._loop, self._backend, self._user = loop, backend, user
 
+    def overview(self) -> Overview:
+        """The cluster and the queue at one glance."""
+        with self._study.state() as (state, now_ms):
+            return overview(state, now_ms, self._loop.policy)
+
+    def sizes(self, queue: str, wanted: Wanted, time_ms: int | None = None) -> Sizes:
+        """The largest gangs that would start now in a queue. Refused (no_such_queue, 404)."""
+        self.queue(queue)
+        spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
+        job = Job(id=" ", user=self._user, spec=spec, origin=Origin(directory="/"))
+        with self._study.state() as (state, now_ms):
+            return sizes(state, job, wanted, now_ms, self._loop.policy)
+
     def queues(self) -> list[QueueRow]:
         """Every queue, parents first."""
-        return queue_rows(self._loop.view())
+        with self._loop.view() as state:
+            return queue_rows(state)
 
     def queue(self, name: str) -> QueueRow:
         """One queue. Refused (no_such_queue, 404)."""
@@ -54,8 +75,8 @@ class ClusterService:
         """Make a queue, or replace one. Refused (bad_queue): a bad name or figure, no such parent, a cycle, more
         guaranteed below it than it has, a type of GPU that is not there."""
         queue = lowered(queue)
-        state = self._loop.view()
-        why = wrong_with(queue) or state.refusal(QueueSet(queue=queue)) or contradicts(state, queue)
+        with self._loop.view() as state:
+            why = wrong_with(queue) or state.refusal(QueueSet(queue=queue)) or contradicts(state, queue)
         if why:
             raise Refused("bad_queue", why, "see the queues there are: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))
@@ -64,7 +85,8 @@ class ClusterService:
     def delete_queue(self, name: str) -> None:
         """Take an empty queue away. Refused (queue_in_use, 409): jobs or queues are in it, or it is always there."""
         self.queue(name)
-        why = self._loop.view().refusal(QueueDeleted(queue=name))
+        with self._loop.view() as state:
+            why = state.refusal(QueueDeleted(queue=name))
         if why:
             limit = f"limit it instead: ganger queue set {name} --help"
             always = name in (ROOT, DEFAULT)
@@ -73,7 +95,8 @@ class ClusterService:
 
     def nodes(self) -> list[NodeRow]:
         """Every node, in topology order."""
-        return node_rows(self._loop.view())
+        with self._loop.view() as state:
+            return node_rows(state)
 
     def cordon(self, name: str, *, cordoned: bool, why: str = "") -> NodeRow:
         """Take a node out of service, or put it back. Refused (no_such_node, 404)."""
@@ -92,8 +115,9 @@ class ClusterService:
 
     def maintenance(self) -> list[MaintenanceRow]:
         """All maintenance that is not over, the first to begin first."""
-        windows, now_ms = self._loop.view().windows.values(), self._loop.now_ms()
-        there = sorted((each for each in windows if each.until_ms > now_ms), key=lambda each: (each.from_ms, each.id))
+        now_ms = self._loop.now_ms()
+        with self._loop.view() as state:
+            there = [each for each in state.windows.values() if each.until_ms > now_ms]
         return [
             MaintenanceRow(
                 id=each.id,
@@ -103,7 +127,7 @@ class ClusterService:
                 note=each.note,
                 by=each.by,
             )
-            for each in there
+            for each in sorted(there, key=lambda each: (each.from_ms, each.id))
         ]
 
     def maintain(self, nodes: tuple[str, ...], from_ms: int, until_ms: int, *, note: str = "") -> MaintenanceRow:
@@ -112,16 +136,17 @@ class ClusterService:
         the past, of a node that is in another in that time."""
         for name in nodes:
             self._node(name)
-        state, now_ms = self._loop.view(), self._loop.now_ms()
-        asked = MaintenanceSet(
-            id=f"m{state.seq + 1}",
-            nodes=tuple(dict.fromkeys(nodes)),
-            from_ms=from_ms,
-            until_ms=until_ms,
-            note=note,
-            by=self._user,
-        )
-        why = "it begins in the past" if from_ms < now_ms - JUST_NOW_MS else state.refusal(asked)
+        now_ms = self._loop.now_ms()
+        with self._loop.view() as state:
+            asked = MaintenanceSet(
+                id=f"m{state.seq + 1}",
+                nodes=tuple(dict.fromkeys(nodes)),
+                from_ms=from_ms,
+                until_ms=until_ms,
+                note=note,
+                by=self._user,
+            )
+            why = "it begins in the past" if from_ms < now_ms - JUST_NOW_MS else state.refusal(asked)
         if why:
             raise Refused("bad_maintenance", why, "see what is planned: ganger node maintenance")
         self._loop.ask(asked)
@@ -159,7 +184,7 @@ class ClusterService:
         """The node, as soon as it is lost, or is not."""
         until_s = time.monotonic() + FAILS_WITHIN_S
         while ((row := self._node(name)).state in LOST) is not lost and time.monotonic() < until_s:
-            self._loop.wait(self._loop.view().seq, 0.1)
+            self._loop.wait(self._loop.wait(-1, 0), 0.1)
         return row
 
     def _node(self, name: str) -> NodeRow:

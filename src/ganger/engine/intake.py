@@ -8,7 +8,8 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -193,7 +194,8 @@ class Intake:
 
     def _checked(self, spec: JobSpec, submission: Submission, digest: str, of: Job | None = None) -> Job:
         """The job that a submission asks for, with an id; nothing is kept yet. `of`: the job whose code it has."""
-        spec = limited(spec, self._listed(), self._user)
+        with self._listed() as state:
+            spec = limited(spec, state, self._user)
         if of is not None and spec.code is not None and spec.code == of.spec.code:
             origin = self._same_code(of)
         else:
@@ -234,15 +236,19 @@ class Intake:
             raise Refused("request_id_reused", why, "send a new id with what is not a repeat", 409)
         return found[3] if found is not None else None
 
-    def _listed(self) -> State:
+    @contextmanager
+    def _listed(self) -> Iterator[State]:
         """The state once the backend has listed its nodes: a server that has just started knows none. After a while the
         state as it is."""
         deadline = time.monotonic() + LISTED_WITHIN_S
-        state = self._loop.view()
-        while not state.ready and (left_s := deadline - time.monotonic()) > 0:
-            self._loop.wait(state.seq, left_s)
-            state = self._loop.view()
-        return state
+        while True:
+            with self._loop.view() as state:
+                left_s = 0.0 if state.ready else deadline - time.monotonic()
+                if left_s <= 0:
+                    yield state
+                    return
+                seq = state.seq
+            self._loop.wait(seq, left_s)
 
 
 def _said(submission: Submission) -> dict[str, Any]:

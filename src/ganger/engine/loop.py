@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ganger.core.arrays import ArrayJob
@@ -22,6 +23,7 @@ from ganger.engine import codec
 from ganger.engine.log import EventLog
 from ganger.engine.ports import Backend, Clock, Live
 from ganger.engine.projection import Projection, project, project_array
+from ganger.engine.reading import Reading
 from ganger.engine.refusal import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
@@ -105,9 +107,8 @@ class Loop:
         self._closing = self._closed = False
         self._lock = threading.Lock()
         self._grown = threading.Condition()
-        self._view = State()
-        self._published: dict[str, Gang] = {}
-        self._is_read = self._is_shown = False
+        self._reading = Reading(self._copied)
+        self._is_shown = False
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
 
@@ -139,22 +140,26 @@ class Loop:
             self._grown.wait_for(lambda: self._seq > after_seq, timeout_s)
             return self._seq
 
-    def view(self) -> State:
+    @contextmanager
+    def view(self) -> Iterator[State]:
         """The state after the last whole round, to read: never older than what the log shows. Nobody waits for the
-        round under way to be planned and written: while somebody looks, each round ends with a new view. Callers share
-        it: who wants to try something takes a `copy_of` it."""
-        self._is_read = True
-        if self._is_shown or self._view.seq < self._seq:
+        round under way to be planned. One reader at a time: nothing may be asked of the loop inside it, and what is
+        kept beyond it is a copy."""
+        if self._is_shown:
             with self._lock:
-                self._publish()
-        return self._view
+                pass  # the round whose rows the log shows already is over
+        with self._reading.state() as state:
+            yield state
 
-    def _publish(self) -> None:
-        if self._view.seq != self._state.seq:
-            # With thousands of jobs waiting, to copy them all after every event would cost more than to plan.
-            known, gangs = self._published, self._state.gangs
-            self._published = {name: known.get(name) or _copy_of(gang) for name, gang in gangs.items()}
-            self._view = self._state.copy(self._published, map(_array_copy, self._state.arrays.values()))
+    def copy(self) -> State:
+        """A state of one's own, to try things on."""
+        with self.view() as state:
+            return copy_of(state)
+
+    def _copied(self) -> State:
+        with self._lock:
+            self._reading.begin()
+            return copy_of(self._state)
 
     def health(self) -> str:
         """ok, or what is wrong."""
@@ -258,24 +263,19 @@ class Loop:
         with self._lock:
             turn = self._accept(wishes, now_ms)
             self._decide(turn, now_ms)
-            for name in turn.touched:
-                self._published.pop(name, None)
             try:
                 if turn.rows:
                     self._log.append(turn.rows, turn.projections(now_ms), self._show)
                     self._trouble = None
             except Refused as refused:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
-                self._state, self._published = self._log.restore(), {}
-                self._is_shown = False
+                self._state, self._is_shown = self._log.restore(), False
                 return None
-            if self._is_read:
-                self._is_read = False
-                self._publish()
+            self._reading.follow(turn.rows)
             return turn
 
     def _show(self) -> None:
-        """From here on the log shows what the view does not have yet."""
+        """From here on the log shows what readers are not told of yet."""
         self._is_shown = True
 
     def _accept(self, wishes: list[Wish], now_ms: int) -> _Turn:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ganger.engine.log import EventLog
-from ganger.engine.loop import Loop, copy_of
+from ganger.engine.loop import Loop
 from ganger.engine.policy_book import (
     Draft,
     changes,
@@ -74,19 +74,16 @@ class PolicyService:
     def diff_policy(self, proposal: Proposal, against: int | None = None) -> PolicyTrial:
         """What a document changes, of the one in force or of an earlier version; whom it would strand. Refused
         (bad_policy), (no_such_version, 404)."""
-        state = self._loop.view()
         document = self._document(proposal)
         base = self._edition(against)
-        return PolicyTrial(
-            against=base.version,
-            changes=changes(_known(base), document),
-            stranded=stranded(state, document),
-        )
+        with self._loop.view() as state:
+            lost = stranded(state, document)
+        return PolicyTrial(against=base.version, changes=changes(_known(base), document), stranded=lost)
 
     def try_policy(self, proposal: Proposal) -> PolicyTrial:
         """The same, and what the next round would do differently. Nothing changes. Refused (bad_policy)."""
         document = self._document(proposal)
-        state = copy_of(self._loop.view())
+        state = self._loop.copy()
         before = document_of(state.rules, state.queues)
         found = trial(state, document, self._loop.order, max(self._loop.now_ms(), state.at_ms))
         return replace(found, changes=changes(before, document))
@@ -97,16 +94,18 @@ class PolicyService:
         """Put a document in force, from the next round on; one that changes nothing makes no version. Refused:
         (bad_policy); (strands_jobs), naming them, unless forced; (policy_changed) when the version in force is another
         than `if_version`, or somebody else changed it meanwhile."""
-        state = self._loop.view()
-        if if_version is not None and if_version != state.policy_version:
-            raise _changed(f"version {state.policy_version} is in force, not {if_version}")
+        with self._loop.view() as state:
+            in_force, now = state.policy_version, document_of(state.rules, state.queues)
+        if if_version is not None and if_version != in_force:
+            raise _changed(f"version {in_force} is in force, not {if_version}")
         document = self._document(proposal)
-        if document == document_of(state.rules, state.queues):
+        if document == now:
             return self.policy()
-        lost = stranded(state, document)
+        with self._loop.view() as state:
+            lost = stranded(state, document)
         if lost and not force:
             raise _strands(lost)
-        version = state.policy_version + 1
+        version = in_force + 1
         event = PolicySet(document=document, version=version, by=self._user, note=note, forced=force)
         try:
             self._loop.ask(event)
@@ -132,12 +131,14 @@ class PolicyService:
         else:
             kept = policy_to_dict(_known(self._edition(proposal.version)))
             draft = policy_from_dict(kept, f"version {proposal.version}")
-        return check_fits(draft, self._loop.view())
+        with self._loop.view() as state:
+            return check_fits(draft, state)
 
     def _edition(self, version: int | None) -> _Edition:
         found = next((each for each in self._editions() if version in (None, each.version)), None)
         if found is None or found.document is None:
-            there = f"the newest is {self._loop.view().policy_version}"
+            with self._loop.view() as state:
+                there = f"the newest is {state.policy_version}"
             gone = f"there is no version {version} of the policy, or it is not kept any more; {there}"
             raise Refused("no_such_version", gone, "ganger policy history", 404)
         return found
@@ -145,13 +146,14 @@ class PolicyService:
     def _editions(self) -> Iterator[_Edition]:
         """Every version that is kept, the newest first. What is in force is in the state; what was before follows from
         the log, from the last whole document on."""
-        state = self._loop.view()
-        rows = [row for row in self._log.rows(0, SUBJECT, _ROWS) if row.seq <= state.seq]
-        first = state.policy_version - len(rows)
+        with self._loop.view() as state:
+            seq, in_force, now = state.seq, state.policy_version, document_of(state.rules, state.queues)
+        rows = [row for row in self._log.rows(0, SUBJECT, _ROWS) if row.seq <= seq]
+        first = in_force - len(rows)
         known: list[PolicyDocument | None] = [_nobody_set() if first == 0 else None]
         for row in rows:
             known.append(_after(known[-1], row))
-        known[-1] = document_of(state.rules, state.queues)
+        known[-1] = now
         for at in range(len(rows), -1, -1):
             yield _Edition(first + at, rows[at - 1] if at else None, known[at])
 

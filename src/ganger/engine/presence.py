@@ -4,6 +4,7 @@ Part of `engine.service`. Nothing of it is an event, and nothing is measured whi
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from ganger.core.gang import Gang
@@ -20,34 +21,38 @@ RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
 class Presence:
     """Over the state that `view` publishes and the world behind it. `alive` gives the id of a job that lives."""
 
-    def __init__(self, view: Callable[[], State], backend: Backend, alive: Callable[[str], str]) -> None:
+    def __init__(
+        self, view: Callable[[], AbstractContextManager[State]], backend: Backend, alive: Callable[[str], str]
+    ) -> None:
         self._view, self._backend, self._alive = view, backend, alive
 
     def entrance(self, text: str, *, rank: int | None, node: str | None) -> Entrance:
         """How to run a command beside a rank of a job, by id or name: that rank, the first one on `node`, or rank 0.
         Refused (no_such_rank, no_such_node; 404) and (already_ended, not_running; 409)."""
         name = self._alive(text)
-        gang = self._view().gangs.get(name)
-        if gang.is_head if gang else array_of(name) is None:
-            why = f"{name} is an array: a command runs beside a rank of one element"
-            raise Refused("is_array", why, f"see which run: ganger ls {name}", 409)
-        if gang is None or gang.start is None or gang.state not in RUNS:
-            why = f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
-            raise Refused("not_running", why, f"ganger explain {typed(name)}", 409)
-        share = _share(gang, rank, node)
-        return Entrance(
-            job=name,
-            generation=gang.generation,
-            rank=share.ranks[0] if rank is None else rank,
-            node=share.node,
-            argv=self._backend.entrance(name, share.node),
-        )
+        with self._view() as state:
+            gang = state.gangs.get(name)
+            if gang.is_head if gang else array_of(name) is None:
+                why = f"{name} is an array: a command runs beside a rank of one element"
+                raise Refused("is_array", why, f"see which run: ganger ls {name}", 409)
+            if gang is None or gang.start is None or gang.state not in RUNS:
+                why = f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
+                raise Refused("not_running", why, f"ganger explain {typed(name)}", 409)
+            share = _share(gang, rank, node)
+            return Entrance(
+                job=name,
+                generation=gang.generation,
+                rank=share.ranks[0] if rank is None else rank,
+                node=share.node,
+                argv=self._backend.entrance(name, share.node),
+            )
 
     def samples(self) -> Samples:
         """What every rank that runs uses now, and every GPU that can be asked. May take a moment."""
-        state, use = self._view(), self._backend.use()
-        ranks = [sample for each in use.ranks if (sample := _sample(state, each)) is not None]
-        order = {name: number for number, name in enumerate(state.gangs)}
+        use = self._backend.use()
+        with self._view() as state:
+            ranks = [sample for each in use.ranks if (sample := _sample(state, each)) is not None]
+            order = {name: number for number, name in enumerate(state.gangs)}
         ranks.sort(key=lambda each: (order[each.job], -1 if each.rank is None else each.rank, each.node))
         return Samples(
             at_ms=use.at_ms, ranks=tuple(ranks), gpus=tuple(GpuSample(**each._asdict()) for each in use.gpus)

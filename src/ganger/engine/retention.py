@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -76,7 +76,7 @@ class Retention:
     home: Home
     keep: Keep
     backend: Backend
-    view: Callable[[], State]
+    view: Callable[[], AbstractContextManager[State]]
     _sizes: dict[str, int] = field(default_factory=dict)
     _end: threading.Event = field(default_factory=threading.Event)
 
@@ -185,7 +185,8 @@ class Retention:
     def _last_to_forget(self, database: sqlite3.Connection) -> int:
         """Of the rows that neither the oldest snapshot nor a live job needs, the last; 0 without a snapshot."""
         oldest = database.execute("SELECT min(seq) FROM snapshot").fetchone()[0] or 0
-        return min([oldest, *(gang.submitted_seq - 1 for gang in self.view().gangs.values())])
+        with self.view() as state:
+            return min([oldest, *(gang.submitted_seq - 1 for gang in state.gangs.values())])
 
     def _steps(self, values: list[T]) -> Iterator[T]:
         """The values, with a pause now and then; none any more once it is to end."""

@@ -16,7 +16,6 @@ from typing import Any, Final, get_args
 from ganger import __version__
 from ganger.core.explain import explain
 from ganger.core.sizes import Wanted as WantedSize
-from ganger.core.sizes import sizes
 from ganger.engine import codec
 from ganger.engine.accounts import Wanted
 from ganger.engine.admission import nearest
@@ -28,7 +27,6 @@ from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.log_request import see_attempt, see_there
 from ganger.engine.loop import Loop
-from ganger.engine.overview import overview
 from ganger.engine.policy_service import PolicyService, Proposal
 from ganger.engine.ports import Backend, LogLine, LogQuery
 from ganger.engine.presence import Presence
@@ -51,8 +49,7 @@ from ganger.model.event import (
     StopRequested,
     SuspendRequested,
 )
-from ganger.model.job import ENDED, GangState, Job, JobSpec, Limits, Origin, array_of, typed
-from ganger.model.overview import Overview, Sizes
+from ganger.model.job import ENDED, GangState, Job, array_of, typed
 from ganger.model.view import (
     DryRun,
     EventRow,
@@ -105,11 +102,11 @@ class Service(ClusterService, PolicyService):
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
         """Over a loop that is open, and the log it writes. The user is the one the process belongs to."""
+        self._study = Study(loop, log)
         super().__init__(loop, backend, _user_name())
         self._log, self._home = log, home
         self._started_ms = loop.now_ms()
         self._changes = threading.Lock()
-        self._study = Study(loop, log)
         self._intake = Intake(self._study, loop, log, home, self._user)
         self._histories = Histories(log)
         self.secrets = SecretStore(home.secrets)
@@ -162,15 +159,16 @@ class Service(ClusterService, PolicyService):
         """A job in full, by id or name."""
         name, now_ms = self.find(text), self._loop.now_ms()
         row, ledger, step, job = self._known(name)
-        state, reason = self._loop.view(), None
-        now_ms = max(now_ms, state.at_ms)
-        gang = state.stand_in(name)
-        if gang is not None and row.state not in ENDED:
-            ledger = gang.account.ledger(now_ms)
-            reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
-            row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
-        if row.elements:
-            ledger = report(state, self._log, now_ms, Wanted(seq=state.seq, job=name)).time
+        reason = None
+        with self._loop.view() as state:
+            now_ms = max(now_ms, state.at_ms)
+            gang = state.stand_in(name)
+            if gang is not None and row.state not in ENDED:
+                ledger = gang.account.ledger(now_ms)
+                reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
+                row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
+            if row.elements:
+                ledger = report(state, self._log, now_ms, Wanted(seq=state.seq, job=name)).time
         return JobView(
             row=row,
             spec=job.spec,
@@ -190,9 +188,9 @@ class Service(ClusterService, PolicyService):
         """Where the time of all jobs went, or of a user's, or of a queue's; of those that ended, since `since_ms`.
         Refused (no_such_queue, 404)."""
         self._see_queue(queue)
-        state = self._loop.view()
-        wanted = Wanted(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
-        return report(state, self._log, max(self._loop.now_ms(), state.at_ms), wanted)
+        with self._loop.view() as state:
+            wanted = Wanted(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
+            return report(state, self._log, max(self._loop.now_ms(), state.at_ms), wanted)
 
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
         """Run an ended job again, as a new job. Refused (still_live, 409)."""
@@ -215,16 +213,20 @@ class Service(ClusterService, PolicyService):
     def set_priority(self, text: str, priority: int) -> None:
         """Put a live job into another class. Refused (already_ended, 409)."""
         name = self._alive(text)
-        gang = self._loop.view().stand_in(name)
-        if gang is None or gang.is_head or gang.job.spec.priority != priority:
+        with self._loop.view() as state:
+            gang = state.stand_in(name)
+            is_so = gang is not None and not gang.is_head and gang.job.spec.priority == priority
+        if not is_so:
             self._ask(PriorityChanged(gang=name, priority=priority, by=self._user))
 
     def suspend(self, text: str, *, suspended: bool) -> None:
         """Take a live job's nodes and hold it, or let it wait for its turn again. Refused (already_ended, 409)."""
         name = self._alive(text)
-        gang = self._loop.view().stand_in(name)
-        # Of an array some elements may be suspended and others not: the core takes those that can.
-        if gang is None or gang.is_head or (gang.suspends or gang.state in SUSPENDED) is not suspended:
+        with self._loop.view() as state:
+            gang = state.stand_in(name)
+            # Of an array some elements may be suspended and others not: the core takes those that can.
+            is_otherwise = gang is None or gang.is_head or (gang.suspends or gang.state in SUSPENDED) is not suspended
+        if is_otherwise:
             asked = SuspendRequested if suspended else ResumeRequested
             self._ask(asked(gang=name, by=self._user))
 
@@ -255,19 +257,6 @@ class Service(ClusterService, PolicyService):
         row = self._known(name)[0]
         does = f"it has {_past(row.state)}" if row.state in ENDED else f"all of it has begun: {row.sentence}"
         return Explanation(job=name, state=row.state, sentence=f"{name} does not wait: {does}")
-
-    def sizes(self, queue: str, wanted: WantedSize, time_ms: int | None = None) -> Sizes:
-        """The largest gangs that would start now in a queue. Refused (no_such_queue, 404)."""
-        self._see_queue(queue)
-        spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
-        job = Job(id=" ", user=self._user, spec=spec, origin=Origin(directory="/"))
-        with self._study.state() as (state, now_ms):
-            return sizes(state, job, wanted, now_ms, self._loop.policy)
-
-    def overview(self) -> Overview:
-        """The cluster and the queue at one glance."""
-        with self._study.state() as (state, now_ms):
-            return overview(state, now_ms, self._loop.policy)
 
     # -- what a job wrote ----------------------------------------------------------------------------------------------
 
@@ -347,9 +336,10 @@ class Service(ClusterService, PolicyService):
 
     def server(self) -> ServerView:
         """The server itself."""
-        state = self._loop.view()
-        pending = sum(many(state, gang) for gang in state.gangs.values() if gang.state is GangState.PENDING)
-        live = sum(many(state, gang) for gang in state.gangs.values())
+        with self._loop.view() as state:
+            pending = sum(many(state, gang) for gang in state.gangs.values() if gang.state is GangState.PENDING)
+            live = sum(many(state, gang) for gang in state.gangs.values())
+            nodes = len(state.nodes.nodes)
         return ServerView(
             version=__version__,
             pid=os.getpid(),
@@ -360,7 +350,7 @@ class Service(ClusterService, PolicyService):
             health=self._loop.health(),
             pending=pending,
             running=live - pending,
-            nodes=len(state.nodes.nodes),
+            nodes=nodes,
         )
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -377,7 +367,9 @@ class Service(ClusterService, PolicyService):
     def _alive(self, text: str) -> str:
         """The id of a job that lives."""
         name = self.find(text)
-        if not self._loop.view().is_live(name):
+        with self._loop.view() as now:
+            is_live = now.is_live(name)
+        if not is_live:
             state = self._known(name)[0].state
             raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {typed(name)}", 409)
         return name
@@ -407,7 +399,9 @@ class Service(ClusterService, PolicyService):
             raise Refused(
                 "is_array", f"{row.id} is an array: each element has logs of its own", f"ganger logs '{last.id}'"
             )
-        see_there(query, row, job.spec, [node.name for node in self._loop.view().nodes.nodes], may_come=may_come)
+        with self._loop.view() as state:
+            names = state.nodes.names
+        see_there(query, row, job.spec, names, may_come=may_come)
 
     def _see_queue(self, name: str | None) -> None:
         """Refused (no_such_queue, 404) for a queue that is not there, and of which no job tells that it was."""
@@ -417,9 +411,10 @@ class Service(ClusterService, PolicyService):
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Listing rows with the sentences of those that wait: they change without the job."""
         waiting = [row for row in rows if row["state"] == GangState.PENDING]
-        if waiting:
-            state, now_ms = self._loop.view(), self._loop.now_ms()
-            reasons: dict[str, ReasonView | None] = {}
+        if not waiting:
+            return rows
+        now_ms, reasons = self._loop.now_ms(), dict[str, ReasonView | None]()
+        with self._loop.view() as state:
             for row in waiting:
                 gang = state.stand_in(row["id"])
                 if gang is not None and gang.id not in reasons:  # one head stands for many

@@ -11,7 +11,7 @@ from typing import Final
 
 from ganger.core.state import State
 from ganger.engine.log import EventLog
-from ganger.engine.loop import Loop, copy_of
+from ganger.engine.loop import Loop
 
 FAR: Final = 20_000
 """Events behind the log from which on a copy is made anew."""
@@ -39,7 +39,7 @@ class Study:
     def _caught_up(self) -> State:
         state, newest = self._state, self._loop.wait(-1, 0)
         if state is None or newest - state.seq > FAR or state.seq + 1 < self._log.earliest():
-            return copy_of(self._loop.view())
+            return self._loop.copy()
         for row in self._log.each(state.seq, newest):
             state.apply(row)
         return state
