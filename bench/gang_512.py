@@ -35,7 +35,7 @@ def run() -> list[Figure]:
     role = {"worker": Role(count=512, resources=ONE_GPU)}
     pods = JobSpec(run="train", roles=role, placement=Placement(topology="rack"))
     wide = JobSpec(run="train", nodes=4_096, resources=WHOLE_NODE, placement=Placement(topology="rack"))
-    slices = Placement(topology="spine", mode="required", slice=Slice(level="nvlink", nodes=2))
+    slices = Placement(topology="spine", mode="required", slices=(Slice(level="nvlink", nodes=2),))
     return [
         median("gang_512", "ms", _planned(pods, 500), under=10),
         median("gang_512.nodes", "ms", _planned(JobSpec(run="train", nodes=256, resources=WHOLE_NODE), 500), under=10),

@@ -32,7 +32,7 @@ NODES = NodeTable(
 REFUSED = {
     "a level": ({"placement": {"topology": "rak"}}, "no_such_level", "no level rak; levels here: spine, rack; did you"),
     "a level of slices": (
-        {"placement": {"slice": {"level": "nvlink", "nodes": 1}}},
+        {"placement": {"slices": [{"level": "nvlink", "nodes": 1}]}},
         "no_such_level",
         "no level nvlink; levels here: spine, rack",
     ),
@@ -122,13 +122,39 @@ REFUSED = {
         "too_few_nodes",
         "it needs 3 nodes in one rack, and the largest rack has room for 2",
     ),
+    "a level of slices inside slices": (
+        {"nodes": 4, "placement": {"slices": [{"level": "rack", "nodes": 4}, {"level": "nvlink", "nodes": 2}]}},
+        "no_such_level",
+        "no level nvlink; levels here: spine, rack",
+    ),
+    "a level that is not inside the other": (
+        {"nodes": 4, "placement": {"slices": [{"level": "rack", "nodes": 4}, {"level": "spine", "nodes": 2}]}},
+        "no_such_level",
+        "there is no level spine inside rack, as placement.slices has it; levels here, outermost first: spine, rack",
+    ),
+    "slices of slices that no rack has": (
+        {"nodes": 3, "placement": {"slices": [{"level": "spine", "nodes": 3}, {"level": "rack", "nodes": 3}]}},
+        "too_few_nodes",
+        "it needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
+    ),
+    "slices of slices that no spine has": (
+        {
+            "nodes": 4,
+            "placement": {
+                "slices": [{"level": "spine", "nodes": 4}, {"level": "rack", "nodes": 1}],
+                "tolerations": ["spot"],
+            },
+        },
+        "too_few_nodes",
+        "it needs 1 slice of 4 nodes, each in one spine, and there is room for 0",
+    ),
     "slices that no rack has": (
-        {"nodes": 3, "placement": {"slice": {"level": "rack", "nodes": 3}}},
+        {"nodes": 3, "placement": {"slices": [{"level": "rack", "nodes": 3}]}},
         "too_few_nodes",
         "it needs 1 slice of 3 nodes, each in one rack, and there is room for 0",
     ),
     "slices that no spine has": (
-        {"nodes": 4, "placement": {"slice": {"level": "rack", "nodes": 2}, "tolerations": ["spot"]}},
+        {"nodes": 4, "placement": {"slices": [{"level": "rack", "nodes": 2}], "tolerations": ["spot"]}},
         "too_few_nodes",
         "it needs 2 slices of 2 nodes, each in one rack, and there is room for 1",
     ),
@@ -163,7 +189,8 @@ def test_every_node_has_a_taint() -> None:
         {"nodes": 2, "placement": {"topology": "rack", "mode": "required"}},
         {"nodes": 3, "placement": {"topology": "spine", "mode": "required"}},
         {"nodes": 3, "placement": {"topology": "rack"}},
-        {"nodes": 2, "placement": {"slice": {"level": "rack", "nodes": 2}}},
+        {"nodes": 2, "placement": {"slices": [{"level": "rack", "nodes": 2}]}},
+        {"nodes": 2, "placement": {"slices": [{"level": "spine", "nodes": 2}, {"level": "rack", "nodes": 2}]}},
         {"resources": {"gpu": "A100,H100:8"}},
         {"resources": {"gpu": "A100:1"}, "placement": {"tolerations": ["spot"]}},
         {"nodes": 2, "placement": {"network": ["roce", "ib"]}},

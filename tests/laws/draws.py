@@ -207,7 +207,7 @@ def placements() -> st.SearchStrategy[Placement]:
         topology=st.sampled_from((None, None, "rack", "rack", "spine", "spine", "block")),
         mode=st.sampled_from(("preferred", "required")),
         strategy=st.sampled_from(("pack", "spread", "balanced")),
-        slice=st.none() | st.builds(Slice, level=st.sampled_from(("rack", "spine")), nodes=st.sampled_from((1, 2, 3))),
+        slices=st.just(()) | layers(),
         sharing=st.sampled_from(("shared", "shared", "exclusive", "whole")),
         node_selector=st.sampled_from(({}, {}, {"zone": "a"})),
         affinity=st.just(Affinity()) | st.just(Affinity()) | affinities(),
@@ -215,6 +215,15 @@ def placements() -> st.SearchStrategy[Placement]:
         devices=st.sampled_from(((), (), (), (0,), (1, 2))),
         tolerations=st.sampled_from(((), ("spot",), ("*",))),
         network=st.sampled_from(((), (), ("ib",), ("tcp", "ib"))),
+    )
+
+
+def layers() -> st.SearchStrategy[tuple[Slice, ...]]:
+    """Slices, now and then made of slices; not always of an inner level."""
+    sizes = st.sampled_from(((1,), (2,), (3,), (2, 1), (2, 2), (4, 2)))
+    levels = st.sampled_from((("rack", "spine"), ("spine", "rack"), ("spine", "rack")))
+    return st.tuples(levels, sizes).map(
+        lambda drawn: tuple(Slice(level=a, nodes=n) for a, n in zip(*drawn, strict=False))
     )
 
 
@@ -249,8 +258,8 @@ def affinities() -> st.SearchStrategy[Affinity]:
 def possible(spec: JobSpec) -> JobSpec:
     """The same without what is refused: slices that do not divide it, whole nodes for roles, a mode without a level."""
     said = spec.placement
-    if said.slice and ("worker" in spec.roles or spec.nodes % (said.slice.nodes or 1)):
-        said = replace(said, slice=None)
+    if said.slices and ("worker" in spec.roles or spec.nodes % (said.slices[0].nodes or 1)):
+        said = replace(said, slices=())
     if said.sharing == "whole" and spec.roles:
         said = replace(said, sharing="exclusive")
     if said.topology is None:

@@ -83,8 +83,9 @@ def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObj
 
 def _same(reason: Reason, other: Reason) -> bool:
     if reason.why in NODES:
-        there = (reason.level, reason.slice_level)
-        return other.why in NODES and there == (other.level, other.slice_level) and {*there} <= {"", *draws.LEVELS}
+        there = (reason.level, *(each.level for each in reason.slices.layers))
+        again = (other.level, *(each.level for each in other.slices.layers))
+        return other.why in NODES and there == again and {*there} <= {"", *draws.LEVELS}
     if reason.why is Why.HELD:
         return other.why is Why.HELD and not {*reason.holders}.isdisjoint(other.holders)
     return (reason.why, reason.scope, reason.resource) == (other.why, other.scope, other.resource)

@@ -155,9 +155,9 @@ def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec
     paths = [node.domains for node in on]
     assert paths == sorted(paths), "ranks follow the network"
     fits = [nodes[name] for name in rooms[possible.index(True)]]
-    if said.strategy == "spread" and not (said.slice or said.topology or said.affinity.preferred):
+    if said.strategy == "spread" and not (said.slices or said.topology or said.affinity.preferred):
         _is_spread(paths, fits)
-    if said.strategy == "balanced" and not (spec.placement.slice or said.affinity.preferred):
+    if said.strategy == "balanced" and not (spec.placement.slices or said.affinity.preferred):
         _is_balanced(paths, fits)
 
 

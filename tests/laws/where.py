@@ -3,7 +3,6 @@
 Deliberately naive: names, counts and combinations, nothing of `ganger.core`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
@@ -56,13 +55,26 @@ def points(node: Node, said: Placement) -> int:
     return sum(each.weight for each in said.affinity.preferred if is_like(node, each.match))
 
 
-def slice_nodes(spec: JobSpec) -> tuple[str, int]:
-    """Level and size of the slices, in nodes; of one node without."""
-    said = spec.placement.slice
-    if said is None:
-        return "", 1
+def layers(spec: JobSpec) -> list[tuple[str, int]]:
+    """Level and size of the slices, in nodes, the largest first; those of one node are left out."""
     each = spec.nproc_per_node or spec.resources.gpu.count or 1
-    return said.level, said.nodes or max(1, (said.ranks or 1) // each)
+    found = [(said.level, said.nodes or max(1, (said.ranks or 1) // each)) for said in spec.placement.slices]
+    return [(level, size) for level, size in found if size > 1]
+
+
+def unit(slices: list[tuple[str, int]]) -> int:
+    """How many nodes the largest slice has; one where there are none."""
+    return slices[0][1] if slices else 1
+
+
+def units(room: Room, nodes: Mapping[str, Node], slices: list[tuple[str, int]]) -> int:
+    """How many of the largest slices there is room for."""
+    if not slices:
+        return sum(room.values())
+    (level, size), *inner = slices
+    homes = {domain(nodes[name], level) for name in room} - {None}
+    inside = [{name: most for name, most in room.items() if domain(nodes[name], level) == home} for home in homes]
+    return sum(units(each, nodes, inner) // (size // unit(inner)) for each in inside)
 
 
 def lies_well(spec: JobSpec, nodes: Iterable[Node], workers: list[Node]) -> str | None:
@@ -72,34 +84,26 @@ def lies_well(spec: JobSpec, nodes: Iterable[Node], workers: list[Node]) -> str 
         homes = {domain(node, said.topology) for node in nodes}
         if len(homes) != 1 or None in homes:
             return f"it is in {homes}, and must be in one {said.topology}"
-    level, size = slice_nodes(spec)
-    for begin in range(0, len(workers) if size > 1 else 0, size):
-        homes = {domain(node, level) for node in workers[begin : begin + size]}
-        if len(homes) != 1 or None in homes:
-            return f"a slice is in {homes}, and must be in one {level}"
+    for level, size in layers(spec):
+        for begin in range(0, len(workers), size):
+            homes = {domain(node, level) for node in workers[begin : begin + size]}
+            if len(homes) != 1 or None in homes:
+                return f"a slice is in {homes}, and must be in one {level}"
     return None
 
 
 def tallies(spec: JobSpec, count: int, room: Room, nodes: Mapping[str, Node], *, sliced: bool) -> list[tuple[int, int]]:
-    """What must be enough, one after the other, as (needed, there): nodes, slices, either in one domain."""
-    said, (level, size) = spec.placement, slice_nodes(spec) if sliced else ("", 1)
-    required = said.topology if said.mode == "required" else None
+    """What must be enough, one after the other, as (needed, there): nodes, slices, the smallest first, the largest of
+    these, or nodes, in one domain."""
+    said, slices = spec.placement, layers(spec) if sliced else []
     found = [(count, sum(room.values()))]
-    if required is None and size == 1:
-        return found
-    units = Counter[tuple[str, ...] | None]()
-    for name, most in room.items():
-        home = domain(nodes[name], required) if required else ()
-        inside = domain(nodes[name], level) if size > 1 else (name,)
-        if home is not None and inside is not None:
-            units[(*home, "/", *inside)] += most
-    slices = Counter[tuple[str, ...]]()
-    for both, most in units.items():
-        assert both is not None
-        slices[both[: both.index("/")]] += most // size
-    if size > 1:
-        found.append((count // size, sum(slices.values())))
-    return found + ([(count // size, max(slices.values(), default=0))] if required else [])
+    inner = [slices[at:] for at in reversed(range(len(slices)))]
+    found += [(count // unit(each), units(room, nodes, each)) for each in inner]
+    if said.mode == "required" and said.topology:
+        homes = {domain(nodes[name], said.topology) for name in room} - {None}
+        inside = [{n: most for n, most in room.items() if domain(nodes[n], said.topology) == home} for home in homes]
+        found.append((count // unit(slices), max((units(each, nodes, slices) for each in inside), default=0)))
+    return found
 
 
 def could_lie(spec: JobSpec, count: int, room: Room, nodes: Mapping[str, Node], *, stacked: bool) -> bool:
@@ -118,10 +122,7 @@ def could_lie(spec: JobSpec, count: int, room: Room, nodes: Mapping[str, Node], 
 
 def places(spec: JobSpec, count: int, nodes: Iterable[Node]) -> Iterator[list[Node]]:
     """Every choice of so many different ones of these nodes that lies well."""
-    level, size = slice_nodes(spec)
     for choice in combinations(nodes, count):
-        chosen = [*choice]
-        if size > 1:
-            chosen.sort(key=lambda node: str(domain(node, level)))
+        chosen = sorted(choice, key=lambda node: node.domains)
         if lies_well(spec, chosen, chosen) is None:
             yield chosen

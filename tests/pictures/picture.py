@@ -8,9 +8,9 @@ A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_g
 (node-hours); of one type of GPU: `h100=4`, `h100.borrow=0`, `h100.lend=1`.
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
 rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
-that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:2`, of so many nodes; exclusive,
-whole; milli and gmem: of one GPU, instead of whole ones; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels;
-bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
+that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:4+nvlink:2`, of so many nodes;
+exclusive, whole; milli and gmem: of one GPU, instead of whole ones; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`,
+labels; bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
 elements 0 to 2, one at a time; need: labels that are required, `zone_in_(a&b)|cores>8`, with _ for a blank, & for a
 comma and | between terms; like: what is preferred, `disk=ssd*10|!old`, with weights.
 An element is drawn as its array, and named `C[1]`.
@@ -151,12 +151,11 @@ def _of_types(said: Words, which: str) -> dict[str, int]:
 
 
 def _placement(said: Words) -> Placement:
-    level, _, nodes = said.get("slice", "").partition(":")
     return Placement(
         topology=said.get("in"),
         mode="required" if "must" in said else "preferred",
         strategy=said.get("how", "pack"),
-        slice=Slice(level=level, nodes=int(nodes)) if level else None,
+        slices=tuple(Slice(level=level, nodes=int(size)) for level, size in _pairs(said.get("slice", "")).items()),
         sharing=next((word for word in ("exclusive", "whole") if word in said), "shared"),
         nodes=_several(said, "at"),
         devices=tuple(map(int, _several(said, "dev"))),

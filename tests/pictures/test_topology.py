@@ -189,6 +189,51 @@ test_slices = scenarios(
         "also one that is in no rack": ("/n1:.. r2/n2:..", "", "C:2x2,slice=rack:1 -> CC CC"),
         "but a slice of two is not": ("/n1:.. /n2:..", "", "C:2x2,slice=rack:2 -> .. .. | C no_node"),
         "slices of a level that is not there": ("r1/n1:.. r1/n2:..", "", "C:2x2,slice=nvlink:2 -> .. .. | C no_node"),
+        "slices made of slices": (
+            (
+                "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v3/n4:.. s1/r2/v4/n5:.. s1/r2/v4/n6:.."
+                " s1/r2/v5/n7:.. s1/r2/v5/n8:.."
+            ),
+            "",
+            "C:4x2,slice=rack:4+nvlink:2 -> .. .. .. .. CC CC CC CC",
+        ),
+        "never a slice of single nodes": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v3/n4:..",
+            "",
+            "C:4x2,slice=rack:4+nvlink:2 -> .. .. .. .. | C no_node",
+        ),
+        "nor of two racks": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r2/v2/n3:.. s1/r2/v2/n4:..",
+            "",
+            "C:4x2,slice=rack:4+nvlink:2 -> .. .. .. .. | C no_node",
+        ),
+        "a larger slice may be in several racks of a spine": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r2/v2/n3:.. s1/r2/v2/n4:..",
+            "",
+            "C:4x2,slice=spine:4+nvlink:2 -> CC CC CC CC",
+        ),
+        "several of them in several racks": (
+            (
+                "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v2/n4:.. s2/r2/v3/n5:.. s2/r2/v3/n6:.."
+                " s2/r2/v4/n7:.. s2/r2/v4/n8:.."
+            ),
+            "",
+            "C:8x2,slice=rack:4+nvlink:2 -> CC CC CC CC CC CC CC CC",
+        ),
+        "three layers": (
+            (
+                "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r2/v2/n3:.. s1/r2/v2/n4:.. s2/r3/v3/n5:.. s2/r3/v4/n6:.."
+                " s2/r4/v5/n7:.. s2/r4/v5/n8:.."
+            ),
+            "",
+            "C:4x2,slice=spine:4+rack:2+nvlink:2 -> CC CC CC CC .. .. .. ..",
+        ),
+        "a slice of slices that is broken waits": (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:BB s1/r1/v2/n3:.. s1/r1/v2/n4:..",
+            "",
+            """C:4x2,slice=rack:4+nvlink:2 -> .. BB .. .. | C no_capacity
+               done B                      -> CC CC CC CC | B succeeded""",
+        ),
         "a slice that is broken waits": (
             "r1/n1:.. r1/n2:BB r2/n3:.. r2/n4:..",
             "",

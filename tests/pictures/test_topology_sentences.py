@@ -46,6 +46,19 @@ SENTENCES = {
             "the best has 1 free now; held by A"
         ),
     ),
+    "slices of slices": (
+        "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v2/n4:AA s2/r2/v3/n5:.. s2/r2/v3/n6:..",
+        "C:4x2,slice=rack:4+nvlink:2",
+        (
+            "waiting for 1 slice of 4 nodes, each in one rack, every 2 of them in one nvlink, with 2 free GPUs, "
+            "2 free CPUs: 0 free now; held by A"
+        ),
+    ),
+    "the smaller slices come first": (
+        "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r1/v2/n3:.. s1/r1/v2/n4:AA s1/r1/v3/n5:..",
+        "C:4x2,slice=rack:4+nvlink:2",
+        "waiting for 2 slices of 2 nodes, each in one nvlink, with 2 free GPUs, 2 free CPUs: 1 free now; held by A",
+    ),
     "slices that there never are": (
         "r1/n1:.. r1/n2:.. r2/n3:.. r3/n4:..",
         "C:4x2,slice=rack:2",

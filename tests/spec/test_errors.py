@@ -206,11 +206,23 @@ ONE = {
     "placement: {affinity: {preferred: [{match: a, weight: 0}]}}": "2:55 0 is not a weight",
     "placement: {affinity: {preferred: [{match: a, weight: 101}]}}": "2:55 101 is not a weight",
     f"placement: {{affinity: {{preferred: [{{match: {'}, {match: '.join(MANY)}}}]}}}}": "2:35 a list of more than 32",
-    "placement: {slice: {level: rack}}": "2:20 placement.slice: write nodes or ranks, one of them",
-    "placement: {slice: {nodes: 2}}": "2:20 placement.slice.level is missing",
-    "nodes: 3\nplacement: {slice: {level: rack, nodes: 2}}": "3:41 2 does not divide the job's 3 nodes",
-    "nodes: 2\nnproc_per_node: 4\nplacement: {slice: {level: rack, ranks: 6}}": "4:41 6 does not fit the job's 8",
-    "placement: {slice: {level: rack, nodes: 1}}\nroles: {worker: {}}": "2:20 placement.slice: it is of the nodes that",
+    "placement: {slices: [{level: rack}]}": "2:22 placement.slices[0]: write nodes or ranks, one of them",
+    "placement: {slices: [{nodes: 2}]}": "2:22 placement.slices[0].level is missing",
+    "nodes: 3\nplacement: {slices: [{level: rack, nodes: 2}]}": "3:43 2 does not divide the job's 3 nodes",
+    "nodes: 2\nnproc_per_node: 4\nplacement: {slices: [{level: rack, ranks: 6}]}": "4:43 6 does not fit the job's 8",
+    "placement: {slices: [{level: rack, nodes: 1}]}\nroles: {worker: {}}": "2:21 they are of the nodes",
+    "placement: {slices: {level: rack, nodes: 1}}": "2:21 write a list of mappings with keys of level, nodes, ranks",
+    "placement: {slice: {level: rack, nodes: 1}}": "2:13 did you mean 'slices'?",
+    "nodes: 8\nplacement: {slices: [{level: rack, nodes: 4}, {level: rack, nodes: 2}]}": "3:55 'rack' is given twice",
+    "nodes: 12\nplacement: {slices: [{level: rack, nodes: 6}, {level: nvlink, nodes: 4}]}": (
+        "3:70 4 does not divide the 6 nodes of the slice around it: change one"
+    ),
+    "nodes: 4\nplacement: {slices: [{level: rack, nodes: 2}, {level: nvlink, nodes: 4}]}": "3:70 4 does not divide",
+    "nodes: 4\nnproc_per_node: 8\nplacement: {slices: [{level: rack, nodes: 2}, {level: nvlink, ranks: 24}]}": (
+        "4:70 24 does not fit the 16 processes of the slice around it: change one of them"
+    ),
+    "nodes: 4\nplacement: {slices: [{level: rack, nodes: 2}, {level: nvlink}]}": "3:47 write nodes or ranks",
+    "nodes: 4\nplacement: {slices: [{level: rack, nodes: 0}]}": "3:43 0 is not a number of nodes",
     "placement: {sharing: whole}\nroles: {ps: {}}": "2:22 placement.sharing: whole is for nodes that are all alike",
     "resources: {gpu: {count: 1, type: []}}": "2:35 an empty list of GPU types",
     "resources: {gpu: {count: 1, type: [H100, h100]}}": "2:35 'h100' is given twice",

@@ -126,7 +126,9 @@ placements = st.builds(
     topology=st.just("rack"),
     mode=st.sampled_from(["preferred", "required"]),
     strategy=st.sampled_from(["pack", "spread", "balanced"]),
-    slice=st.none() | st.builds(Slice, level=st.just("nvlink"), nodes=st.just(1)),
+    slices=st.sampled_from([(), ("nvlink",), ("rack", "nvlink")]).map(
+        lambda levels: tuple(Slice(level=level, nodes=1) for level in levels)
+    ),
     sharing=st.sampled_from(["shared", "exclusive"]),
     node_selector=st.dictionaries(st.sampled_from(["zone", "example.org/a"]), st.sampled_from(["a", "", "7"])),
     tolerations=st.sampled_from([(), ("spot", "team=nlp"), ("*",)]),

@@ -112,12 +112,16 @@ FORMS: dict[str, tuple[Any, Any]] = {
         GpuRequest(count=8, type="H100", other_types=("A100",)),
     ),
     "placement: {topology: rack, mode: required}": ("placement", Placement(topology="rack", mode="required")),
-    "placement: {slice: {level: rack, nodes: 1}}": ("placement.slice", Slice(level="rack", nodes=1)),
-    "nodes: 4\nnproc_per_node: 8\nplacement: {slice: {level: nvlink, ranks: 16}}": (
+    "placement: {slices: [{level: rack, nodes: 1}]}": ("placement.slices", (Slice(level="rack", nodes=1),)),
+    "nodes: 8\nnproc_per_node: 4\nplacement:\n  slices: [{level: s, nodes: 8}, {level: r, ranks: 16}, {level: v, ranks: 4}]": (
+        "slices",
+        Slices("s", 8, (Slices("r", 4), Slices("v", 1))),
+    ),
+    "nodes: 4\nnproc_per_node: 8\nplacement: {slices: [{level: nvlink, ranks: 16}]}": (
         "slices",
         Slices(level="nvlink", nodes=2),
     ),
-    "nproc_per_node: 8\nplacement: {slice: {level: nvlink, ranks: 4}}": ("slices", Slices(level="nvlink", nodes=1)),
+    "nproc_per_node: 8\nplacement: {slices: [{level: nvlink, ranks: 4}]}": ("slices", Slices(level="nvlink", nodes=1)),
     "placement: {node_selector: {zone: a, size: 010, fast: on}}": (
         "placement.node_selector",
         {"zone": "a", "size": "010", "fast": "on"},

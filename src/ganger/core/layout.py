@@ -10,11 +10,13 @@ topology-aware scheduling (reference: scheduling, section 2).
 `spread` begins at the level asked for, or with the cluster, and gives every domain inside as nearly the same as can be,
 nodes first that have the most left. `balanced` takes as few domains as packing does, and shares equally among them.
 
-Nodes that come in slices are counted in slices down to the slices' level, and one by one below it.
+Nodes that come in slices are counted in slices down to the slices' level, and one by one below it; where slices are
+made of slices, in these down to their level: so many of what the next layer counts are one of what the layer counts.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,30 +30,28 @@ Divide = Callable[[int, int, int], Ints]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """highest, lowest: depths that a home may have; slice_depth, slice_nodes: the depth of the slices, and their size
-    (0 and 1 without); named: depths at which a node must be in a domain with a name."""
+    """highest, lowest: depths that a home may have; layers: of the slices, the largest first, each as its depth and as
+    how many of the next one inside, or nodes, it has; named: depths at which a node must be in a domain with a name."""
 
     highest: int
     lowest: int
-    slice_depth: int
-    slice_nodes: int
+    layers: tuple[tuple[int, int], ...]
     named: tuple[int, ...]
 
 
 def bounds(topology: Topology, layout: Layout, slices: Slices) -> Bounds | None:
     """What is asked, on the levels there are; None where a level that it needs is not among them."""
-    levels = topology.levels
-    if (layout.required and layout.level not in levels) or (slices.level and slices.level not in levels):
+    levels, layers = topology.levels, slices.layers
+    if (layout.required and layout.level not in levels) or any(each.level not in levels for each in layers):
         return None
     depth = topology.depth(layout.level) if layout.level in levels else 0
-    slice_depth = topology.depth(slices.level) if slices.level else 0
-    named = (depth if layout.required else 0, slice_depth if slices.nodes > 1 else 0)
+    depths, sizes = [topology.depth(each.level) for each in layers], [*(each.nodes for each in layers), 1]
+    named = [at for at, size in zip(depths, sizes, strict=False) if size > 1]
     return Bounds(
         highest=depth if layout.required else 0,
         lowest=depth if layout.strategy == SPREAD else len(levels) + 1,
-        slice_depth=slice_depth,
-        slice_nodes=slices.nodes if slices.level else 1,
-        named=tuple(each for each in named if each),
+        layers=tuple(zip(depths, (size // of for size, of in pairwise(sizes)), strict=True)),
+        named=(*([depth] if layout.required else ()), *named),
     )
 
 
@@ -60,14 +60,14 @@ def rooms(topology: Topology, times: Ints) -> list[Ints]:
     return [*topology.sums(times), times]
 
 
-def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> tuple[int, int]:
-    """How many slices, or nodes where there are none, fit into the one domain of the level asked for that holds the
-    most, and into the whole cluster."""
+def most(nodes: NodeTable, times: Ints, asked: tuple[Layout, Slices]) -> int:
+    """How many slices, or nodes where there are none, fit into the one domain of the level that is required which holds
+    the most; into the whole cluster where none is."""
     within = bounds(nodes.topology, *asked)
     if within is None:
-        return 0, 0
+        return 0
     units = _units(nodes.topology, _only_named(nodes.topology, rooms(nodes.topology, times), within), within)
-    return int(units[within.highest].max()) if len(times) else 0, int(units[0][0])
+    return int(units[0][within.highest].max()) if len(times) else 0
 
 
 def lay_out(
@@ -81,9 +81,9 @@ def lay_out(
         return None
     room = _only_named(nodes.topology, room, within)
     units = _units(nodes.topology, room, within)
-    count = wanted // within.slice_nodes
+    count = wanted // (asked[1].nodes if within.layers else 1)
     for depth in range(within.lowest, within.highest - 1, -1):
-        found = np.flatnonzero(units[depth] >= count)
+        found = np.flatnonzero(units[0][depth] >= count)
         if found.size:
             return _Walk(nodes, room, units, within, asked[0].strategy, first).down(depth, found, count)
     return None
@@ -111,36 +111,43 @@ def _only_named(topology: Topology, room: Sequence[Ints], within: Bounds) -> Seq
     return room if named is room[-1] else rooms(topology, named)
 
 
-def _units(topology: Topology, room: Sequence[Ints], within: Bounds) -> Sequence[Ints]:
-    """For each depth how many slices each domain could take."""
-    if within.slice_nodes == 1:
-        return room
-    found = [each // within.slice_nodes for each in room[within.slice_depth :]]
-    for depth in reversed(range(within.slice_depth)):
-        found.insert(0, up(found[0], topology.first_child[depth]))
+def _units(topology: Topology, room: Sequence[Ints], within: Bounds) -> list[Sequence[Ints]]:
+    """For each layer, the largest slices first, and for the nodes, for each depth how many each domain could take."""
+    found = [room]
+    for depth, size in reversed(within.layers):
+        found.insert(0, _grouped(topology, found[0], depth, size) if size > 1 else found[0])
+    return found
+
+
+def _grouped(topology: Topology, counts: Sequence[Ints], depth: int, size: int) -> Sequence[Ints]:
+    """So many of what is counted as one, all of them in one domain of that depth."""
+    found = [each // size for each in counts[depth:]]
+    for above in reversed(range(depth)):
+        found.insert(0, up(found[0], topology.first_child[above]))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """From a home down to the nodes. room, units: for each depth what each domain could take, and how many slices;
-    first: what is compared of nodes before what they have left."""
+    """From a home down to the nodes. room, units: for each depth what each domain could take, and how many slices of
+    each layer; first: what is compared of nodes before what they have left."""
 
     nodes: NodeTable
     room: Sequence[Ints]
-    units: Sequence[Ints]
+    units: Sequence[Sequence[Ints]]
     within: Bounds
     strategy: str
     first: Sequence[Ints]
 
     def down(self, depth: int, homes: Ints, count: int) -> tuple[Ints, Ints]:
         """`count` slices go into the best of those domains of that depth."""
-        at, quota, has = np.array([self._home(depth, homes)]), np.array([count]), self.units
+        at, quota = np.array([self._home(depth, homes)]), np.array([count])
+        layers, inside = self.within.layers, 0
         for above in range(depth, len(self.room)):
-            if above >= self.within.slice_depth and has is self.units:
-                quota, has = quota * self.within.slice_nodes, self.room
+            while inside < len(layers) and above >= layers[inside][0]:
+                quota, inside = quota * layers[inside][1], inside + 1
             if above < len(self.room) - 1:
-                at, quota = self._step(above, has, at, quota)
+                at, quota = self._step(above, self.units[inside], at, quota)
         order = np.argsort(at, kind="stable")
         return at[order], quota[order]
 

@@ -162,15 +162,19 @@ def _now(nodes: NodeTable, choice: Shape, layout: Layout) -> list[Tally]:
 
 
 def _tallies(nodes: NodeTable, part: Shape, layout: Layout, times: Ints) -> list[Tally]:
-    """What must be enough, one after the other: nodes, slices, and either in one domain."""
+    """What must be enough, one after the other: nodes; slices, the smallest first; the largest of them, or nodes where
+    there are none, in one domain."""
     tallies = [Tally(part.nodes, int(times.sum()))]
-    grouped = part.slices.nodes > 1
-    if not grouped and not layout.required:
-        return tallies
-    best, every = most(nodes, times, (layout, part.slices))
-    count, slices = part.nodes // part.slices.nodes, part.slices if grouped else Slices()
-    tallies += [Tally(count, every, slices=slices)] if grouped else []
-    return tallies + ([Tally(count, best, layout.level, slices)] if layout.required else [])
+    tallies += [
+        Tally(part.nodes // each.nodes, most(nodes, times, (Layout(), each)), slices=each)
+        for each in reversed(part.slices.layers)
+        if each.nodes > 1
+    ]
+    if layout.required:
+        slices = part.slices if part.slices.nodes > 1 else Slices()
+        best = most(nodes, times, (layout, part.slices))
+        tallies.append(Tally(part.nodes // part.slices.nodes, best, layout.level, slices))
+    return tallies
 
 
 def _short(tallies: list[Tally]) -> bool:
@@ -190,8 +194,7 @@ def _reason(why: Why, tally: Tally, scope: str) -> Reason:
         have=tally.have,
         scope=scope,
         level=tally.level,
-        slice_level=tally.slices.level,
-        slice_nodes=tally.slices.nodes,
+        slices=tally.slices,
     )
 
 

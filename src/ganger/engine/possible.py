@@ -6,6 +6,7 @@ too large for a node, for the cluster or for one domain of a level.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.shape import Shape
-from ganger.model.terms import Layout, Selector
+from ganger.model.terms import Layout, Selector, Slices
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
 
 SAY: Final[dict[str, Callable[[int], str]]] = {
@@ -56,9 +57,13 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
 
 def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     levels = nodes.topology.levels
-    for level in filter(None, (layout.level, part.slices.level)):
+    for level in filter(None, (layout.level, *(each.level for each in part.slices.layers))):
         if level not in levels:
             raise _missing("no_such_level", f"the network has no level {level}", "levels", levels, level)
+    for outer, inner in pairwise(each.level for each in part.slices.layers):
+        if levels.index(inner) <= levels.index(outer):
+            what = f"there is no level {inner} inside {outer}, as placement.slices has it"
+            raise Refused("no_such_level", f"{what}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES)
     if part.has_gpus and not nodes.gpus.any():
         asked = SAY["gpus"](part.gpus) if part.gpus else "a share of a GPU"
         raise Refused("no_gpus", f"it asks for {asked} per node, and no node has any", _NO_GPUS)
@@ -178,27 +183,35 @@ def _bearing_all(selector: Selector) -> Selector:
 
 
 def _check_domains(nodes: NodeTable, part: Shape, layout: Layout) -> None:
-    """One domain of a level that is required must be able to hold it, and slices must be."""
-    slices = part.slices
-    if slices.nodes == 1 and not layout.required:
+    """Slices must have room, the smallest first; and one domain of a level that is required must hold all of it."""
+    if part.slices.nodes == 1 and not layout.required:
         return
     every = [nodes.capacities(choice, nodes.able(choice)) for choice in part.choices]
-    best, total = (max(found) for found in zip(*(most(nodes, times, (layout, slices)) for times in every), strict=True))
-    need = part.nodes // slices.nodes
+
+    def room(layout: Layout, slices: Slices) -> int:
+        return max(most(nodes, times, (layout, slices)) for times in every)
+
+    for slices in reversed(part.slices.layers):
+        need, total = part.nodes // slices.nodes, room(Layout(), slices) if slices.nodes > 1 else part.nodes
+        if total < need:
+            what = f"it needs {_counted(need, slices)}, {slices.where}, and there is room for {total}"
+            raise _too_few(what, room(Layout(), part.slices) * part.slices.nodes, "smaller slices")
+    need, best = part.nodes // part.slices.nodes, room(layout, part.slices) if layout.required else part.nodes
+    if best < need:
+        most_there = f"and the largest {layout.level} has room for {best}"
+        what = f"it needs {_counted(need, part.slices)} in one {layout.level}, {most_there}"
+        raise _too_few(what, best * part.slices.nodes, "--mode preferred")
+
+
+def _counted(need: int, slices: Slices) -> str:
     plural = "s" * (need > 1)
-    what = f"node{plural}" if slices.nodes == 1 else f"slice{plural} of {slices.nodes} nodes"
-    if total < need and slices.nodes > 1:
-        raise Refused(
-            "too_few_nodes",
-            f"it needs {need} {what}, each in one {slices.level}, and there is room for {total}",
-            f"submit with --nodes {total * slices.nodes} or fewer, or smaller slices; {_SEE_NODES}",
-        )
-    if best < need and layout.required:
-        raise Refused(
-            "too_few_nodes",
-            f"it needs {need} {what} in one {layout.level}, and the largest {layout.level} has room for {best}",
-            f"submit with --mode preferred, or with --nodes {best * slices.nodes} or fewer; {_SEE_NODES}",
-        )
+    return f"{need} node{plural}" if slices.nodes == 1 else f"{need} slice{plural} of {slices.nodes} nodes"
+
+
+def _too_few(what: str, fewer: int, otherwise: str) -> Refused:
+    """With the most nodes that would do, if any would."""
+    remedy = f"--nodes {fewer} or fewer, or {otherwise}" if fewer else otherwise
+    return Refused("too_few_nodes", what, f"submit with {remedy}; {_SEE_NODES}")
 
 
 def _each(part: Shape) -> str:

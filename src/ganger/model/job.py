@@ -195,7 +195,8 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Nodes that stay together within the job, for instance those of one tensor-parallel group."""
+    """Nodes that stay together within the job, for instance those of one tensor-parallel group, or within the slice
+    around them."""
 
     level: str = _spec("the level of the domain that each slice is in: nvlink", form="level")
     nodes: int | None = _spec("nodes in each slice", form="nodes", default=None)
@@ -217,7 +218,10 @@ class Placement:
         form="strategy",
         default=PACK,
     )
-    slice: Slice | None = _spec("nodes that stay in one domain of another level", default=None)
+    slices: tuple[Slice, ...] = _spec(
+        "nodes that stay in one domain of another level; of several each divides the one before it, on a level inside",
+        default=(),
+    )
     sharing: str = _spec(
         "shared: other jobs may be on its nodes; exclusive: none may; whole: nor may a GPU be left over",
         form="sharing",
@@ -389,10 +393,9 @@ class JobSpec:
     @property
     def slices(self) -> Slices:
         """The groups that the nodes of its workers are in: a slice of fewer processes than a node has is no group."""
-        said = self.placement.slice
-        if said is None:
-            return Slices()
-        return Slices(said.level, said.nodes or max(1, (said.ranks or 1) // self.processes_per_node))
+        each = self.processes_per_node
+        found = [Slices(of.level, of.nodes or max(1, (of.ranks or 1) // each)) for of in self.placement.slices]
+        return replace(found[0], inner=tuple(found[1:])) if found else Slices()
 
     def _part(self, name: str) -> Shape:
         alike = name not in self.roles

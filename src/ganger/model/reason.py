@@ -7,6 +7,7 @@ compared: code compares `Why`.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ganger.model.terms import Slices
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 
@@ -61,9 +62,9 @@ class Reason:
     have: what is free to this gang now; limit: the most it could have; scope: the queue, rack or type it is counted
     in, or the ids of maintenances; holders: gangs that hold what is missing, the first to end first; until_ms: when it
     is expected to be there, None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`;
-    level: that of the one domain that must hold all of it, have and limit being those of the best; slice_level,
-    slice_nodes: what is counted are slices of so many nodes, each in one domain of that level; away: how much more
-    would be free but for maintenance, whose ids are windows.
+    level: that of the one domain that must hold all of it, have and limit being those of the best; slices: what is
+    counted, unless they say nothing: groups of so many nodes, each in one domain of a level; away: how much more would
+    be free but for maintenance, whose ids are windows.
     """
 
     why: Why
@@ -76,8 +77,7 @@ class Reason:
     until_ms: int | None = None
     excluded: tuple[str, ...] = ()
     level: str = ""
-    slice_level: str = ""
-    slice_nodes: int = 1
+    slices: Slices = Slices()
     away: int = 0
     windows: tuple[str, ...] = ()
 
@@ -115,9 +115,9 @@ def sentence(reason: Reason) -> str:
 def _wanted(reason: Reason) -> str:
     """How much of what: `4 nodes with 8 free GPUs in one rack`, `3 slices of 2 nodes, each in one nvlink`."""
     amount = _amount(reason.resource, reason.need)
-    if reason.slice_level:
+    if reason.slices.level:
         slices = "1 slice" if reason.need == 1 else f"{reason.need} slices"
-        amount = f"{slices} of {_amount('nodes', reason.slice_nodes)}, each in one {reason.slice_level},"
+        amount = f"{slices} of {_amount('nodes', reason.slices.nodes)}, {reason.slices.where},"
     amount += f" with {reason.scope}" if reason.scope else ""
     return amount.rstrip(",") + (f" in one {reason.level}" if reason.level else "")
 
@@ -129,7 +129,7 @@ def _best(reason: Reason) -> str:
     if reason.level:
         now = f"the best has {free or 'none'} free now"
     else:
-        now = f"{free} free now" if reason.slice_level else f"{_amount(reason.resource, free)} free now"
+        now = f"{free} free now" if reason.slices.level else f"{_amount(reason.resource, free)} free now"
     return now + (gone if reason.away else "")
 
 
@@ -139,7 +139,7 @@ def _most(reason: Reason) -> str:
         return f"only {reason.have} in the best {reason.level}" if reason.have else f"no {reason.level}"
     if not reason.have:
         return "no node in the cluster"
-    what = "" if reason.slice_level else " node" if reason.have == 1 else " nodes"
+    what = "" if reason.slices.level else " node" if reason.have == 1 else " nodes"
     return f"only {reason.have}{what} in the cluster"
 
 

@@ -3,7 +3,7 @@
 Made by `model.job` out of a spec's `placement:`; read by `core.place` and what explains it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ganger.model.affinity import Preference, Term
@@ -69,11 +69,26 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slices:
-    """A part's nodes in groups of `nodes`, each of them in one domain of `level`; none where that is empty."""
+    """A part's nodes in groups of `nodes`, each of them in one domain of `level`; none where that is empty. `inner`:
+    the groups that each is made of, and so on, the largest first; none of these has any of its own."""
 
     level: str = ""
     nodes: int = 1
+    inner: tuple["Slices", ...] = ()
+
+    @property
+    def layers(self) -> tuple["Slices", ...]:
+        """Itself and all inside it, each with what is inside that, the largest first; none where there are none."""
+        return (self, *(replace(each, inner=self.inner[at:]) for at, each in enumerate(self.inner, 1))) * bool(
+            self.level
+        )
+
+    @property
+    def where(self) -> str:
+        """In words, after how many nodes: `each in one rack, every 4 of them in one nvlink`."""
+        inside = (f", every {each.nodes} of them in one {each.level}" for each in self.inner if each.nodes > 1)
+        return f"each in one {self.level}{''.join(inside)}"
 
     def __str__(self) -> str:
         """Nothing for none."""
-        return f"{self.nodes}@{self.level}" if self.level else ""
+        return "/".join(f"{each.nodes}@{each.level}" for each in self.layers)

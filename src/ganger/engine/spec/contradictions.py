@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ganger.engine.registry import frameworks, trait
-from ganger.engine.spec.document import Problem
+from ganger.engine.spec.document import Loc, Problem
 from ganger.engine.spec.labels import MAX_TERMS
 from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import WORKER, JobSpec
@@ -121,18 +121,43 @@ def _placement(spec: JobSpec) -> Iterator[Problem]:
     if said.sharing == WHOLE and spec.roles:
         what = "placement.sharing: whole is for nodes that are all alike, and there are roles: write exclusive"
         yield Problem(("placement", "sharing"), what)
-    if said.slice is None:
+    yield from _slices(spec)
+
+
+def _slices(spec: JobSpec) -> Iterator[Problem]:
+    """Each divides what is around it: the one before, the first the job."""
+    at: Loc = ("placement", "slices")
+    if spec.placement.slices and (WORKER in spec.roles or WORKER not in spec.order):
+        yield Problem(
+            at, "placement.slices: they are of the nodes that `nodes` counts, and there are none: leave them out"
+        )
         return
-    at = ("placement", "slice")
-    if WORKER in spec.roles or WORKER not in spec.order:
-        yield Problem(at, "placement.slice: it is of the nodes that `nodes` counts, and there are none: leave it out")
-    elif (said.slice.nodes is None) == (said.slice.ranks is None):
-        yield Problem(at, "placement.slice: write nodes or ranks, one of them")
-    elif said.slice.nodes is not None and spec.nodes % said.slice.nodes:
-        what = f"placement.slice.nodes: {said.slice.nodes} does not divide the job's {spec.nodes} nodes: change one"
-        yield Problem((*at, "nodes"), what)
-    elif said.slice.ranks is not None:
-        yield from _slice_of_ranks(spec, said.slice.ranks)
+    for index in _repeated(said.level for said in spec.placement.slices):
+        what = f"placement.slices[{index}].level: {spec.placement.slices[index].level!r} is given twice: remove one"
+        yield Problem((*at, index, "level"), what)
+    each = spec.processes_per_node
+    around, whole = spec.nodes * each, f"the job's {spec.nodes} nodes"
+    for index, said in enumerate(spec.placement.slices):
+        here = f"placement.slices[{index}]"
+        if (said.nodes is None) == (said.ranks is None):
+            yield Problem((*at, index), f"{here}: write nodes or ranks, one of them")
+            return
+        if said.nodes is not None and around % (said.nodes * each):
+            yield Problem((*at, index, "nodes"), f"{here}.nodes: {said.nodes} does not divide {whole}: change one")
+            return
+        if said.ranks is not None and not _fits(said.ranks, each, around):
+            ranks = f"{around} processes of the slice around it" if index else f"job's {_processes(spec)}"
+            yield Problem(
+                (*at, index, "ranks"), f"{here}.ranks: {said.ranks} does not fit the {ranks}: change one of them"
+            )
+            return
+        around = said.ranks if said.nodes is None and said.ranks else (said.nodes or 1) * each
+        whole = f"the {around // each} nodes of the slice around it"
+
+
+def _fits(ranks: int, each: int, around: int) -> bool:
+    """Whether they are whole nodes, or a part of one, and divide what is around them."""
+    return not ((ranks % each if ranks > each else each % ranks) or around % ranks)
 
 
 def _affinity(spec: JobSpec) -> Iterator[Problem]:
@@ -169,13 +194,6 @@ def _devices(spec: JobSpec) -> Iterator[Problem]:
         names = ", ".join(map(str, devices))
         what = f"placement.devices: {most} GPUs are asked of each node, and only {names} may be had: name more"
         yield Problem(at, what)
-
-
-def _slice_of_ranks(spec: JobSpec, ranks: int) -> Iterator[Problem]:
-    each = spec.processes_per_node
-    if (ranks % each if ranks > each else each % ranks) or spec.nodes * each % ranks:
-        what = f"placement.slice.ranks: {ranks} does not fit the job's {_processes(spec)}: change one of them"
-        yield Problem(("placement", "slice", "ranks"), what)
 
 
 def _processes(spec: JobSpec) -> str:

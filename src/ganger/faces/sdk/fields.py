@@ -40,7 +40,7 @@ class ResourceFields(TypedDict, total=False):
 
 
 class SliceFields(TypedDict, total=False):
-    """`placement.slice`."""
+    """One of `placement.slices`."""
 
     level: str
     nodes: int
@@ -67,7 +67,7 @@ class PlacementFields(TypedDict, total=False):
     topology: str
     mode: Literal["preferred", "required"]
     strategy: Literal["pack", "spread", "balanced"]
-    slice: SliceFields
+    slices: Sequence[SliceFields]
     sharing: Literal["shared", "exclusive", "whole"]
     node_selector: Mapping[str, str]
     affinity: AffinityFields
