@@ -113,7 +113,7 @@ FORMS: dict[str, tuple[Any, Any]] = {
     ),
     "placement: {topology: rack, mode: required}": ("placement", Placement(topology="rack", mode="required")),
     "placement: {slices: [{level: rack, nodes: 1}]}": ("placement.slices", (Slice(level="rack", nodes=1),)),
-    "nodes: 8\nnproc_per_node: 2\nplacement: {slices: [{level: s, nodes: 8}, {level: r, ranks: 8}, {level: v, ranks: 2}]}": (
+    "nodes: 8\nplacement: {slices: [{level: s, nodes: 8}, {level: r, ranks: 4}, {level: v, ranks: 1}]}": (
         "slices",
         Slices("s", 8, (Slices("r", 4), Slices("v", 1))),
     ),
