@@ -1,6 +1,9 @@
 """Gangs of unequal parts: roles become parts of the shape, and each part finds its place among the others."""
 
-from ganger.core.nodes import NodeTable
+import numpy as np
+import pytest
+
+from ganger.core.nodes import Kept, NodeTable
 from ganger.core.place import place
 from ganger.core.queues import need
 from ganger.core.undo import Undo
@@ -93,3 +96,16 @@ def test_all_parts_are_where_the_gang_prefers_to_be() -> None:
     assert [node for _, node, *_ in on(place(nodes, spec.shape))] == ["n3", "n4"]
     with nodes.without(["n3"]):
         assert {node for _, node, *_ in on(place(nodes, spec.shape))} <= {"n1", "n2", "n4"}
+
+
+@pytest.mark.parametrize("sharing", ["shared", "exclusive"])
+def test_exclusive_parts_leave_the_nodes_of_which_others_are_promised_some(sharing: str) -> None:
+    nodes = table(4, 2)
+    roles = {"chief": Role(resources=Resources(gpu=GpuRequest(count=1), cpu_milli=1_000))}
+    asked, said = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000), Placement(sharing=sharing)
+    shape = JobSpec(run="x", resources=asked, roles=roles, placement=said).shape
+    one, nobody = np.ones(1, dtype=np.int64), np.zeros(1, dtype=bool)
+    promised = Kept(np.array([1]), 0 * one, 1_000 * one, 0 * one, guests=~nobody, alone=nobody)
+    with nodes.keeping(promised):
+        found = place(nodes, shape)
+    assert {node for _, node, *_ in on(found)} == {"n2" if sharing == "shared" else "n1"}

@@ -151,6 +151,8 @@ class _Together:
         self._nodes, self._layout = nodes, shape.layout
         alone = shape.selector.sharing != SHARED
         self._usable = (nodes.guests == 0) if alone else np.ones(len(nodes.nodes), dtype=bool)
+        if alone and nodes.kept is not None:
+            self._usable[nodes.kept.at[nodes.kept.guests]] = False
         self._usable &= True if usable is None else usable
         self._parts = [replace(part, shape=_sharing(part.shape)) for part in parts]
         self._shape = _sharing(replace(shape, more=tuple(_sharing(part) for part in shape.more)))
