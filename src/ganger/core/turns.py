@@ -81,7 +81,8 @@ class Turns:
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
-        self._refused[entry.gang.class_key] = None
+        if entry.gang.id not in self._promises.decided:  # else others of its class may be promised one too
+            self._refused[entry.gang.class_key] = None
         self._tried[entry.gang.id] = None
         self._since = {}  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:

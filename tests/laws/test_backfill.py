@@ -1,0 +1,129 @@
+"""Promised starts against a conservative backfill that is written down plainly: each in its order at the first moment
+at which it fits beside all before it.
+
+Nodes of one type in one rack, jobs with limits that all come before the first round and end exactly when they said, and
+a promise for everybody. Then what was promised in the first round is what the plain one says, and what happens.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Reserve, Start
+from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
+from ganger.model.policy import Reservations, document_of
+from ganger.model.units import HOUR_MS, MINUTE_MS
+from tests.laws import draws
+from tests.laws.policies import POLICIES
+
+ORIGIN_MS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Wish:
+    """So many nodes, so many GPUs on each, for so long."""
+
+    nodes: int
+    gpus: int
+    for_ms: int
+
+
+@dataclass
+class Plain:
+    """A conservative backfill of nodes with so many GPUs each. taken: of each node, who has how many from when until
+    when."""
+
+    gpus: int
+    taken: list[list[tuple[int, int, int]]]
+    starts: list[int] = field(default_factory=list)
+
+    def add(self, wish: Wish) -> None:
+        """The first moment at which enough nodes have room for all of its time; of these the first."""
+        ends = (end_ms for node in self.taken for *_, end_ms in node)
+        for begin_ms in sorted({ORIGIN_MS, *ends}):
+            there = [at for at in range(len(self.taken)) if self._has(at, wish, begin_ms)]
+            if len(there) >= wish.nodes:
+                for at in self._best(there, begin_ms)[: wish.nodes]:
+                    self.taken[at].append((wish.gpus, begin_ms, begin_ms + wish.for_ms))
+                self.starts.append(begin_ms)
+                return
+
+    def _has(self, at: int, wish: Wish, begin_ms: int) -> bool:
+        end_ms = begin_ms + wish.for_ms
+        moments = [begin_ms, *(ms for _, ms, _ in self.taken[at] if begin_ms < ms < end_ms)]
+        return all(self._free(at, ms) >= wish.gpus for ms in moments)
+
+    def _free(self, at: int, ms: int) -> int:
+        return self.gpus - sum(gpus for gpus, begin_ms, end_ms in self.taken[at] if begin_ms <= ms < end_ms)
+
+    def _best(self, there: list[int], begin_ms: int) -> list[int]:
+        """What begins at once goes where the least is left."""
+        return sorted(there, key=lambda at: self._free(at, begin_ms)) if begin_ms == ORIGIN_MS else there
+
+
+class Life:
+    """The same jobs in the core; promised, starts: by job, as it was told first, and as it was."""
+
+    def __init__(self, nodes: int, gpus: int, wishes: list[Wish]) -> None:
+        self.state, self.now_ms = State(), ORIGIN_MS
+        self.ends: dict[str, int] = {}
+        self.promised: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
+        there = (Node(name=f"n{at}", gpus=gpus, cpu_milli=64_000, memory_bytes=1 << 36) for at in range(nodes))
+        self.apply(e.NodesListed(nodes=tuple(there)))
+        rules = replace(self.state.rules, reservations=Reservations(total=None, per_queue=None))
+        self.apply(e.PolicySet(document=document_of(rules, self.state.queues), version=1))
+        for number, wish in enumerate(wishes):
+            asked = Resources(gpu=GpuRequest(count=wish.gpus), cpu_milli=1)
+            spec = JobSpec(run="x", nodes=wish.nodes, resources=asked, limits=Limits(time_ms=wish.for_ms))
+            self.apply(e.Submitted(job=draws.job(number, "ann", spec)))
+
+    def apply(self, event: e.Event) -> None:
+        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+
+    def round(self) -> None:
+        planned = plan(self.state, self.now_ms, POLICIES["fifo"])
+        if planned.decisions:
+            self.apply(e.Decided(plan=planned, policy="fifo", version="0"))
+        for decision in planned.decisions:
+            if isinstance(decision, Start):
+                self.starts[decision.gang] = self.now_ms
+                self.ends[decision.gang] = self.now_ms + (self.state.gangs[decision.gang].time_ms or 0)
+            elif isinstance(decision, Reserve):
+                self.promised.setdefault(decision.gang, decision.start_ms or 0)
+        self.state.validate()
+
+    def ends_next(self) -> None:
+        """Time goes on to the next end."""
+        self.now_ms = min(self.ends.values())
+        for name in [name for name, end_ms in self.ends.items() if end_ms == self.now_ms]:
+            del self.ends[name]
+            gang = self.state.gangs[name]
+            for kind in (e.Finished, e.Cleared):
+                self.apply(kind(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
+
+
+def wishes(nodes: int, gpus: st.SearchStrategy[int]) -> st.SearchStrategy[list[Wish]]:
+    times = st.sampled_from((MINUTE_MS, 7 * MINUTE_MS, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS))
+    return st.lists(st.builds(Wish, st.integers(1, nodes), gpus, times), min_size=1, max_size=8)
+
+
+@given(data=st.data())
+def test_promises_to_all_are_a_conservative_backfill(data: st.DataObject) -> None:
+    nodes, gpus = data.draw(st.sampled_from(((1, 8), (5, 1), (3, 4))))
+    several = data.draw(wishes(nodes, st.integers(1, gpus)))
+    plain, life = Plain(gpus, [[] for _ in range(nodes)]), Life(nodes, gpus, several)
+    for wish in several:
+        plain.add(wish)
+    life.round()
+    told = {f"j{number}": start_ms for number, start_ms in enumerate(plain.starts)}
+    assert life.starts | life.promised == told
+    while life.ends:
+        life.ends_next()
+        life.round()
+    assert life.starts == told, "it was promised for that moment"
