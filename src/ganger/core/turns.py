@@ -186,9 +186,9 @@ class Turns:
         gang = entry.gang
         if gang.not_before_ms > self._now_ms or (self._out and gang.id in self._out):
             return True
-        if self._is_promised(entry):
-            return gang.id in self._tried
-        return bool(self._refused) and gang.class_key in self._refused
+        if gang.id in self._tried:
+            return True
+        return gang.class_key in self._refused and not self._is_promised(entry)
 
     def _is_open(self, queue: str, entry: Entry) -> bool:
         if entry.kind in self._open[queue] and not self._stays_too_long(entry):
@@ -208,7 +208,7 @@ class Turns:
             since_ms = None
         if since_ms is None and not self._may_have(line, open_):
             return None
-        bounded, out = bool(self._promised or self._longest), bool(self._refused or self._out)
+        bounded, out = bool(self._promised or self._longest), bool(self._tried or self._out)
         for place, entry in enumerate(islice(line.entries, at, None) if at else line.entries, at):
             is_open = entry.kind in open_ and not (bounded and self._stays_too_long(entry))
             if not is_open and (since_ms is None or entry.gang.since_ms > since_ms):

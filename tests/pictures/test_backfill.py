@@ -1,0 +1,102 @@
+"""EASY and conservative backfill on the textbook's example: whom a long small job may delay.
+
+A timeline has a row for each node and a column for each hour from now on: who runs there until his limit, and who is
+promised to. Under EASY the first in the order alone is promised a start.
+"""
+
+import pytest
+
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+from tests.pictures.play import scenarios
+
+HOUR_MS = 3_600_000
+HOURS = 12
+CLUSTER = "n1:A n2:A n3:. n4:. A,time=2h"
+COME = "B:3x1,time=1h C:4x1,time=1h D:1x1,time=8h"
+EASY = "policy reservations.total=1"
+CONSERVATIVE = "policy reservations.total=all,reservations.per_queue=all"
+
+
+def timeline(film: Film) -> list[str]:
+    """Who is where, hour by hour."""
+    state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.names}
+    stays = [(gang, film.now_ms, gang.left) for gang in state.gangs.values() if gang.start]
+    stays += [(state.gangs[told.gang], told.start_ms or 0, told.nodes) for told in state.promises.values()]
+    for gang, begin_ms, nodes in stays:
+        begin_ms = begin_ms if gang.start is None else gang.began_ms
+        end_ms = begin_ms + (gang.time_ms or 0)
+        for hour in range(HOURS):
+            if begin_ms <= film.now_ms + hour * HOUR_MS < end_ms:
+                for node in nodes:
+                    assert rows[node][hour] == ".", f"two are on {node} in hour {hour}"
+                    rows[node][hour] = gang.id
+    return ["".join(row) for row in rows.values()]
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted"),
+    [
+        (
+            EASY,
+            """
+            AAB.........
+            AAB.........
+            ..B.........
+            DDDDDDDD....
+            """,
+        ),
+        (
+            CONSERVATIVE,
+            """
+            AABCDDDDDDDD
+            AABC........
+            ..BC........
+            ...C........
+            """,
+        ),
+    ],
+    ids=["easy", "conservative"],
+)
+def test_who_is_promised_what(policy: str, wanted: str) -> None:
+    film = Film(POLICIES["fifo"], CLUSTER, "")
+    for action in (policy, COME):
+        film.do(action)
+    film.round()
+    assert timeline(film) == wanted.split()
+
+
+test_what_becomes_of_it = scenarios(
+    {
+        "EASY: what is in nobody's way but the first's starts, and the second waits for it": (
+            CLUSTER,
+            "",
+            f"""{EASY}; {COME}   -> A A . D | B no_capacity, C no_capacity
+                +2h; done A      -> B B B D | C no_capacity, A succeeded
+                +1h; done B      -> . . . D | C no_capacity, B succeeded
+                +5h; done D      -> C C C C | D succeeded""",
+        ),
+        "conservative: it waits, and the second starts as promised": (
+            CLUSTER,
+            "",
+            f"""{CONSERVATIVE}; {COME} -> A A . . | B no_capacity, C no_capacity, D held
+                +2h; done A            -> B B B . | C no_capacity, D held, A succeeded
+                +1h; done B            -> C C C C | D no_capacity, B succeeded
+                +1h; done C            -> D . . . | C succeeded""",
+        ),
+        "conservative: what ends before the others begin starts at once": (
+            CLUSTER,
+            "",
+            f"""{CONSERVATIVE}; {COME} E:2x1,time=2h -> A A E E | B no_capacity, C no_capacity, D no_capacity
+                +2h; done A; done E                  -> B B B . | C no_capacity, D held, A succeeded, E succeeded""",
+        ),
+        "conservative: equal jobs are promised starts in their order": (
+            "n1:A n2:A n3:. A,time=1h",
+            "",
+            f"""{CONSERVATIVE}; B:2x1,time=2h C:2x1,time=2h D:1x1,time=5h -> A A D | B no_capacity, C no_capacity
+                +1h; done A                                               -> B B D | C no_capacity, A succeeded
+                +2h; done B                                               -> C C D | B succeeded""",
+        ),
+    },
+    policy="fifo",
+)
