@@ -21,10 +21,9 @@ CONSERVATIVE = "policy reservations.total=all,reservations.per_queue=all"
 def timeline(film: Film) -> list[str]:
     """Who is where, hour by hour."""
     state, rows = film.state, {node: ["."] * HOURS for node in film.state.nodes.names}
-    stays = [(gang, film.now_ms, gang.left) for gang in state.gangs.values() if gang.start]
+    stays = [(gang, gang.began_ms, tuple(gang.left)) for gang in state.gangs.values() if gang.start]
     stays += [(state.gangs[told.gang], told.start_ms or 0, told.nodes) for told in state.promises.values()]
     for gang, begin_ms, nodes in stays:
-        begin_ms = begin_ms if gang.start is None else gang.began_ms
         end_ms = begin_ms + (gang.time_ms or 0)
         for hour in range(HOURS):
             if begin_ms <= film.now_ms + hour * HOUR_MS < end_ms:
