@@ -8,7 +8,7 @@ from ganger.engine.overview import MOST_CELLS, overview
 from ganger.faces.cli.glance import NARROW, drawn, spoken
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.overview import Overview
+from ganger.model.overview import Order, Overview
 from ganger.policies import dynamic
 from tests.pictures.film import Film
 
@@ -57,6 +57,43 @@ def test_thousands_of_nodes_are_folded_by_domain() -> None:
     assert (found.cell, sum(len(block.cells) for block in found.blocks)) == ("rack", 3 * MOST_CELLS // 32)
     assert sum(cell.nodes for block in found.blocks for cell in block.cells) == len(nodes)
     assert max(map(len, text(found))) <= NARROW
+
+
+def test_who_waits_comes_in_the_order_that_is_asked_for() -> None:
+    film = Film(dynamic, "n1:AAAAAAAA", "p= q=")
+    film.do("C:1x4,q=q,user=cat,prio=low D:1x8,q=p,user=bob")
+    film.do("+1h")
+    film.do("E:1x2,q=q,user=ann,prio=high F:1x1,q=p,user=dan")
+    film.round()
+    orders: dict[Order, list[str]] = {
+        "wait": ["C", "D", "E", "F"],
+        "gpus": ["D", "C", "E", "F"],
+        "priority": ["E", "D", "F", "C"],
+        "user": ["E", "D", "C", "F"],
+        "queue": ["D", "F", "C", "E"],
+    }
+    for order, names in orders.items():
+        found = overview(film.state, film.now_ms, film.policy, order)
+        assert (found.order, [each.job for each in found.next]) == (order, names)
+        lines = text(found)
+        assert any(line.startswith(f"WAITING, BY {order.upper()}") for line in lines)
+        assert max(map(len, lines)) <= NARROW
+
+
+def test_nodes_in_maintenance_take_nothing_new() -> None:
+    film = Film(dynamic, "n1:AA.. n2:....", "")
+    film.do("maintain n2 0s 1h")
+    film.do("maintain n1 1h 1h")
+    film.round()
+    assert text(seen(film))[0].endswith(" 2 of 8 GPUs used (25%), 2 free, 4 out of service")
+
+
+def test_thousands_wait_and_a_dozen_is_named() -> None:
+    film = Film(dynamic, "n1:A", "")
+    film.state.validate = lambda: None  # type: ignore[method-assign] - of ten thousand, after each
+    film.do(" ".join(f"J{at}:1x1" for at in range(2_000)))
+    film.round()
+    assert text(seen(film))[-1] == "and 1,988 more: ganger ls --state pending"
 
 
 def test_every_line_fits_in_80_columns() -> None:

@@ -28,10 +28,10 @@ def test_set_listed_and_called_off(live: Live) -> None:
         ("n1 --from 2h --for 1h --until 5h", USAGE, "say when"),
         ("--from 2h --for 1h", USAGE, "name the nodes"),
         ("n1 --clear m1", USAGE, "--clear takes the id of a maintenance, and nothing else"),
-        ("n1 --from soon --for 1h", USAGE, "'soon' is no time"),
+        ("n1 --from soon --for 1h", USAGE, "'soon' is no time to come: write now, 2h (from now), 22:00, "),
         ("nn1 --from 2h --for 1h", NOT_FOUND, "there is no node nn1\n  next: did you mean n1?"),
-        ("n1 --from 2h --until 1h", USAGE, "a maintenance ends after it begins"),
-        ("n1 --from 2020-01-01 --for 1h", USAGE, "it begins in the past"),
+        ("n1 --from 2h --until 1h", USAGE, "it would end before it begins\n  next: say how long it lasts: --for 2h"),
+        ("n1 --from 2020-01-01 --for 1h", USAGE, " ago\n  next: begin at once: --from now"),
         ("--clear m1", NOT_FOUND, "there is no maintenance m1"),
     ],
 )

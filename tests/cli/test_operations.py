@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ganger.faces.cli.exit_codes import USAGE
+from ganger.faces.cli.top import SORTS
 from ganger.model.view import Entrance, GpuSample, JobView, RankSample, Samples
 from tests.cli.conftest import Shell
 from tests.cli.world import T0, World, ended, job, line
@@ -65,6 +67,22 @@ def test_top_shows_queues(shell: Shell, measured: World) -> None:
     _, row = shell("top", "queues").out.splitlines()
     assert row.split()[0] == "default"
     assert row.split()[-4:] == ["4.5", "6Gi", "80%", "20Gi/160Gi"]
+
+
+def test_top_is_sorted_by_what_is_asked(shell: Shell, measured: World) -> None:
+    *rows, _, _ = shell("top", "jobs", "--sort", "gpu").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["bert-7f3", "bert-7f3", "cv-11"]
+    *rows, _, _ = shell("top", "jobs", "--sort", "node").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["cv-11", "bert-7f3", "bert-7f3"]
+    *rows, _, _ = shell("top", "nodes", "--sort", "mem").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["n2", "n1"]
+
+
+def test_top_names_what_it_may_be_sorted_by(shell: Shell, measured: World) -> None:
+    for view, keys in SORTS.items():
+        said = shell("top", view, "--sort", "colour")
+        assert (said.code, said.out) == (USAGE, "")
+        assert f"`ganger top {view}` is not sorted by 'colour': {', '.join(keys)}\n" in said.err
 
 
 def test_top_as_json_looks_once(shell: Shell, measured: World) -> None:

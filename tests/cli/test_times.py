@@ -82,7 +82,19 @@ def test_no_state_names_the_nearest() -> None:
         ("23:00", datetime(2026, 11, 21, 23).astimezone()),
         ("2026-11-20", datetime(2026, 11, 20).astimezone()),
         ("tomorrow", datetime(2026, 11, 22).astimezone()),
+        ("in 1h", NOW + timedelta(hours=1)),
+        ("in 2 hours", NOW + timedelta(hours=2)),
+        ("90 min from now", NOW + timedelta(minutes=90)),
+        ("2 days ago", NOW - timedelta(days=2)),
+        ("now+2hours", NOW + timedelta(hours=2)),
+        ("2026-11-20T22:00", datetime(2026, 11, 20, 22).astimezone()),
     ],
 )
 def test_a_time_to_come(text: str, then: datetime) -> None:
     assert parse_ahead(text, NOW_MS) == int(then.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("text", ["soon", "in", "in an hour", "25:00", "2x", "", "2026-13-01"])
+def test_no_time_to_come_says_what_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time to come: write now, 2h \\(from now\\), 22:00, tomorrow or 2026"):
+        parse_ahead(text, NOW_MS)

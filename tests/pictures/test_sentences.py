@@ -295,7 +295,8 @@ def test_where_tells_of_maintenance() -> None:
 
 
 def test_quota_line() -> None:
-    assert explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q").quota == "queue q: 2 GPUs used, limit 3"
+    told = explained("n1:AA.. A,q=q", "q=3,borrow=0", "C:1x2,q=q")
+    assert told.quota == "queue q: 2 of 3 guaranteed GPUs used, limit 3"
     told = explained("n1:AAA.", "", "C:1x2")
     assert told.quota == "queue default: 3 GPUs used, no limit of its own; not what it waits for"
 

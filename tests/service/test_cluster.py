@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from ganger.core.sizes import Wanted
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter
 from ganger.model.queue import Amount, Queue, UserLimits
@@ -176,15 +177,15 @@ def test_maintenance_that_cannot_be(world: Embedded) -> None:
     begin_ms = int(time.time() * 1000) + HOUR_MS
     row = world.service.maintain(("n1", "n2"), begin_ms, begin_ms + HOUR_MS)
     for nodes, from_ms, until_ms, why in (
-        (("n1",), begin_ms, begin_ms, "a maintenance ends after it begins"),
-        (("n1",), 1, begin_ms, "it begins in the past"),
+        (("n1",), begin_ms, begin_ms, "it would end before it begins"),
+        (("n1",), 1, begin_ms, "it would have begun "),
         (("n3", "n2"), begin_ms + 1, begin_ms + 2, f"node n2 is in maintenance {row.id} in that time"),
         (("n33",), begin_ms, begin_ms + 1, "there is no node n33"),
         ((), begin_ms, begin_ms + 1, "a maintenance needs a node"),
     ):
         with pytest.raises(Refused) as refused:
             world.service.maintain(nodes, from_ms, until_ms)
-        assert refused.value.detail == why
+        assert refused.value.detail.startswith(why)
     with pytest.raises(Refused) as refused:
         world.service.clear_maintenance("m")
     assert refused.value.code == "no_such_maintenance"
@@ -229,6 +230,16 @@ def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
     world.service.stop(second)
     world.until(second, "stopped")
     world.until(world.submit(queue="low"), "running")
+
+
+def test_fit_of_a_type_that_no_node_has_names_those_there_are(world: Embedded) -> None:
+    with pytest.raises(Refused) as refused:
+        world.service.sizes("default", Wanted(gpu_type="a10"))
+    assert (refused.value.code, refused.value.detail) == (
+        "no_such_gpu_type",
+        "no node has a10 GPUs; types here: a100, h100",
+    )
+    assert refused.value.next == "did you mean a100?"
 
 
 def test_a_queue_shows_what_is_fair_to_it(world: Embedded) -> None:

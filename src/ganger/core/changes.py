@@ -134,7 +134,7 @@ class _Trial:
         most = ((limit_ms or LONGEST_MS + MINUTE_MS) - 1) // MINUTE_MS
         minutes = self._most(most, lambda minutes: self._timed(minutes * MINUTE_MS))
         if minutes:
-            time = format_duration(minutes * MINUTE_MS).replace(" ", "")
+            time = format_duration(minutes * MINUTE_MS).removesuffix(" 00s")
             yield Change(say=f"with at most {time} of time it would start now", flags=f"--time {minutes}m")
 
     def _elsewhere(self) -> Iterator[Change]:

@@ -180,6 +180,9 @@ def _quota(state: State, gang: Gang) -> str:
     at, r = state.tree.index[gang.queue], 0 if need(gang.shape)[0] else 1
     limit, used = state.tree.potential(at, r, as_set=True), state.tree.usage[r][at]
     unit, scale = ("GPUs", DEVICE_MILLI) if r == 0 else ("CPUs", 1000)
+    guaranteed = state.tree.promised[at][r]
+    kept = f" of {guaranteed / scale:g} guaranteed" if guaranteed else ""
     bound = "no limit of its own" if limit >= UNLIMITED // 2 else f"limit {limit / scale:g}"
     binds = state.tree.short_of(gang.queue, need(gang.shape), as_set=True) is not None
-    return f"queue {gang.queue}: {used / scale:g} {unit} used, {bound}{'' if binds else '; not what it waits for'}"
+    why = "" if binds else "; not what it waits for"
+    return f"queue {gang.queue}: {used / scale:g}{kept} {unit} used, {bound}{why}"

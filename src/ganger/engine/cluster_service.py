@@ -24,9 +24,9 @@ from ganger.model.event import (
     QueueSet,
 )
 from ganger.model.job import Job, JobSpec, Limits, Origin
-from ganger.model.overview import Overview, Sizes
+from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.units import MINUTE_MS
+from ganger.model.units import MINUTE_MS, SECOND_MS, format_duration
 from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
@@ -46,14 +46,15 @@ class ClusterService:
         """Over a loop that is open, and its backend; `user` is who asks for every change."""
         self._loop, self._backend, self._user = loop, backend, user
 
-    def overview(self) -> Overview:
-        """The cluster and the queue at one glance."""
+    def overview(self, order: Order = "turn") -> Overview:
+        """The cluster and the queue at one glance; those who wait in that order."""
         with self._study.state() as (state, now_ms):
-            return overview(state, now_ms, self._loop.policy)
+            return overview(state, now_ms, self._loop.policy, order)
 
     def sizes(self, queue: str, wanted: Wanted, time_ms: int | None = None) -> Sizes:
-        """The largest gangs that would start now in a queue. Refused (no_such_queue, 404)."""
+        """The largest gangs that would start now in a queue. Refused (no_such_queue, no_such_gpu_type; 404)."""
         self.queue(queue)
+        self._see_type(wanted.gpu_type)
         spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
         job = Job(id=" ", user=self._user, spec=spec, origin=Origin(directory="/"))
         with self._study.state() as (state, now_ms):
@@ -146,7 +147,12 @@ class ClusterService:
                 note=note,
                 by=self._user,
             )
-            why = "it begins in the past" if from_ms < now_ms - JUST_NOW_MS else state.refusal(asked)
+            why = state.refusal(asked)
+        if (late_ms := now_ms - from_ms) > JUST_NOW_MS:
+            past = f"it would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
+            raise Refused("bad_maintenance", past, "begin at once: --from now; or later: --from 2h, --from 22:00")
+        if until_ms <= from_ms:
+            raise Refused("bad_maintenance", "it would end before it begins", "say how long it lasts: --for 2h")
         if why:
             raise Refused("bad_maintenance", why, "see what is planned: ganger node maintenance")
         self._loop.ask(asked)
@@ -186,6 +192,14 @@ class ClusterService:
         while ((row := self._node(name)).state in LOST) is not lost and time.monotonic() < until_s:
             self._loop.wait(self._loop.wait(-1, 0), 0.1)
         return row
+
+    def _see_type(self, name: str) -> None:
+        """Refused (no_such_gpu_type, 404) for a type that no node has."""
+        with self._loop.view() as state:
+            there = sorted({kind: None for kind in state.nodes.gpu_types if kind})
+        if name and name not in there:
+            what = f"no node has {name} GPUs; types here: {', '.join(there) or 'none'}"
+            raise Refused("no_such_gpu_type", what, nearest(name, there) or "ganger node", 404)
 
     def _node(self, name: str) -> NodeRow:
         rows = {row.name: row for row in self.nodes()}

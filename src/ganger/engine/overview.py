@@ -3,7 +3,7 @@
 Called by `engine.service` for `ganger top`, on the state that questions are answered from. Reads, and decides nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from typing import Any, Final
 
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from ganger.core.gang import Gang, class_text
 from ganger.core.policy import Policy
+from ganger.core.queues import need
 from ganger.core.state import State
 from ganger.core.topology import Ints, up
 from ganger.engine.rows import queue_rows
-from ganger.model.overview import Block, Cell, Next, Overview
+from ganger.model.overview import Block, Cell, Next, Order, Overview
 from ganger.model.reason import sentence
+from ganger.model.shape import Shape
 
 MOST_CELLS: Final = 1_024
 """Beyond that many nodes a cell is a domain of the lowest level, beyond that many of these one of the level above."""
@@ -24,8 +26,9 @@ NEXT: Final = 12
 """Of those who wait: the ones that are told of."""
 
 
-def overview(state: State, now_ms: int, policy: Policy) -> Overview:
-    """As it is now."""
+def overview(state: State, now_ms: int, policy: Policy, order: Order = "turn") -> Overview:
+    """As it is now; those who wait in that order."""
+    state.windows.now_ms = now_ms
     table, topology = state.nodes, state.nodes.topology
     depth, (whole, used, out) = _depth(state), _amounts(state)
     queues = tuple(queue_rows(state))
@@ -44,7 +47,8 @@ def overview(state: State, now_ms: int, policy: Policy) -> Overview:
         queues=queues,
         pending=sum(row.pending for row in queues),
         running=sum(row.running for row in queues),
-        next=tuple(_next(state, now_ms, policy)),
+        order=order,
+        next=tuple(_turns(state, now_ms, policy) if order == "turn" else _first(state, now_ms, order)),
     )
 
 
@@ -75,7 +79,16 @@ def _amounts(state: State) -> tuple[Ints, Ints, Ints]:
     whole, free = (table.gpus, table.free_gpus) if table.gpus.any() else (table.cpu_milli, table.free_cpu_milli)
     each = 1 if table.gpus.any() else 1000
     whole, free = whole.astype(np.int64) // each, free.astype(np.int64) // each
-    return whole, whole - free, np.where(table.ready, 0, free)
+    return whole, whole - free, np.where(_serves(state), 0, free)
+
+
+def _serves(state: State) -> NDArray[np.bool_]:
+    """(N,) nodes that take something new: in service, and not in maintenance."""
+    serves = state.nodes.ready.copy()
+    serves[
+        [state.nodes.index[name] for name in state.windows.under_way(state.windows.now_ms) if name in state.nodes.index]
+    ] = False
+    return serves
 
 
 def _cells(state: State, depth: int) -> Iterator[Cell]:
@@ -98,31 +111,55 @@ def _sums(amounts: NDArray[np.integer[Any]], first: Ints) -> list[int]:
     return found
 
 
-def _next(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
+def _turns(state: State, now_ms: int, policy: Policy) -> Iterator[Next]:
     """Those who are promised a start, the first to start first; then those whose turn is next."""
     promised = [
         (each.start_ms, state.gangs[each.gang]) for each in state.promises.values() if each.start_ms is not None
     ]
     told: dict[str, None] = {}
-    for start_ms, gang in sorted(promised, key=lambda of: (of[0], of[1].number))[:NEXT]:
+    for _, gang in sorted(promised, key=lambda of: (of[0], of[1].number))[:NEXT]:
         told[gang.id] = None
-        yield _row(state, gang, now_ms, start_ms)
+        yield _row(state, gang, now_ms)
     lines = [line.entries for line in state.lines(policy).of.values()]
     heads = [entry.gang for entries in lines for entry in entries[:NEXT]]
     for gang in nsmallest(NEXT, heads, key=lambda gang: policy.key(gang, state, now_ms)):
         if gang.id not in told and len(told) < NEXT:
             told[gang.id] = None
-            yield _row(state, gang, now_ms, None)
+            yield _row(state, gang, now_ms)
 
 
-def _row(state: State, gang: Gang, now_ms: int, promised_ms: int | None) -> Next:
-    reason = state.waits.get(class_text(gang.class_key))
+def _first(state: State, now_ms: int, order: Order) -> Iterator[Next]:
+    """Those of all who wait that are first in an order that is no policy's."""
+    known: dict[Shape, int] = {}
+
+    def asks(shape: Shape) -> int:
+        if shape not in known:
+            known[shape] = need(shape)[0]
+        return known[shape]
+
+    keys: dict[Order, Callable[[Gang], Any]] = {
+        "wait": lambda gang: gang.since_ms,
+        "gpus": lambda gang: -asks(gang.shape),
+        "priority": lambda gang: -gang.job.spec.priority,
+        "user": lambda gang: gang.job.user,
+        "queue": lambda gang: gang.queue,
+    }
+    key = keys[order]
+    waiting = (gang for members in state.classes.values() for gang in members)
+    for gang in nsmallest(NEXT, waiting, key=lambda gang: (key(gang), gang.number)):
+        yield _row(state, gang, now_ms)
+
+
+def _row(state: State, gang: Gang, now_ms: int) -> Next:
+    reason, promise = state.waits.get(class_text(gang.class_key)), state.promises.get(gang.id)
     return Next(
         job=gang.id,
         user=gang.job.user,
         queue=gang.queue,
         shape=str(gang.shape),
+        gpu_milli=need(gang.shape)[0],
+        priority=gang.job.spec.priority,
         waited_ms=now_ms - gang.since_ms,
-        promised_ms=promised_ms,
+        promised_ms=promise.start_ms if promise else None,
         sentence=sentence(reason) if reason else "",
     )

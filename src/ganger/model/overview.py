@@ -4,8 +4,14 @@ Made by `engine.overview` and `core.sizes`; serialised by REST as it stands.
 """
 
 from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 from ganger.model.view import QueueRow, ReasonView
+
+Order = Literal["turn", "wait", "gpus", "priority", "user", "queue"]
+ORDERS: Final[tuple[Order, ...]] = get_args(Order)
+"""Who of those that wait is told of first: whose turn is next; who has waited for longest; who asks for the most GPUs;
+who has the highest priority; by user, by queue. Ties: the older first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +67,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """A waiting job that is promised a start at `promised_ms` at the latest, or whose turn is next."""
+    """A waiting job, and the latest start that it is promised; gpu_milli: all that it asks for, in thousandths."""
 
     job: str
     user: str
     queue: str
     shape: str
+    gpu_milli: int
+    priority: int
     waited_ms: int
     promised_ms: int | None
     sentence: str
@@ -75,8 +83,8 @@ class Next:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The cluster and the queue at one glance. cell: what a cell is, a node or a level; nodes: how many are in each
-    state; unit: what is counted, GPUs or else CPUs; out: free ones on nodes that take nothing new; next: the promised
-    ones first, by their moment."""
+    state; unit: what is counted, GPUs or else CPUs; out: free ones on nodes that take nothing new; order: of `next`, in
+    that of turns the promised ones first, by their moment."""
 
     at_ms: int
     policy: str
@@ -91,4 +99,5 @@ class Overview:
     queues: tuple[QueueRow, ...]
     pending: int
     running: int
+    order: Order
     next: tuple[Next, ...]

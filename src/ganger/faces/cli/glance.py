@@ -190,11 +190,13 @@ def _below(row: Record, by_name: dict[str, Record]) -> int:
 
 
 def _next(seen: Record, width: int) -> Iterator[Line]:
+    by = seen["order"]
     columns = (
-        Column("NEXT"),
+        Column("NEXT" if by == "turn" else f"WAITING, BY {by.upper()}"),
         Column("QUEUE"),
         Column("USER"),
         Column("ASKS FOR"),
+        *[Column("PRIORITY", right=True)] * (by == "priority"),
         Column("WAITED", right=True),
         Column("STARTS"),
     )
@@ -204,12 +206,15 @@ def _next(seen: Record, width: int) -> Iterator[Line]:
             each["queue"],
             each["user"],
             each["shape"],
+            *[f"{each['priority']}"] * (by == "priority"),
             format_duration(each["waited_ms"]),
             each["sentence"] if each["promised_ms"] is None else f"by {clock(each['promised_ms'], seen['at_ms'])}",
         )
         for each in seen["next"]
     ]
     yield from _table(columns, rows, width)
+    if more := seen["pending"] - len(rows):
+        yield [(f"and {more:,} more: ganger ls --state pending", "dim")]
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:

@@ -60,11 +60,18 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def parse_ahead(text: str, now_ms: int) -> int:
-    """The same of a time to come: `2h` is in two hours, a time of day alone the next such."""
-    word = text.strip().lower()
+    """The same of a time to come: `2h` and `in 2 hours` are in two hours, a time of day alone the next such. ValueError
+    says what is legal."""
+    word = text.strip().lower().removeprefix("in ").removesuffix(" from now").strip()
     if _SPAN.fullmatch(word):
         return now_ms + parse_duration_ms(word)
-    then_ms = parse_time(text, now_ms)
+    if (found := _AGO.fullmatch(word)) and not word.endswith("ago") and found[2] in _UNITS_MS:
+        return now_ms + int(found[1]) * _UNITS_MS[found[2]]
+    try:
+        then_ms = parse_time(word, now_ms)
+    except (ValueError, OverflowError, OSError):
+        forms = "now, 2h (from now), 22:00, tomorrow or 2026-11-21T22:00"
+        raise ValueError(f"{text!r} is no time to come: write {forms}") from None
     is_of_day = word in _NAMED_HOURS or _CLOCK.fullmatch(word)
     return then_ms + DAY_MS if is_of_day and then_ms < now_ms else then_ms
 

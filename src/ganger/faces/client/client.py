@@ -198,9 +198,10 @@ class Client:
         gpu_type, gpus, cpu_milli, memory_bytes, time_ms."""
         return self._record("GET", f"/fit{query_of(wanted)}")
 
-    def overview(self) -> Record:
-        """The cluster and the queue at one glance: {"cell", "blocks", "gpus", "queues", "next", ...}."""
-        return self._record("GET", "/overview")
+    def overview(self, sort: str = "turn") -> Record:
+        """The cluster and the queue at one glance: {"cell", "blocks", "gpus", "queues", "next", ...}. `sort`: one of
+        `model.overview.ORDERS`."""
+        return self._record("GET", "/overview", sort=sort)
 
     # -- queues ---------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from ganger.engine.service import WantedSize
 from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
-from ganger.model.overview import Overview, Sizes
+from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.queue import DEFAULT
 
 router: Final = APIRouter(tags=["fit"])
@@ -32,6 +32,9 @@ def get_fit(
 
 
 @router.get("/overview", responses=shown(Overview))
-def get_overview(service: Served) -> Response:
+def get_overview(
+    service: Served,
+    sort: Annotated[Order, Query(description="who of those that wait is told of first")] = "turn",
+) -> Response:
     """The cluster and the queue at one glance: nodes as cells, folded by domain where there are many; who is next."""
-    return answer(service.overview())
+    return answer(service.overview(sort))

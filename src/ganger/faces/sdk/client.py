@@ -21,7 +21,7 @@ from ganger.faces.sdk.submission import Policy
 from ganger.faces.sdk.tasks import Task
 from ganger.faces.sdk.values import JobFile
 from ganger.faces.sdk.verbs import FitFields, ListFields, ReportFields, Submittable, Verbs
-from ganger.model.overview import Overview, Sizes
+from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.view import DryRun, PolicyTrial, PolicyVersion, PolicyView, Totals
 
 P = ParamSpec("P")
@@ -76,9 +76,10 @@ class Client:
         """The largest jobs that would start now, for each type of GPU and each level of the network."""
         return at_once(self._verbs.fit(**wanted))
 
-    def overview(self) -> Overview:
-        """The cluster and the queue at one glance: nodes, or domains where there are many, queues, and who is next."""
-        return at_once(self._verbs.overview())
+    def overview(self, *, sort: Order = "turn") -> Overview:
+        """The cluster and the queue at one glance: nodes, or domains where there are many, queues, and who is next:
+        those who wait by `sort`."""
+        return at_once(self._verbs.overview(sort=sort))
 
     def policy(self, version: int | None = None) -> PolicyView:
         """The policy document in force, or an earlier version of it. NotFound when that is not there."""
@@ -153,9 +154,9 @@ class AsyncClient:
         """As Client.fit."""
         return await self._verbs.fit(**wanted)
 
-    async def overview(self) -> Overview:
+    async def overview(self, *, sort: Order = "turn") -> Overview:
         """As Client.overview."""
-        return await self._verbs.overview()
+        return await self._verbs.overview(sort=sort)
 
     async def policy(self, version: int | None = None) -> PolicyView:
         """As Client.policy."""

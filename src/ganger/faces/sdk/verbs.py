@@ -23,7 +23,7 @@ from ganger.faces.sdk.submission import Policy, plain, proposal, submission
 from ganger.faces.sdk.tasks import Task, command_of
 from ganger.faces.sdk.values import JobFile, LogLine, Report
 from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
-from ganger.model.overview import Overview, Sizes
+from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.view import (
     DryRun,
     EventRow,
@@ -162,9 +162,9 @@ class Verbs:
         _check(wanted, FitFields)
         return view(Sizes, await self._ask("GET", f"/fit{query_of(wanted)}"))
 
-    async def overview(self) -> Overview:
+    async def overview(self, *, sort: Order = "turn") -> Overview:
         """The cluster and the queue at one glance: nodes, or domains where there are many, queues, and who is next."""
-        return view(Overview, await self._ask("GET", "/overview"))
+        return view(Overview, await self._ask("GET", f"/overview{query_of({'sort': sort})}"))
 
     async def logs(
         self, id: str, *, follow: bool = False, **wanted: Unpack[LogFields]
