@@ -14,6 +14,7 @@ from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.engine.registry import policies
 from ganger.model import event as e
+from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Plan, Start
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resources, Role, Slice
@@ -31,16 +32,23 @@ WHOLE_NODE: Final = Resources(gpu=GpuRequest(count=GPUS), cpu_milli=8_000)
 
 
 def run() -> list[Figure]:
-    """The gang of the bar, the same with slices and spread, and one that is 64 times as many GPUs."""
+    """The gang of the bar, the same with slices, spread and with labels that it prefers, and one that is 64 times as
+    many GPUs."""
     role = {"worker": Role(count=512, resources=ONE_GPU)}
     pods = JobSpec(run="train", roles=role, placement=Placement(topology="rack"))
     wide = JobSpec(run="train", nodes=4_096, resources=WHOLE_NODE, placement=Placement(topology="rack"))
-    slices = Placement(topology="spine", mode="required", slices=(Slice(level="nvlink", nodes=2),))
+    pairs = Slice(level="nvlink", nodes=2)
+    slices = Placement(topology="spine", mode="required", slices=(pairs,))
+    layers = Placement(slices=(Slice(level="rack", nodes=8), pairs))
+    fast = Term((Expression("disk", Operator.IN, ("ssd",)),))
+    preferring = Placement(affinity=Affinity(preferred=(Preference(match=fast, weight=10),)))
     return [
         median("gang_512", "ms", _planned(pods, 500), under=10),
         median("gang_512.nodes", "ms", _planned(JobSpec(run="train", nodes=256, resources=WHOLE_NODE), 500), under=10),
         median("gang_512.spread", "ms", _planned(_with(wide, 200, Placement(strategy="spread")), 500), under=10),
         median("gang_512.slices", "ms", _planned(_with(wide, 64, slices), 500), under=10),
+        median("gang_512.layers", "ms", _planned(_with(wide, 64, layers), 500), under=10),
+        median("gang_512.preferred", "ms", _planned(_with(wide, 64, preferring), 500), under=10),
         median("gang_512.of_10000", "ms", _planned(pods, 10_000), under=10),
         median("gang_4096", "ms", _planned(wide, 10_000)),
     ]
@@ -95,6 +103,7 @@ def _node(number: int) -> Node:
         domains=(f"s{rack // RACKS_A_SPINE}", f"r{rack}", f"v{number // 4}"),
         gpus=GPUS,
         gpu_type="h100",
+        labels={"disk": "ssd" if rack % 2 else "none"},
         cpu_milli=128_000,
         memory_bytes=2048 * GIB_BYTES,
     )

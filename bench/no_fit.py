@@ -9,6 +9,7 @@ import time
 from bench.fleet import Fleet
 from bench.measure import Figure, median
 from ganger.core.place import place
+from ganger.core.runtime import NEVER_MS
 from ganger.core.shortage import no_room
 from ganger.model.shape import Shape
 from ganger.policies import priority
@@ -28,7 +29,7 @@ def run() -> list[Figure]:
         for _ in range(5):
             before = time.process_time()
             found = place(fleet.state.nodes, shape)
-            reason = no_room(fleet.state, shape, fleet.now_ms)
+            reason = no_room(fleet.state, shape, fleet.now_ms, NEVER_MS)
             samples.append(time.process_time() - before)
             if found or reason.have >= reason.need:
                 raise AssertionError(f"{nodes} nodes with 8 free GPUs each were found: the cluster is not full")

@@ -132,6 +132,11 @@ def test_sentences(cluster: str, job: str, want: str) -> None:
         ("r1/n1:.. r1/n2:AA r2/n3:..", "C:2x2,in=rack,must", ["--mode preferred", "--nodes 1"]),
         ("r1/n1:.. r1/n2:AA r2/n3:BB", "C:2x2,in=rack,must", ["--nodes 1"]),
         ("r1/n1:.. r1/n2:.. r2/n3:.. r2/n4:AA", "C:4x2,slice=rack:2", ["--nodes 2"]),
+        (
+            "s1/r1/v1/n1:.. s1/r1/v1/n2:.. s1/r2/v2/n3:AA s1/r2/v2/n4:.. s1/r3/v3/n5:.. s1/r3/v3/n6:..",
+            "C:6x2,slice=rack:2+nvlink:2",
+            ["--nodes 4"],
+        ),
         ("n1:AA,h100 n2:BB,a100 n3:..,v100", "C:1x2h100,else=a100", ["--gpu 2"]),
     ],
 )
