@@ -99,6 +99,7 @@ class Affinity:
         default=(),
     )
     preferred: tuple[Preference, ...] = _spec(
-        "labels that it would rather have, all nodes as good as can be: before packing, after the level asked for",
+        "labels that they had better have: the worst of its nodes is as good as can be; that goes before packing, and "
+        "after the level and types that are asked for",
         default=(),
     )

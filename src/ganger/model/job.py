@@ -219,7 +219,8 @@ class Placement:
         default=PACK,
     )
     slices: tuple[Slice, ...] = _spec(
-        "nodes that stay in one domain of another level; of several each divides the one before it, on a level inside",
+        "groups of its nodes, each in one domain: [{level: nvlink, nodes: 4}]; of several each is made of the next, on "
+        "an inner level: [{level: rack, nodes: 16}, {level: nvlink, nodes: 4}]",
         default=(),
     )
     sharing: str = _spec(
@@ -228,7 +229,7 @@ class Placement:
         default=SHARED,
     )
     node_selector: dict[str, str] = _spec("labels that each of its nodes has", form="labels", factory=dict)
-    affinity: Affinity = _spec("labels that its nodes have, beyond equality, or are to have rather", factory=Affinity)
+    affinity: Affinity = _spec("labels that its nodes must have, beyond equality, or had better", factory=Affinity)
     nodes: tuple[str, ...] = _spec("the nodes that it may have, by name; unset: any", form="node_names", default=())
     devices: tuple[int, ...] = _spec(
         "the GPUs of a node that it may have, by index: [0, 1]; unset: any", form="devices", default=()
