@@ -26,7 +26,7 @@ from ganger.model.job import (
     Rule,
     Slice,
 )
-from ganger.model.policy import Reservations, Rules, Starvation, Weights
+from ganger.model.policy import GpuShares, Pool, Reservations, Rules, Starvation, Weights
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -149,7 +149,24 @@ def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
         half_life_ms=st.just(half_life_ms),
         starvation=st.just(Starvation()) | starvation,
         reservations=st.just(Reservations()) | st.builds(Reservations, total=reserved, per_queue=reserved),
+        pools=pools(),
+        gpu_shares=st.just(GpuShares()) | fragments(),
     )
+
+
+def pools() -> st.SearchStrategy[tuple[Pool, ...]]:
+    """None, or nodes of a zone before all others, or after those without GPUs."""
+    zone = st.builds(
+        Pool, name=st.just("near"), kind=st.sampled_from(("reserved", "spot")), nodes=st.just({"zone": "a"})
+    )
+    rest = st.builds(Pool, name=st.just("rest"), kind=st.sampled_from(("cpu", "on-demand")), nodes=st.just({}))
+    return st.just(()) | st.tuples(zone) | st.tuples(zone, rest)
+
+
+def fragments() -> st.SearchStrategy[GpuShares]:
+    """Devices chosen by what is left in fragments."""
+    ties = st.sampled_from(("least", "order"))
+    return st.builds(GpuShares, score=st.just("fgd"), cut=st.sampled_from((0, 1, 100)), ties=ties)
 
 
 def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrategy[JobSpec]:

@@ -26,7 +26,7 @@ from tests.laws.world import World
 
 def a_life(policy: Policy, data: st.DataObject) -> World:
     """A world in which a dozen batches of things happened; the laws of safety held throughout."""
-    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
     for _ in range(data.draw(st.integers(1, 12), label="batches")):
         world.batch(data)
         planned = planned_purely(world)

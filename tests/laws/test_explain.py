@@ -33,7 +33,7 @@ of those that are named."""
 
 
 def lived(policy: Policy, data: st.DataObject) -> World:
-    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
         world.batch(data)
         world.round()

@@ -25,7 +25,7 @@ few = settings(max_examples=15)
 
 def rounds(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[Start]]]:
     """A world after each of its rounds, and what that started."""
-    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues()))
+    world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
         world.batch(data)
         started = [each for each in world.round().decisions if isinstance(each, Start)]

@@ -98,6 +98,13 @@ class World:
         }, "only a failure spends an attempt"
         return planned
 
+    def governed(self, data: st.DataObject) -> "World":
+        """Half of the worlds begin with a policy of their own."""
+        if data.draw(st.booleans(), label="governed"):
+            document = document_of(data.draw(draws.policy_rules(self.state.rules.half_life_ms)), self.state.queues)
+            assert self.happens(e.PolicySet(document=document, version=self.state.policy_version + 1))
+        return self
+
     def is_due(self) -> bool:
         """Whether the round before asked for another at once."""
         return self.wake_ms is not None and self.wake_ms <= self.now_ms

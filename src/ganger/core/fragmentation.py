@@ -51,8 +51,13 @@ def kinds_of(state: "State") -> tuple[Kind, ...]:
             # What asks for no GPU has no use for the rest of any, wherever another goes.
             if part.has_gpus:
                 counts[alike] = counts.get(alike, 0) + many * part.nodes
-    most = sorted(counts.items(), key=lambda each: (-each[1], each[0].gpus, each[0].gpu_milli, each[0]))
+    most = sorted(counts.items(), key=lambda each: (-each[1], *_size(each[0])))
     return tuple(Kind(need, times) for need, times in most[:MOST_KINDS])
+
+
+def _size(need: Shape) -> tuple[int, int, str, int, int]:
+    """Different ones of different needs; any type before all others."""
+    return need.gpus, need.gpu_milli, need.gpu_type or "", need.cpu_milli, need.memory_bytes
 
 
 class Gradient:
