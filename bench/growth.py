@@ -1,10 +1,11 @@
 """Rounds and answers as nodes and gangs double: 2,500, 5,000 and 10,000 nodes x 8 GPUs, ten gangs a node.
 
 The first round, the median round after one event, and the median answer of `explain`, in the order of a server that
-nobody configured; processor time of the core alone. `growth_*` is how many times as long each takes on twice as much,
-the worse of the two doublings.
+nobody configured; processor time of the core alone, with what was there before frozen. `growth_*` is how many times as
+long each takes on twice as much, the worse of the two doublings.
 """
 
+import gc
 import os
 import statistics
 import time
@@ -35,6 +36,8 @@ def run() -> list[Figure]:
 def _measured(nodes: int) -> dict[str, float]:
     fleet = Fleet(dynamic, nodes=nodes, gangs=10 * nodes)
     fleet.fill()
+    gc.collect()
+    gc.freeze()
     before = time.process_time()
     planned = fleet.round()
     first = time.process_time() - before
@@ -42,6 +45,7 @@ def _measured(nodes: int) -> dict[str, float]:
     later = [fleet.next_s() for _ in range(EVENTS)]
     waiting = [gang.id for members in fleet.state.classes.values() for gang in members]
     asked = [_asked(fleet, name) for name in fleet.chance.sample(waiting, ASKED)]
+    gc.unfreeze()
     return {"round_full": first, "round_next": statistics.median(later), "explain": statistics.median(asked)}
 
 

@@ -4,7 +4,9 @@ Called by `core.round` to keep room for a gang that starves and can be promised 
 "until when". Promised starts, which count on each other, are in `core.promises`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from ganger.core.fit import Ask, where
 from ganger.core.gang import Gang
@@ -28,12 +30,12 @@ def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
     by halving. O(log gangs) placements.
     """
     with state.trial(), state.windows.later():
-        exodus = _Exodus(state, [gang for gang, _ in state.by_end(now_ms)], now_ms)
+        exodus = _Exodus(state, (gang for gang, _ in state.by_end(now_ms)), now_ms)
         too_few, enough, step = -1, 0, 1
         while not (found := exodus.place(enough, wanted)):
-            if enough == len(exodus.gangs):
+            too_few, enough, step = enough, exodus.most(enough + step), 2 * step
+            if enough == too_few:
                 return None
-            too_few, enough, step = enough, min(len(exodus.gangs), enough + step), 2 * step
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
             if here := exodus.place(middle, wanted):
@@ -46,11 +48,18 @@ def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
 
 
 class _Exodus:
-    """Gangs that leave one after the other, inside a trial; any number of them may be let go and called back."""
+    """Gangs that leave one after the other, inside a trial; any number of them may be let go and called back. gangs:
+    those that were looked at so far."""
 
-    def __init__(self, state: State, gangs: list[Gang], now_ms: int) -> None:
-        self.gangs, self._now_ms = gangs, now_ms
+    def __init__(self, state: State, leaving: Iterator[Gang], now_ms: int) -> None:
+        self.gangs: list[Gang] = []
+        self._leaving, self._now_ms = leaving, now_ms
         self._state, self._marks = state, [state.undo.mark()]
+
+    def most(self, many: int) -> int:
+        """So many, or all there are."""
+        self.gangs += islice(self._leaving, max(0, many - len(self.gangs)))
+        return min(many, len(self.gangs))
 
     def place(self, gone: int, wanted: Ask) -> Shares | None:
         """Where a gang may start once so many have left."""

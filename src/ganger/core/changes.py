@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ganger.core.fit import ask, placed
 from ganger.core.gang import Gang
 from ganger.core.plan import held
 from ganger.core.policy import Policy
@@ -138,8 +139,11 @@ class _Trial:
             yield Change(say=f"with at most {time} of time it would start now", flags=f"--time {minutes}m")
 
     def _elsewhere(self) -> Iterator[Change]:
-        """In another queue; the first that has quota for it, of those that the user has jobs in, then of all."""
+        """In another queue; the first that has quota for it, of those that the user has jobs in, then of all. Nowhere,
+        if the nodes have no room for it whatever its queue may have."""
         state, user = self._now.state, self._gang.job.user
+        if not state.tree.types and placed(state, ask(self._gang)) is None:
+            return
         own = dict.fromkeys(gang.queue for gang in state.shares.oldest(user=user))
         names = [name for name in (own | dict.fromkeys(state.tree.index)) if name not in (self._gang.queue, ROOT)]
         for name in names[:QUEUES_TRIED]:

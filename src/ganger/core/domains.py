@@ -56,12 +56,15 @@ def _depth(nodes: NodeTable, layout: Layout) -> int:
 def _holders(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: int) -> dict[int, list[str]]:
     """Who holds what is short of these nodes, by domain, the oldest first."""
     nodes, there = state.nodes, InTheWay(state.nodes, part, able)
-    found: dict[int, list[str]] = {}
-    for other in state.on_nodes(nodes.names[at] for at in np.flatnonzero(able & ~fitting(nodes, part)).tolist()):
-        for domain in np.unique(of_node[there.at(state, other.id)]).tolist():
+    taken = np.flatnonzero(there.anywhere)
+    found: dict[int, list[str]] = {domain: [] for domain in of_node[taken].tolist()}
+    for other in state.on_nodes(nodes.names[at] for at in taken.tolist()):
+        for domain in dict.fromkeys(of_node[there.at(state, other.id)].tolist()):
             ends_ms = other.ends_ms(now_ms)
             until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
-            found.setdefault(domain, []).append(f"{other.id} ({until})")
+            found[domain].append(f"{other.id} ({until})")
+        if all(len(names) >= MAX_NAMED for names in found.values()):
+            break
     return found
 
 

@@ -6,7 +6,6 @@ opening and every suggested change, so what it says is what happens.
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import Any
 
 from ganger.core import answers
 from ganger.core.backfill import Opening, earliest
@@ -14,9 +13,9 @@ from ganger.core.changes import Tried, ahead, changes
 from ganger.core.domains import domain_lines
 from ganger.core.fit import ask
 from ganger.core.gang import ClassKey, Gang, class_text
-from ganger.core.lines import Entry
+from ganger.core.lines import Crowd, Entry
 from ganger.core.plan import held
-from ganger.core.policy import Policy
+from ganger.core.policy import Key, Policy, joined
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.round import Round
 from ganger.core.state import State
@@ -136,16 +135,21 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
     Each line is in order by itself, so that halving finds how many of it go first.
     """
-    lines = [line.entries for line in state.lines(policy).of.values() if line.queue == gang.queue]
-    waiting = sum(map(len, lines))
+    crowd = state.lines(policy).queues.get(gang.queue, Crowd())
+    waiting = sum(len(line.entries) for line in crowd.lines)
     if gang.awaits:
         return None, waiting
+    mine, before, accounts = policy.key(gang, state, now_ms), 0, dict[tuple[str, str], Key]()
+    for line in crowd.lines:
+        account = accounts.get(line.owner)
+        if account is None:
+            account = accounts[line.owner] = policy.account_key(state, *line.owner, now_ms)
 
-    def key(entry: Entry) -> tuple[Any, ...]:
-        return policy.key(entry.gang, state, now_ms)
+        def key(entry: Entry, account: Key = account) -> Key:
+            return joined(account, policy.gang_key(entry.gang, state, now_ms))
 
-    mine = policy.key(gang, state, now_ms)
-    return 1 + sum(bisect_left(entries, mine, key=key) for entries in lines), waiting
+        before += bisect_left(line.entries, mine, key=key)
+    return 1 + before, waiting
 
 
 def _timed(reason: Reason, gang: Gang, opening: Opening | None) -> Reason:

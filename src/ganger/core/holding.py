@@ -6,7 +6,7 @@ Owned by `core.state`, changed through its `Undo`; read by `core.fit`, `core.bac
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -92,14 +92,14 @@ class Holding(dict[str, Shares]):
 
     def by_end(self, leaving: Iterable[Gang], now_ms: int) -> Iterator[tuple[Gang, Shares]]:
         """Those that are `leaving` and those past their limit, then the first to end by its limit first, those without
-        one last; ties by number."""
+        one last; ties by number. Of those that were there at the first; each may be released once it was given."""
         past = bisect_left(self._ends, (now_ms + 1, 0, ""))
         gone = {gang.id: gang for gang in leaving if gang.id in self}
         gone |= {name: self._gangs[name] for _, _, name in self._ends[:past]}
+        ends, endless = self._ends[past:], self._endless[:]
         for gang in sorted(gone.values(), key=lambda gang: gang.number):
             yield gang, self[gang.id]
-        later = (name for _, _, name in islice(self._ends, past, None))
-        for name in chain(later, (name for _, name in self._endless)):
+        for name in chain((name for _, _, name in ends), (name for _, name in endless)):
             if name not in gone:
                 yield self._gangs[name], self[name]
 

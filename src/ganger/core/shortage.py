@@ -121,7 +121,13 @@ class InTheWay:
         self._short = [amount // need < whole if need else None for need, amount in zip(needs, has, strict=True)]
         if picks_devices(part):
             self._short[0] = nodes.devices.counts(part, EVERY) < whole
-        self._taken = able & (nodes.alone > 0 if part.selector.sharing == SHARED else nodes.guests > 0)
+        self._taken: Mask = able & (nodes.alone > 0 if part.selector.sharing == SHARED else nodes.guests > 0)
+
+    @property
+    def anywhere(self) -> Mask:
+        """(N,) nodes on which something is short."""
+        found: Mask = np.logical_or.reduce([self._taken, *(short for short in self._short if short is not None)])
+        return found
 
     def at(self, state: State, gang: str) -> Ints:
         """Nodes, by index, on which a gang holds some of what is short there."""
