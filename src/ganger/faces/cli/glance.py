@@ -50,14 +50,14 @@ def spoken(line: Line) -> str:
 
 def _totals(seen: Record, width: int) -> Iterator[Line]:
     whole, used, out = seen["whole"], seen["used"], seen["out"]
-    nodes = ", ".join(f"{many} {state.replace('_', ' and ')}" for state, many in seen["nodes"].items())
+    nodes = ", ".join(f"{many:,} {state.replace('_', ' and ')}" for state, many in seen["nodes"].items())
     count = sum(seen["nodes"].values())
-    jobs = f"{seen['running']} running, {seen['pending']} waiting"
+    jobs = f"{seen['running']:,} running, {seen['pending']:,} waiting"
     if whole:
-        said = f" {used} of {whole} {seen['unit']} used ({100 * used // whole}%), {whole - used - out} free"
-        said += f", {out} out of service" if out else ""
+        said = f" {used:,} of {whole:,} {seen['unit']} used ({100 * used // whole}%), {whole - used - out:,} free"
+        said += f", {out:,} out of service" if out else ""
         yield [*_bar(used, out, whole, max(8, min(40, width - len(said)))), (said, "")]
-    yield [(f"{count} node{'' if count == 1 else 's'}: {nodes}; jobs: {jobs}", "dim")]
+    yield [(f"{count:,} node{'' if count == 1 else 's'}: {nodes}; jobs: {jobs}", "dim")]
 
 
 def _bar(used: int, out: int, whole: int, width: int) -> Line:

@@ -62,7 +62,7 @@ def watch(orders: Mapping[str, Sequence[str]], view: tuple[str, str], pause_s: f
 def _page(views: Sequence[str], seen: tuple[str, str], lines: Sequence[Line]) -> Text:
     now = now_ms()
     page = Text(no_wrap=True, overflow="crop", end="")
-    page.append("ganger top ", style="bold")
+    page.append("top ", style="bold")
     for view in views:
         page.append(f" {view} ", style="reverse" if view == seen[0] else "dim")
     page.append(f"  {clock(now, now)}  \u2190 \u2192 views  s sorts: {seen[1]}  q quits\n\n", style="dim")
