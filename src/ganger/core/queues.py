@@ -16,6 +16,7 @@ figure for. A job that takes any type is counted, until it is placed, against ea
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -99,14 +100,14 @@ class QueueTree:
         other.usage = [[0] * len(self.queues) for _ in self.resources]
         return other
 
-    @property
+    @cached_property
     def limits_anybody(self) -> bool:
         """Whether any queue has a figure that could keep a job waiting."""
         figured = (figure for queue in self.queues for each in _amounts(queue) for _, figure in _figures(each))
         limited = (figure for queue in self.queues for _, figure in _figures(queue.user_limits))
         return any(figure is not None for figure in chain(figured, limited))
 
-    @property
+    @cached_property
     def is_pooled(self) -> bool:
         """Whether any queue may use what no other does, and its users too: then the root's quota alone binds."""
         bounds = (

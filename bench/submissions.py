@@ -1,0 +1,103 @@
+"""A submission, and a look at the state after it, while 100,000 jobs wait: what a server does for each job it is given.
+
+The real loop and log, one after the other, on nodes that are all taken; no socket and no disk. 500 users in 40 queues,
+jobs of eight sizes. `submission_turn`: the fold, the round and the rows of the log; `submission_look`: what a reader
+waits for afterwards; `submission_copy`: what a copy of all of it would take. Processor time.
+"""
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+from bench.measure import Figure, median
+from ganger.engine.clock import WallClock
+from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.loop import Loop, Wish
+from ganger.engine.ports import Live, Report
+from ganger.engine.registry import policies
+from ganger.model.cluster import Node
+from ganger.model.decision import Start, Stop
+from ganger.model.event import NodesListed, QueueSet, Submitted
+from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
+from ganger.model.queue import Queue
+from ganger.model.units import HOUR_MS
+
+WAITING = int(os.environ.get("GANGER_BENCH_WAITING", "100000"))
+NODES, GPUS, USERS, QUEUES = 1_000, 8, 500, 40
+TOGETHER, SAMPLES = 5_000, 60
+BAR_S = 0.01
+
+
+class _Full:
+    """A world in which nothing ends."""
+
+    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+        listed = (Node(name=f"n{at}", gpus=GPUS, cpu_milli=64_000, memory_bytes=1 << 40) for at in range(NODES))
+        report(NodesListed(nodes=tuple(listed)))
+
+    def start(self, start: Start, job: Job) -> None:
+        """It runs for ever."""
+
+    def stop(self, stop: Stop, job: Job) -> None:
+        """Nothing is stopped here."""
+
+    def forget(self, gang: str) -> None:
+        """Nothing to let go of."""
+
+
+def run() -> list[Figure]:
+    loop = Loop(EventLog(MEMORY), _Full(), lambda _: policies()["dynamic"], WallClock(), "bench")  # type: ignore[arg-type] - only what the loop calls
+    loop.open()
+    loop.turn(loop.drain())
+    loop.turn([_wish(QueueSet(queue=Queue(name=f"q{number}"))) for number in range(QUEUES)])
+    number = 0
+    while number < NODES + WAITING:
+        loop.turn([_wish(_submitted(at)) for at in range(number, number + TOGETHER)])
+        number += TOGETHER
+    with loop.view():
+        gc.collect()
+        gc.freeze()
+    samples = list(_samples(loop, number))
+    before = time.process_time()
+    loop.copy()
+    copied_s = time.process_time() - before
+    gc.unfreeze()
+    turns, looks = zip(*samples, strict=True)
+    return [
+        median("submission_turn", "s", turns),
+        median("submission_look", "s", looks, under=BAR_S),
+        median("submission_copy", "s", [copied_s]),
+    ]
+
+
+def _samples(loop: Loop, number: int) -> Iterator[tuple[float, float]]:
+    """Of one submission after the other: what the turn takes, and the look at it."""
+    for at in range(number, number + SAMPLES):
+        event = _submitted(at)
+        before = time.process_time()
+        loop.turn([_wish(event)])
+        turned = time.process_time()
+        with loop.view() as state:
+            if event.job.id not in state.gangs:
+                raise AssertionError(f"{event.job.id} was submitted, and is not seen")
+        yield turned - before, time.process_time() - turned
+
+
+def _wish(event: Submitted | QueueSet) -> Wish:
+    return event, Future()
+
+
+def _submitted(number: int) -> Submitted:
+    gpus = 1 << number % 4
+    spec = JobSpec(
+        name="train",
+        queue=f"q{number % QUEUES}",
+        nodes=1 + number % 8 // 4,
+        run=("python", "train.py"),
+        resources=Resources(gpu=GpuRequest(count=gpus), cpu_milli=1_000 * gpus),
+        limits=Limits(time_ms=(1 + number % 7) * HOUR_MS),
+    )
+    job = Job(id=f"train-{number:06}", user=f"u{number % USERS}", spec=spec, origin=Origin(directory="/"))
+    return Submitted(job=job)
