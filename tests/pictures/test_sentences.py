@@ -288,10 +288,10 @@ def test_where_tells_of_maintenance() -> None:
     told = explained("r1/n1:.. r1/n2:.. r2/n3:..", "", "maintain n1+n3 1h 2h; maintain n2 0s 30m; C:3x2,time=2h")
     here, there = told.where
     assert here == (
-        "r1: 2 of 2 nodes have 2 free GPUs, 2 free CPUs; 1 of them is in maintenance m1 in 1h 00m; "
+        "r1: 2 of 2 nodes have 2 free GPUs, 2 free CPUs; 1 of them goes into maintenance m1 in 1h 00m; "
         "1 of them is in maintenance m2 for 30m 00s more"
     )
-    assert there == "r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs; 1 of them is in maintenance m1 in 1h 00m"
+    assert there == "r2: 1 of 1 nodes have 2 free GPUs, 2 free CPUs; 1 of them goes into maintenance m1 in 1h 00m"
 
 
 def test_quota_line() -> None:

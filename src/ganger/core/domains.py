@@ -74,11 +74,12 @@ def _maintained(state: State, gang: Gang, here: Ints, now_ms: int) -> Iterator[s
     names = [nodes.names[at] for at in here.tolist()] if windows else []
     for window in windows.meeting(names, now_ms, now_ms + ask(gang).stays_ms)[:MAX_NAMED]:
         count = int(np.isin(here, windows.at(nodes, window)).sum())
-        are = f"{count} of them {'is' if count == 1 else 'are'} in maintenance {window.id}"
         if window.from_ms > now_ms:
-            yield f"{are} in {format_duration(window.from_ms - now_ms)}"
+            go = "goes" if count == 1 else "go"
+            yield f"{count} of them {go} into maintenance {window.id} in {format_duration(window.from_ms - now_ms)}"
         else:
-            yield f"{are} for {format_duration(window.until_ms - now_ms)} more"
+            are, left = "is" if count == 1 else "are", format_duration(window.until_ms - now_ms)
+            yield f"{count} of them {are} in maintenance {window.id} for {left} more"
 
 
 def _away(nodes: NodeTable, gang: Gang, here: Ints) -> list[str]:
