@@ -125,6 +125,9 @@ def suggestions_hold(world: World) -> None:
         assert said.reason
         assert gang.awaits or 1 <= (said.position or 0) <= (said.waiting or 0)
         assert said.earliest_ms is None or said.earliest_ms >= world.now_ms
+        # To withdraw an array is to stop those of its elements that run, and what they leave may be promised to others.
+        if any(other.job.array == gang.id for other in world.state.gangs.values()):
+            continue
         for change in said.changes:
             _starts_now(world, gang, change.flags)
 
