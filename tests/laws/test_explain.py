@@ -18,7 +18,7 @@ from ganger.model.decision import Start, Stop
 from ganger.model.job import GangState, Shape
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Reason, Why
-from ganger.model.terms import Selector
+from ganger.model.terms import WHOLE, Selector
 from ganger.model.units import GIB_BYTES
 from tests.laws import draws
 from tests.laws.policies import every_policy
@@ -121,7 +121,10 @@ def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
 def _names_nodes(gang: Gang) -> bool:
     named = gang.shape.selector
     few = any(part.devices > len(named.devices) for part in gang.shape.parts) if named.devices else False
-    return bool(named.nodes) or few or _labels(named) is None
+    # Whole nodes have as many devices as it asks for: one beyond these is on none.
+    whole = [part for part in gang.shape.parts if part.selector.sharing == WHOLE]
+    beyond = any(device >= part.devices for part in whole for device in part.selector.devices)
+    return bool(named.nodes) or few or beyond or _labels(named) is None
 
 
 def _labels(named: Selector) -> dict[str, str] | None:
