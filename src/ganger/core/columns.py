@@ -6,7 +6,7 @@ first asked about, and reads the journal of changed nodes when it is asked again
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -113,7 +113,7 @@ class Columns:
             assert column.total == now.sum(), f"the sum of what nodes hold of {part} is not {now.sum()}"
 
     def _made(self, part: Shape) -> Column:
-        alike = replace(part, nodes=1, ranks=1, more=())
+        alike = part.one
         if alike not in self._columns:
             if len(self._columns) >= MOST_COLUMNS:
                 self._of, self._columns = {}, {}

@@ -36,6 +36,8 @@ class Pooled:
         np.cumsum(cells[:, order].T, axis=0, out=freed[1:])
         self._free = freed + (most - freed[-1])
         """(rows + 1, R) what the root has when so many of them have ended."""
+        self._known: tuple[int, Ints] | None = None
+        """What the root has left at the moment that was asked about last."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._begins, self._ends = np.full((2, 32), _NEVER, dtype=np.int64)
@@ -58,6 +60,7 @@ class Pooled:
         due = (self._begins >= self._begins[row]) & (self._begins < self._ends[row])
         self._left[due] += self._taken[row]
         self._begins[row] = self._ends[row] = _NEVER
+        self._known = None
 
     def bars(self, wanted: Ask, at_ms: int) -> bool:
         """Whether a gang that is promised nothing may not start at that moment."""
@@ -86,6 +89,7 @@ class Pooled:
         self._names.append(name)
         self._begins[row], self._ends[row] = charge.begin_ms, charge.end_ms
         self._taken[row], self._left[row] = charge.taken, left
+        self._known = None
 
     def _due_in(self, charge: Charge) -> NDArray[np.bool_]:
         """Which promises begin while it lasts."""
@@ -94,10 +98,11 @@ class Pooled:
 
     def _rest(self, at_ms: int) -> Ints:
         """What the root has left at a moment."""
-        lasts = (self._begins <= at_ms) & (self._ends > at_ms)
-        free: Ints = self._free[np.searchsorted(self._until, at_ms, side="right")]
-        rest: Ints = free - self._taken[lasts].sum(axis=0)
-        return rest
+        if self._known is None or self._known[0] != at_ms:
+            lasts = np.flatnonzero((self._begins <= at_ms) & (self._ends > at_ms))
+            free = self._free[np.searchsorted(self._until, at_ms, side="right")]
+            self._known = at_ms, free - self._taken[lasts].sum(axis=0)
+        return self._known[1]
 
     def _grow(self) -> None:
         more = np.full_like(self._begins, _NEVER)

@@ -70,12 +70,12 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class _Holds:
-    """until: (S, N) the first slot, from each on, in which a node does not hold the need; read: how far in the log of
-    changes it has come; cuts: how often the slots had been cut by then."""
+    """Of one need. until: (S, N) the first slot, from each on, in which a node does not hold it; read: how far in the
+    log of changes it has come; cuts: how often the slots had been cut by then."""
 
-    until: NDArray[np.int16]
-    read: int
-    cuts: int
+    until: NDArray[np.int16] | None = None
+    read: int = 0
+    cuts: int = 0
 
 
 class Profile:
@@ -91,6 +91,7 @@ class Profile:
         self.at: NDArray[np.intp] = (np.arange(len(nodes.nodes)) if among is None else among).astype(np.intp)
         self.exact = among is None and len(edges) * len(nodes.nodes) <= MOST_CELLS
         self._holds: dict[Shape, _Holds] = {}
+        self._of: dict[Shape, _Holds] = {}
         self._log: list[int] = []
         self._cuts = 0
         has: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
@@ -175,9 +176,12 @@ class Profile:
     def until(self, part: Shape) -> NDArray[np.int16]:
         """(S, N) the first slot, from each on, in which a node does not hold one of the part; S where it always does.
         States of nodes are not looked at."""
-        holds = self._holds.get(part)
-        if holds is None or holds.cuts != self._cuts:
-            holds = self._holds[part] = _Holds(self._until(part, EVERY), len(self._log), self._cuts)
+        holds = self._of.get(part)
+        if holds is None:
+            one = part.one
+            holds = self._of[part] = self._holds.setdefault(one, _Holds())
+        if holds.until is None or holds.cuts != self._cuts:
+            holds.until, holds.read, holds.cuts = self._until(part, EVERY), len(self._log), self._cuts
         elif holds.read < len(self._log):
             changed = np.unique(np.array(self._log[holds.read :], dtype=np.intp))
             holds.until[:, changed] = self._until(part, changed)
@@ -197,7 +201,11 @@ class Profile:
             ok &= self.guests[:, at] == 0
         many = len(self.edges)
         found: NDArray[np.int16] = np.where(ok, np.int16(many), np.arange(many, dtype=np.int16)[:, None])
+        if found.shape[1] < WIDE:
+            np.minimum.accumulate(found[::-1], axis=0, out=found[::-1])
+            return found
         for slot in range(many - 2, -1, -1):
+            # Row by row: of long rows numpy's own takes many times as long.
             np.minimum(found[slot], found[slot + 1], out=found[slot])
         return found
 
@@ -237,7 +245,7 @@ class Profile:
                     np.subtract.at(change[end], local, need)
         for change in found:
             for slot in range(1, slots):
-                # Row by row: numpy's own sum along the first axis takes three times as long.
+                # Row by row: of long rows numpy's own takes three times as long.
                 np.add(change[slot], change[slot - 1], out=change[slot])
         return [change[:-1] for change in found]
 

@@ -223,16 +223,16 @@ class Promises:
         tried = self._tried_of(gang, pooled=isinstance(allowance, Pooled))
         size = gang.shape.nodes, for_ms
         known = [] if profile.exact else [at for (nodes, ms), at in tried.items() if nodes <= size[0] and ms <= for_ms]
-        first = max(profile.slot(self.now_ms) + 1, *known, 0)
-        for slot in _slots(profile, wanted, for_ms, self._usable(wanted), first):
+        first, at_all = max(profile.slot(self.now_ms) + 1, *known, 0), self._usable(wanted)
+        for slot in _slots(profile, wanted, for_ms, at_all, first):
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
                 return None
-            usable, end_ms = self._usable(wanted), start_ms + for_ms
+            usable, end_ms = at_all, start_ms + for_ms
             if allowance is not None:
                 if allowance.bars(wanted, start_ms):
                     continue
-                usable &= self._open_types(allowance, wanted, start_ms)
+                usable = at_all & self._open_types(allowance, wanted, start_ms)
             shares = _placed(self.state, profile, wanted, (slot, for_ms), usable)
             if shares is None or self._delayed(gang, shares, (start_ms, end_ms)):
                 continue

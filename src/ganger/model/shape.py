@@ -70,6 +70,11 @@ class Shape:
         return (replace(self, more=()), *self.more) if self.more else (self,)
 
     @property
+    def one(self) -> "Shape":
+        """A single one of its nodes: equal for parts whose nodes need the same."""
+        return replace(self, nodes=1, ranks=1, more=(), slices=Slices(), layout=Layout())
+
+    @property
     def choices(self) -> tuple["Shape", ...]:
         """What this part may be, the first that has room: all its nodes of one type and on one network."""
         networks = self.selector.networks
