@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.columns import Columns, Journal
+from ganger.core.columns import MOST_COLUMNS, Columns, Journal
 from ganger.core.devices import EVERY, FREE, Devices, Places
 from ganger.core.fragmentation import Kind
 from ganger.core.pools import Pools
@@ -91,6 +91,7 @@ class NodeTable:
         self.alone = np.zeros(len(self.nodes), dtype=np.int32)
         self.kept: Kept | None = None
         self._of_type: dict[str, NDArray[np.bool_]] = {}
+        self._large_enough: dict[Shape, NDArray[np.bool_]] = {}
         self._bare: NodeTable | None = None
         self.journal = Journal()
         self.columns = Columns(self)
@@ -132,7 +133,15 @@ class NodeTable:
         return ~self.barred & self.large_enough(part)
 
     def large_enough(self, part: Shape) -> NDArray[np.bool_]:
-        """(N,) the same, with those that the gang must not have."""
+        """(N,) the same, with those that the gang must not have. Not to be changed."""
+        found = self._large_enough.get(part)
+        if found is None:
+            if len(self._large_enough) >= MOST_COLUMNS:
+                self._large_enough.clear()
+            found = self._large_enough[part] = self._holding_alone(part)
+        return found
+
+    def _holding_alone(self, part: Shape) -> NDArray[np.bool_]:
         enough = self.gpus == part.devices if part.selector.sharing == WHOLE else self.gpus >= part.devices
         if picks_devices(part):
             enough &= self.devices.most(part) > 0
