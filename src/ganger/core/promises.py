@@ -43,7 +43,8 @@ TURNS: Final = 8
 
 
 class Promises:
-    """standing: promises in force, by gang; decided: what the round changes of them."""
+    """standing: promises in force, by gang; decided: what the round changes of them; others_ms: how long others of the
+    kind of a gang that was refused a `start` may stay, at most."""
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
         """Lay down what was promised. `ending`: gangs that end with this round."""
@@ -55,6 +56,7 @@ class Promises:
         self._near: Profile | None = None
         self._allowance: Allowance | Pooled | None = None
         self._knows_quota = False
+        self.others_ms = NEVER_MS
         self._kept: dict[int, Kept] = {}
         self._tried: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
         """By (nodes, ms) the slots before which gangs have no place, as long as promises are only added."""
@@ -74,10 +76,21 @@ class Promises:
         with self._lifted([*weaker, *([own] if own else [])]):
             if not self.standing:
                 return placed(self.state, wanted)
-            end_ms = self.now_ms + (runs_for_ms(gang) if for_ms is None else for_ms)
-            with self.state.nodes.keeping(self._kept_until(end_ms)):
+            stays_ms = runs_for_ms(gang) if for_ms is None else for_ms
+            with self.state.nodes.keeping(self._kept_until(self.now_ms + stays_ms)):
                 found = placed(self.state, wanted)
-            return None if found and self._delayed(gang, found, (self.now_ms, end_ms)) else found
+            delayed = self._delayed(gang, found, (self.now_ms, self.now_ms + stays_ms)) if found else []
+            if for_ms is None and not weaker:
+                self.others_ms = self._for_others_ms(stays_ms, delayed)
+            return None if delayed else found
+
+    def _for_others_ms(self, stays_ms: int, delayed: list[str]) -> int:
+        """How long others of its kind may stay at most, where a gang may not start that stays for so long."""
+        if not delayed:
+            return stays_ms - 1
+        if not isinstance(self._quota(), Pooled):
+            return NEVER_MS  # it is for its own queue or its own user that it waits
+        return min(self.standing[name].start_ms for name in delayed) - self.now_ms
 
     def shortened(self, gang: Gang, wanted: Ask) -> tuple[Shares, int] | None:
         """Where a gang may start that could not with all its time, and for how long at most: until the last promise, or

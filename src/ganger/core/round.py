@@ -102,7 +102,9 @@ class Round:
             return (self.promises.start(gang, shy) if gang.shuns else None) or found
         if not (self.promises.standing or self.state.windows) or not where(self.state, wanted.at_least):
             return Why.MAINTENANCE if is_maintained(self.state, wanted.at_least) else Why.NO_CAPACITY
-        return self.promises.start(gang, wanted, self._weaker(gang)) or self._shortened(gang, wanted) or Why.HELD
+        weaker = self._weaker(gang)
+        found = self.promises.start(gang, wanted, weaker) if weaker else None
+        return found or self._shortened(gang, wanted) or Why.HELD
 
     def _shortened(self, gang: Gang, wanted: Ask) -> Shares | None:
         """Where it starts with less time than it asks for, if that will do: how much is noted."""

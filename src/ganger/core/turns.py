@@ -89,7 +89,10 @@ class Turns:
             self._open[entry.gang.queue].pop(entry.kind, None)
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
         if is_longer and not entry.again:
-            self._longest[entry.kind] = min(self._longest_ms(entry.kind), max(0, entry.stays_ms - 1))
+            others_ms = self._promises.others_ms if why is Why.HELD else entry.stays_ms - 1
+            # Found anew: since it was asked last, others have begun.
+            longest_ms = self._promises.longest_ms(entry.kind.parts) if self._promised else self._longest_ms(entry.kind)
+            self._longest[entry.kind] = min(longest_ms, max(0, others_ms))
         if why in NO_PLACE and not self._state.tree.types:
             entry.kind.failed_at = self._growth(entry.kind)
 
