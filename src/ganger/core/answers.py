@@ -54,14 +54,13 @@ def _answered(now: Round, waiting: Waiting, known: dict[ClassKey, Reason]) -> di
     fits, groups = _Fits(now), dict[Alike, Waiting]()
     for key, gang in waiting:
         groups.setdefault(fits.alike(key, gang), []).append((key, gang))
-    kept_out = now.kept_out(members[0][1] for members in groups.values())
     found: dict[ClassKey, Reason] = {}
     for members in groups.values():
         first = members[0][1]
         reason = fits.reason(first)
-        is_kept_out = first.id in kept_out and reason.why in CURABLE
+        bars = fits.bars(first) if now.claims and reason.why in CURABLE else ()
         for key, gang in members:
-            found[key] = (now.behind(gang) if is_kept_out else None) or reason
+            found[key] = (now.behind(gang, bars) if bars else None) or reason
     return found | {key: reason for key, reason in known.items() if key in found}
 
 
@@ -79,6 +78,7 @@ class _Fits:
         limited = [queue.user_limits != UserLimits() for queue in tree.queues]
         self._limited = {name: any(limited[above] for above in tree.path(at)) for name, at in tree.index.items()}
         self._rooms: dict[Alike, Shares | Reason] = {}
+        self._bars: dict[Alike, tuple[Gang, ...]] = {}
 
     def alike(self, key: ClassKey, gang: Gang) -> Alike:
         """What a gang's reason follows from."""
@@ -102,6 +102,14 @@ class _Fits:
                 self._now.held_back(gang, found) or found
             )  # what is promised to others: it depends on how long it stays
         return found if isinstance(found, Reason) else without_room(state, wanted, self._now.now_ms)
+
+    def bars(self, gang: Gang) -> tuple[Gang, ...]:
+        """For whom room is kept that keeps it from starting."""
+        own = gang.class_key if self._limited[gang.queue] or self._now.state.windows else gang.avoids
+        key = gang.queue, gang.shape, own, gang.id if gang.id in self._now.claims else ""
+        if key not in self._bars:
+            self._bars[key] = self._now.bars(gang)
+        return self._bars[key]
 
     def _has_its_own(self, gang: Gang) -> bool:
         """Whether room is kept for it, or a start promised."""

@@ -179,7 +179,7 @@ class NodeTable:
 
     def times(self, part: Shape) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node."""
-        times = self.columns.of(part).times * ~self.barred
+        times = self.times_at(part, EVERY) * ~self.barred
         if self.kept is not None:
             times[self.kept.at] = np.minimum(times[self.kept.at], self._times_beside(part, self.kept))
         return times

@@ -170,7 +170,7 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     why = found
     if why not in CURABLE or not could_ever(now.state, ask(gang)):
         return why
-    if now.policy.ORDERS_RUNNING and _lacks_room(now, gang, why) and not now.behind(gang):
+    if now.policy.ORDERS_RUNNING and _lacks_room(now, gang, why) and not now.bars(gang):
         stopping = preempt.make_room(now, gang)
         if stopping:
             return stopping

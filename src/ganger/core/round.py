@@ -201,30 +201,27 @@ class Round:
             return None
         return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
 
-    def kept_out(self, gangs: Iterable[Gang]) -> dict[str, None]:
-        """Ids of those that would start if no room were kept."""
-        if not self.claims:
-            return {}
-        with self.state.trial():
-            self._lift(self.claims.values())
-            return {gang.id: None for gang in gangs if not self._bars(gang)}
-
-    def behind(self, gang: Gang) -> Reason | None:
-        """The answer for a gang that would start but for room kept for others, naming those others."""
+    def bars(self, gang: Gang) -> tuple[Gang, ...]:
+        """Those for whom room is kept that keep a gang from starting; none where it would not start without, either.
+        The same for all that ask for the same in one queue, and have the same limits."""
         others = [claim for claim in self.claims.values() if claim.gang is not gang]
         if not others:
-            return None
+            return ()
+        found: list[Gang] = []
         with self.state.trial():
             self._lift(self.claims.values())
             if self._bars(gang):
-                return None
-            bars: list[Gang] = []
+                return ()
             for claim in others:
                 mark = self.state.undo.mark()
                 self._count(claim, +1)
                 if self._bars(gang):
                     self.state.undo.back_to(mark)
-                    bars.append(claim.gang)
+                    found.append(claim.gang)
+        return tuple(found)
+
+    def behind(self, gang: Gang, bars: tuple[Gang, ...]) -> Reason | None:
+        """The answer for a gang that room kept for others keeps from starting: those of them that go before it."""
         mine = self._key(gang)
         before = [other for other in bars if self._key(other) < mine] or bars
         return Reason(why=Why.HELD, holders=tuple(other.id for other in before)) if before else None
