@@ -91,7 +91,7 @@ class Trustworthy:
         """What is due now is decided; who has to leave his nodes is gone at once."""
         while True:
             planned = plan(self.state, self.now_ms, self.policy)
-            before = {name: gang for name, gang in self.state.gangs.items() if gang.ran_ms}
+            before = [name for name, gang in self.state.gangs.items() if gang.generation]
             if planned.decisions:
                 self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
             again = [each.gang for each in planned.decisions if isinstance(each, Start) and each.gang in before]

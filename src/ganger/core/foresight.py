@@ -21,7 +21,7 @@ from ganger.core.profile import Held, Profile, Stay, edges
 from ganger.core.runtime import NEVER_MS
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
-from ganger.model.decision import Moved, NodeShare, Reserve
+from ganger.model.decision import Moved, Reserve
 from ganger.model.shape import Shape
 from ganger.model.units import MINUTE_MS
 
@@ -93,29 +93,25 @@ class Foresight:
         ends_ms = self._ends(state.charged.ledger, self.now_ms + AT_ONCE_MS)
         return (Pooled if state.tree.is_pooled else Allowance)(state.tree, state.charged, ends_ms)
 
-    def stays(
-        self, gang: Gang, shares: Shares, when: tuple[int, int], shared: dict[Device, int] | None = None
-    ) -> Iterator[Stay]:
-        """What shares take of the nodes, part by part. `shared`: devices that are shared, and until when."""
+    def stays(self, gang: Gang, shares: Shares, when: tuple[int, int]) -> Iterator[Stay]:
+        """What shares take of the nodes, part by part."""
         holding, end_ms = self.state.shares, min(NEVER_MS, when[1])
         is_held = holding.get(gang.id) is shares
         parts = holding.rows(gang.id) if is_held else rows(gang.shape, shares, self.state.nodes.index)
         for part, mine, at in parts:
             is_real = part.has_share and bool(mine[0].devices)
             if is_real:
-                yield from self._of_devices(mine, (when[0], end_ms), {} if shared is None else shared)
+                devices = {(share.node, share.devices[0]): end_ms for share in mine}
+                yield from self._taken_up(devices, when[0])
             yield Stay(replace(part, gpu_milli=0, gpu_memory_bytes=0) if is_real else part, at, when[0], end_ms)
 
-    def _of_devices(
-        self, shares: Iterable[NodeShare], when: tuple[int, int], shared: dict[Device, int]
-    ) -> Iterator[Stay]:
-        """The devices that shares are on now: each is taken until the last of them leaves."""
-        for share in shares:
-            device = share.node, share.devices[0]
-            until_ms = shared.get(device, when[0])
-            if when[1] > until_ms:
-                shared[device] = when[1]
-                yield Stay(_DEVICE, np.array([self.state.nodes.index[share.node]], dtype=np.int64), until_ms, when[1])
+    def _taken_up(self, devices: dict[Device, int], begin_ms: int) -> Iterator[Stay]:
+        """Devices that are taken as a whole until then, by the moment."""
+        by_end: dict[int, list[int]] = {}
+        for (node, _), end_ms in devices.items():
+            by_end.setdefault(end_ms, []).append(self.state.nodes.index[node])
+        for end_ms, at in by_end.items():
+            yield Stay(_DEVICE, np.array(at, dtype=np.int64), begin_ms, end_ms)
 
     def charge(self, gang: Gang, shares: Shares, when: tuple[int, int]) -> Charge:
         """What it is charged for on these shares."""
@@ -129,15 +125,16 @@ class Foresight:
         return Held(ledger.cells[AT], self._ends(ledger, self.now_ms + linger_ms), ledger.cells[TAKEN:])
 
     def _on_devices(self, names: Iterable[str], linger_ms: int) -> Iterator[Stay]:
-        """The devices that shares of these gangs are on."""
-        shared: dict[Device, int] = {}
+        """The devices that shares of these gangs are on: each is taken until the last of them leaves."""
+        until_ms: dict[Device, int] = {}
         holding, ledger = self.state.shares, self.state.shares.ledger
         ends_ms = self._ends(ledger, self.now_ms + linger_ms)
         for name in (name for name in holding.sharers if name in names):
             end_ms = int(ends_ms[ledger.at((name,))[0]])
-            for part, mine, _ in holding.rows(name):
-                if part.has_share:
-                    yield from self._of_devices(mine, (self.now_ms, end_ms), shared)
+            shared = (share for part, mine, _ in holding.rows(name) if part.has_share for share in mine)
+            for device in ((share.node, share.devices[0]) for share in shared):
+                until_ms[device] = max(until_ms.get(device, 0), end_ms)
+        return self._taken_up(until_ms, self.now_ms)
 
     def _ends(self, ledger: Ledger, late_ms: int) -> Ints:
         """(rows,) when those end whose rows these are; `late_ms` for those that are leaving, or should have left. Those

@@ -59,8 +59,8 @@ class Round:
     """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
     victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
     granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
-    kept, by gang; promises: starts that are promised; tried: gangs of each queue that no start could be
-    promised to."""
+    kept, by gang; promises: starts that are promised; tried: gangs of each queue that no start could be promised to;
+    pushed: promises that do not keep a gang from starting that has run before, by that gang."""
 
     state: State
     now_ms: int
@@ -72,6 +72,7 @@ class Round:
     granted: dict[str, int] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     tried: dict[str, int] = field(default_factory=dict)
+    pushed: dict[str, list[Promise]] = field(default_factory=dict)
     promises: Promises = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +86,7 @@ class Round:
         """Where it starts, or what binds: its own limits, the nodes, or what is kept for others. With how much time is
         in `granted`, where it is less than the gang asks for."""
         self.granted.pop(gang.id, None)
+        self.pushed.pop(gang.id, None)
         if gang.id in self.promises.standing:
             with self._all_lifted():
                 return self._start(gang)
@@ -104,6 +106,9 @@ class Round:
             return Why.MAINTENANCE if is_maintained(self.state, wanted.at_least) else Why.NO_CAPACITY
         weaker = self._weaker(gang)
         found = self.promises.start(gang, wanted, weaker) if weaker else None
+        if found:
+            # Noted now: when it has begun, what it uses may put it behind them.
+            self.pushed[gang.id] = weaker
         return found or self._shortened(gang, wanted) or Why.HELD
 
     def _shortened(self, gang: Gang, wanted: Ask) -> Shares | None:
@@ -116,9 +121,8 @@ class Round:
 
     def took(self, gang: Gang, name: str, shares: Shares) -> None:
         """It has started; `name`: under which it waited. Weaker promises that it was in the way of move back."""
-        weaker = self._weaker(gang) if self.promises.standing else []
         self.promises.began(name, gang, shares)
-        for promise in weaker:
+        for promise in self.pushed.pop(name, ()):
             self.promises.give_way(promise, Moved.RESTARTED)
 
     def _weaker(self, gang: Gang) -> list[Promise]:
