@@ -167,6 +167,17 @@ class Film:
     def _priority(self, gang: str, priority: str) -> None:
         self.apply(e.PriorityChanged(gang=gang, priority=int(priority)))
 
+    def _took(self, *tokens: str) -> None:
+        """Jobs that ran before, one after the other: `1x2,user=ann` 30m 40m, one job for each time."""
+        size, *times = tokens
+        for at, time in enumerate(times):
+            name = f"Z{self.state.seq}_{at}"
+            self.apply(e.Submitted(job=picture.job(f"{name}:{size},prio=1000")))
+            self.round()
+            self.now_ms += parse_duration_ms(time)
+            self._done(name)
+            del self.ended[name]
+
     def _stop(self, gang: str) -> None:
         self.apply(e.StopRequested(gang=gang))
 

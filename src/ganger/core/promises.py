@@ -76,7 +76,7 @@ class Promises:
         with self._lifted([*weaker, *([own] if own else [])]):
             if not self.standing:
                 return placed(self.state, wanted)
-            stays_ms = runs_for_ms(gang) if for_ms is None else for_ms
+            stays_ms = self._stays_ms(gang) if for_ms is None else for_ms
             with self.state.nodes.keeping(self._kept_until(self.now_ms + stays_ms)):
                 found = placed(self.state, wanted)
             delayed = self._delayed(gang, found, (self.now_ms, self.now_ms + stays_ms)) if found else []
@@ -138,7 +138,8 @@ class Promises:
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
         """Who is promised something that a start on these shares would take, for as long as it must stay; in the order
         of their promises."""
-        when, there = (self.now_ms, self.now_ms + least_ms(gang)), {share.node: None for share in shares}
+        stays_ms = self._stays_ms(gang) if gang.time_ms is None else least_ms(gang)
+        when, there = (self.now_ms, self.now_ms + stays_ms), {share.node: None for share in shares}
         soon = [each for each in self._in_order() if each.start_ms < when[1] and each.gang is not gang]
         delayed = self._delayed(gang, shares, when)
         bars = [each for each in soon if each.gang.id in delayed or any(node in there for node in each.nodes)]
@@ -149,6 +150,13 @@ class Promises:
         if promise.gang.id in self.standing and not self._stands(promise):
             self._drop(promise)
             self._renew(promise.gang, promise.told, cause)
+
+    def _stays_ms(self, gang: Gang) -> int:
+        """How long a gang that starts is taken to stay. A promise that a prediction has moved back is put at risk by no
+        other: who has no limit counts as staying for ever while it stands."""
+        if gang.time_ms is None and any(each.cause is Moved.PREDICTED for each in self.standing.values()):
+            return NEVER_MS
+        return runs_for_ms(gang)
 
     # -- who is promised a start -------------------------------------------------------------------------------------
 
@@ -191,7 +199,7 @@ class Promises:
             self.decided[gang.id] = Reserve(gang=gang.id, start_ms=None, cause=cause)
             return
         start_ms = fact.start_ms or 0
-        if start_ms <= self.now_ms and found.start_ms <= self.now_ms + LINGER_MS:
+        if cause is not Moved.PREDICTED and start_ms <= self.now_ms and found.start_ms <= self.now_ms + LINGER_MS:
             found = replace(found, start_ms=start_ms)  # late already: it starts as soon as those in its way are gone
         if found.start_ms < start_ms:
             found = replace(found, cause=Moved.EARLIER)
@@ -205,9 +213,17 @@ class Promises:
             return Moved.NODE_OUT
         if self._is_maintained(promise):
             return Moved.MAINTENANCE
+        if self._is_outlived(promise):
+            return Moved.PREDICTED
         if promise.start_ms <= self.now_ms:
             return Moved.OVERRUN
         return Moved.POLICY_CHANGED if self._fits(promise) else Moved.NODE_OUT
+
+    def _is_outlived(self, promise: Promise) -> bool:
+        """Whether somebody is there, or anywhere where it is quota that it lacks, for longer than was predicted."""
+        state = self.state
+        there = map(state.gangs.__getitem__, state.shares) if self._fits(promise) else state.on_nodes(promise.nodes)
+        return any(gang.time_ms is None and gang.expected is not None and gang.expected.outlived for gang in there)
 
     def _move_earlier(self) -> None:
         """To an earlier moment, where there is one: each in its order; on a large cluster one now and then."""
@@ -241,11 +257,13 @@ class Promises:
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
                 return None
-            usable, end_ms = at_all, start_ms + for_ms
+            usable, end_ms = at_all.copy(), start_ms + for_ms
+            if self.state.windows and gang.time_ms is None:  # what is predicted is not enough for maintenance
+                usable[self.state.windows.away(self.state.nodes, NEVER_MS, start_ms)] = False
             if allowance is not None:
                 if allowance.bars(wanted, start_ms):
                     continue
-                usable = at_all & self._open_types(allowance, wanted, start_ms)
+                usable &= self._open_types(allowance, wanted, start_ms)
             shares = _placed(self.state, profile, wanted, (slot, for_ms), usable)
             if shares is None or self._delayed(gang, shares, (start_ms, end_ms)):
                 continue
@@ -303,7 +321,8 @@ class Promises:
     def _is_maintained(self, promise: Promise) -> bool:
         """Whether one of its nodes is not there for all of its time."""
         begin_ms = max(self.now_ms, promise.start_ms)
-        return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, promise.end_ms))
+        end_ms = NEVER_MS if promise.gang.time_ms is None else promise.end_ms
+        return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, end_ms))
 
     def _fits(self, promise: Promise) -> bool:
         """Whether its nodes have what it needs, from its moment on."""
