@@ -153,8 +153,9 @@ class Promises:
 
     def _stays_ms(self, gang: Gang) -> int:
         """How long a gang that starts is taken to stay. A promise that a prediction has moved back is put at risk by no
-        other: who has no limit counts as staying for ever while it stands."""
-        if gang.time_ms is None and any(each.cause is Moved.PREDICTED for each in self.standing.values()):
+        other: who has no limit counts as staying for ever while it stands, but for those whose start is promised."""
+        by_guess = gang.time_ms is None and gang.id not in self.state.promises
+        if by_guess and any(each.cause is Moved.PREDICTED for each in self.standing.values()):
             return NEVER_MS
         return runs_for_ms(gang)
 
