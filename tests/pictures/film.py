@@ -8,7 +8,7 @@ not simply run: why it waits, the state it is in, or how it ended since the line
 
 from dataclasses import replace
 
-from ganger.core.explain import reason_view, standing_reason
+from ganger.core.explain import explain, reason_view, standing_reason
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
@@ -20,7 +20,7 @@ from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
 from ganger.model.policy import GpuShares, Pool, document_of
 from ganger.model.units import parse_duration_ms
-from ganger.model.view import ReasonView
+from ganger.model.view import Explanation, ReasonView
 from tests.laws.policies import POLICIES
 from tests.pictures import picture
 
@@ -69,6 +69,10 @@ class Film:
         """Why it waits, as people see it."""
         at = self.state.gangs[gang]
         return reason_view(standing_reason(self.state, at, self.now_ms, self.policy), gang, at.queue)
+
+    def explained(self, gang: str) -> Explanation:
+        """The whole answer."""
+        return explain(self.state, gang, self.now_ms, self.policy)
 
     def round(self) -> None:
         """Plan and record, as the loop does, until no round is due at once."""

@@ -244,6 +244,11 @@ class Gang:
         began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
         return began_ms + self.expected.run_ms - self.ran_ms
 
+    @property
+    def is_predicted(self) -> bool:
+        """Whether it has no limit, and how long it holds nodes is predicted."""
+        return self.time_ms is None and self.expected is not None and self.state not in LEAVING
+
     def limit_ms(self, now_ms: int) -> int | None:
         """When its time limit is over, if it runs or would from now on."""
         limit = self.time_ms
