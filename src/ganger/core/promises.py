@@ -12,26 +12,23 @@ as the policy says: one is EASY, all is conservative.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from heapq import merge
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allowance import Allowance, Charge
-from ganger.core.devices import FREE
 from ganger.core.fit import Ask, ask, placed
 from ganger.core.foresight import LINGER_MS, Foresight, Promise
 from ganger.core.gang import Gang
-from ganger.core.layout import lay_out, rooms
+from ganger.core.later import placed_from, shares_on, slots
 from ganger.core.nodes import Kept
-from ganger.core.place import place
 from ganger.core.pooled import Pooled
 from ganger.core.profile import Profile
 from ganger.core.runtime import NEVER_MS, least_ms, runs_for_ms
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
-from ganger.model.decision import Moved, NodeShare, Reserve
+from ganger.model.decision import Moved, Reserve
 from ganger.model.shape import Shape
 
 MOST_MOVED: Final = 8
@@ -254,7 +251,7 @@ class Promises:
         size = gang.shape.nodes, for_ms
         known = [] if profile.exact else [at for (nodes, ms), at in tried.items() if nodes <= size[0] and ms <= for_ms]
         first, at_all = max(profile.slot(self.now_ms) + 1, *known, 0), self._usable(wanted)
-        for slot in _slots(profile, wanted, for_ms, at_all, first):
+        for slot in slots(profile, wanted, for_ms, at_all, first):
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
                 return None
@@ -265,7 +262,7 @@ class Promises:
                 if allowance.bars(wanted, start_ms):
                     continue
                 usable &= self._open_types(allowance, wanted, start_ms)
-            shares = _placed(self.state, profile, wanted, (slot, for_ms), usable)
+            shares = placed_from(self.state, profile, wanted, (slot, for_ms), usable)
             if shares is None or self._delayed(gang, shares, (start_ms, end_ms)):
                 continue
             nodes = tuple(share.node for share in shares)
@@ -310,7 +307,7 @@ class Promises:
         if any(node not in self.state.nodes.index for node in nodes):
             return None
         end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + runs_for_ms(gang))
-        stays = tuple(self._seen.stays(gang, _shares_on(gang.shape, nodes), (start_ms, end_ms)))
+        stays = tuple(self._seen.stays(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
         return Promise(gang, start_ms, end_ms, nodes, cause, stays)
 
     def _stands(self, promise: Promise) -> bool:
@@ -408,7 +405,7 @@ class Promises:
         return self._allowance
 
     def _charge(self, promise: Promise) -> Charge:
-        shares, begin_ms = _shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
+        shares, begin_ms = shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
         return self._seen.charge(promise.gang, shares, (begin_ms, promise.end_ms))
 
     def _in_order(self) -> list[Promise]:
@@ -440,69 +437,3 @@ class Promises:
 
 def _order(promise: Promise) -> tuple[int, int]:
     return promise.start_ms, promise.gang.number
-
-
-def _shares_on(shape: Shape, nodes: tuple[str, ...]) -> Shares:
-    """Shares of a promise: which part is on which node."""
-    parts = [number for number, part in enumerate(shape.parts) for _ in range(part.nodes)]
-    return tuple(
-        NodeShare(node, (), tuple(range(shape.parts[part].gpus)), part) for node, part in zip(nodes, parts, strict=True)
-    )
-
-
-def _slots(profile: Profile, wanted: Ask, for_ms: int, usable: NDArray[np.bool_], first: int) -> Iterator[int]:
-    """Slots, rising, in which each part of it alone could begin."""
-    shape = wanted.shape
-    if not _is_plain(shape):
-        yield from range(first, len(profile.edges))
-        return
-    if len(shape.choices) == 1:
-        yield from profile.starts(shape.choices[0], (shape.nodes, for_ms), usable, first)
-        return
-    found = (profile.starts(choice, (shape.nodes, for_ms), usable, first) for choice in shape.choices)
-    yield from dict.fromkeys(merge(*found))
-
-
-def _is_plain(shape: Shape) -> bool:
-    """Whether it has one part, on nodes of its own."""
-    return not shape.more and not shape.stacked
-
-
-def _placed(
-    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
-) -> Shares | None:
-    """Shares on which it could begin with that slot and stay for so long."""
-    shape, nodes = wanted.shape, state.nodes
-    if not _is_plain(shape):
-        return _placed_together(state, profile, wanted, when, usable)
-    for choice in shape.choices:
-        times = (profile.holding(choice, *when) & usable).astype(np.int64)
-        if int(times.sum()) < shape.nodes:
-            continue
-        found = lay_out(nodes, rooms(nodes.topology, times), shape.nodes, (shape.layout, shape.slices))
-        if found is not None:
-            names = tuple(nodes.names[at] for at in found[0].tolist())
-            return _shares_on(shape, names)
-    return None
-
-
-def _placed_together(
-    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
-) -> Shares | None:
-    """The same for parts that may share nodes: placed on the nodes as they will be at their fullest."""
-    nodes, undo = state.nodes, state.undo
-    every = np.arange(len(nodes.nodes))
-    there = profile.window(every, when[0], int(profile.ends(when[1])[when[0]]))
-    free: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    arrays = (*free, nodes.guests, nodes.alone, nodes.barred)
-    with state.trial():
-        undo.put(nodes.owner, slice(None), FREE)
-        for array, then in zip(arrays, (*there, ~usable), strict=True):
-            undo.put(array, slice(None), then.astype(array.dtype))
-        found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
-    return None if found is None else _shares_on(wanted.shape, tuple(share.node for share in found))
-
-
-def _whole(part: Shape) -> Shape:
-    """With all of a device where it asks for a share."""
-    return replace(part, gpus=part.devices, gpu_milli=0, gpu_memory_bytes=0)
