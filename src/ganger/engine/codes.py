@@ -88,7 +88,7 @@ CODES: Final[dict[str, Code]] = {
     "no_snapshot": Code(409, "a snapshot is not there"),
     "no_such_dependency": Code(409, "a job that another is to come after is not there"),
     "no_such_device": Code(409, "a node that the job may have has no such GPU"),
-    "no_such_gpu_type": Code(409, "no node has GPUs of that type"),
+    "no_such_gpu_type": Code(404, "no node has GPUs of that type", other_status=409),
     "no_such_label": Code(409, "no node has that label"),
     "no_such_level": Code(409, "the network has no level of that name"),
     "no_such_network": Code(409, "no node is on that network"),
