@@ -14,7 +14,7 @@ from ganger.core.gang import HEAD, STRIDE, Gang
 from ganger.core.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.usage import Account
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Expect, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Reserve, Start, Stop, Wait
 from ganger.model.job import GangState, Job
 
 if TYPE_CHECKING:
@@ -200,23 +200,20 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
     for decision in decisions:
         match decision:
             case Start():
-                touched += _begin(state, decision, at_ms)
+                touched.append(_begin(state, decision, at_ms))
             case Stop():
                 touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
                 state.waits[text] = reason
             case Reserve():
                 touched.append(_promised(state, decision))
-            case Expect(gang=name, run_ms=run_ms):
-                state.outlive(state.gangs[name], run_ms)
-                touched.append(state.gangs[name])
     return tuple(touched)
 
 
-def _begin(state: State, start: Start, at_ms: int) -> Touched:
+def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang = arrays.meant(state, start.gang)[0]
     state.dequeue(gang)
-    head = state.unpromise(gang.array or "")  # it was its head's
+    state.promises.pop(gang.array or "", None)  # it was its head's
     state.port_turn = state.turn_after(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
@@ -229,12 +226,12 @@ def _begin(state: State, start: Start, at_ms: int) -> Touched:
     gang.resume(gang.checkpoint_step, ())
     state.take(gang, start.shares)
     state.meter(gang)
-    return (gang, *head)
+    return gang
 
 
 def _promised(state: State, promise: Reserve) -> Gang:
     if promise.start_ms is None:
-        state.unpromise(promise.gang)
+        state.promises.pop(promise.gang, None)
     else:
         state.promises[promise.gang] = promise
     return state.gangs[promise.gang]

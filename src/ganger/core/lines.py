@@ -132,24 +132,6 @@ class Lines:
         if not kind.waiting:
             del self.kinds[kind.shape, kind.avoids]
 
-    def retime(self, gangs: Iterable[Gang]) -> None:
-        """Another time may be expected of these gangs; nothing happens to those that are in no line yet."""
-        changed: dict[Line, dict[Kind, None]] = {}
-        for gang in gangs:
-            entry, stays_ms = self._entries.get(gang.id), least_ms(gang)
-            if entry is None or entry.stays_ms == stays_ms:
-                continue
-            stays = entry.kind.stays
-            stays[entry.stays_ms] -= 1
-            if not stays[entry.stays_ms]:
-                del stays[entry.stays_ms]
-            entry.stays_ms = stays_ms
-            stays[stays_ms] = stays.get(stays_ms, 0) + 1
-            changed.setdefault(entry.line, {})[entry.kind] = None
-        for line, kinds in changed.items():
-            for kind in kinds:
-                line.least_ms[kind] = min(other.stays_ms for other in line.entries if other.kind is kind)
-
     def validate(self, pending: Iterable[Gang]) -> None:
         """Compare with lines made anew. AssertionError names what differs."""
         anew = Lines(self.policy, self._band, pending)
