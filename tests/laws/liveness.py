@@ -9,6 +9,7 @@ from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
+from ganger.model.policy import FRAGMENTATION
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Why
 from ganger.model.units import parse_bytes, parse_duration_ms
@@ -74,7 +75,11 @@ def demand_that_stands_still_settles(world: World) -> None:
 
 
 def impossible_jobs_change_nothing(world: World) -> None:
-    """Jobs that can never run, submitted first and with the highest priority: everybody else fares the same."""
+    """Jobs that can never run, submitted first and with the highest priority: everybody else fares the same. Not where
+    places are chosen by what those who wait ask for."""
+    rules = [row.event.document for row in world.log if isinstance(row.event, e.PolicySet)]
+    if any(document.gpu_shares.score == FRAGMENTATION for document in rules):
+        return
     state, extra = State(), 0
     for event in _impossible():
         extra += 1
