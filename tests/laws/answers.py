@@ -56,7 +56,7 @@ def questions_are_answered(world: World) -> None:
             pauses = gang.not_before_ms > world.now_ms and not first
             assert (reason.why is Why.BACKOFF) == pauses
             assert first or pauses or reason == every.get(gang.class_key, reason), "alone and together"
-            assert not first or set(reason.holders) <= set(first)
+            assert not first or set(reason.holders) == set(first)
             # Who is in the way, and in which order they end, may have changed with the very round that was recorded.
             assert first or pauses or replace(reason, holders=()) == replace(answer(world, gang), holders=())
 

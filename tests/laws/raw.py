@@ -21,7 +21,6 @@ RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
 OF_NODE = ("gpus", "cpu_milli", "memory_bytes")
 """What a node has, beside what its GPUs have."""
 
-
 OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
 Request = e.Submitted | e.StopRequested | e.SuspendRequested | e.ResumeRequested | e.PriorityChanged
 LEADERS = ("chief", "master", "head", "scheduler")
@@ -456,15 +455,12 @@ class Raw:
 
     def user_allows(self, job: Job) -> bool:
         """Whether its owner may hold that much more, in its queue and in all above it."""
-        name: str | None = job.spec.queue
-        spec = job.spec
+        spec, name = job.spec, job.spec.queue
         while name is not None:
             limits = self.queues[name].user_limits
-            mine = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == job.user and self._below(g, name)]
-            gpu_milli = sum(total(other, "gpu_milli") for other in mine)
-            node_ms = sum(all_nodes(other) * (other.limits.time_ms or 0) for other in mine)
+            gpu_milli, node_ms, jobs = self.held_by(job.user, name)
             wants_milli, wants_ms = total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0)
-            if limits.jobs is not None and len(mine) >= limits.jobs:
+            if limits.jobs is not None and jobs >= limits.jobs:
                 return False
             if limits.gpus is not None and wants_milli and gpu_milli + wants_milli > 1000 * limits.gpus:
                 return False
@@ -474,6 +470,12 @@ class Raw:
                 return False
             name = self.queues[name].parent
         return True
+
+    def held_by(self, user: str, queue: str) -> tuple[int, ...]:
+        """What a user has in a queue and all below it: thousandths of GPUs, node-milliseconds by limits, jobs."""
+        mine = [self.jobs[g].spec for g in self.starts if self.jobs[g].user == user and self._below(g, queue)]
+        sums = [(total(spec, "gpu_milli"), all_nodes(spec) * (spec.limits.time_ms or 0), 1) for spec in mine]
+        return tuple(map(sum, zip(*sums, strict=True))) or (0, 0, 0)
 
     def fits(self, job: Job) -> bool:
         """Whether nothing but the order of the queue is in its way."""

@@ -1,6 +1,7 @@
 """The laws that bind every policy, checked by `World` after every event and every round against the raw facts."""
 
 from ganger.core.gang import Gang, class_text
+from ganger.core.queues import NOTHING_HELD
 from ganger.core.state import State
 from ganger.engine.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
@@ -32,6 +33,42 @@ def state_is_sound(state: State, raw: Raw) -> None:
         assert sum(array.counts.values()) == len(array.job.spec.array.indices), "every element is counted once"
     for text in state.waits:
         assert text in [class_text(key) for key in state.classes], f"an answer for {text}, which nobody waits in"
+
+
+def derived_is_counted(state: State, raw: Raw) -> None:
+    """What is free of each node, what each queue and user has, and how many of what is asked for nodes would take: all
+    counted anew, by who is where."""
+    _nodes_are_counted(state, raw)
+    tree = state.tree
+    for name, at in tree.index.items():
+        for r, resource in enumerate(tree.resources):
+            there = raw.available(name, resource.removeprefix("gpu_milli."))
+            assert there == float("inf") or tree.available(at, r) == there, f"{name} may have {there} {resource}"
+        for user in {job.user for job in raw.jobs.values()}:
+            held = tree.users.get((at, user), NOTHING_HELD)
+            assert (held.gpu_milli, held.node_ms, held.jobs) == raw.held_by(user, name)
+    for gang in (gang for gang in state.gangs.values() if gang.state is GangState.PENDING):
+        for shape, part in zip(gang.shape.parts, parts(gang.job.spec), strict=True):
+            if not any((*part.need.values(), *part.share)):
+                continue
+            found = [state.nodes.room(choice) for choice in shape.choices]
+            assert found == [sum(raw.room(kind).values()) for kind in part.variants]
+
+
+def _nodes_are_counted(state: State, raw: Raw) -> None:
+    nodes = state.nodes
+    for name, node in raw.nodes.items():
+        at = nodes.index[name]
+        here = [
+            (raw.jobs[gang].spec, share) for (gang, on), shares in raw.left.items() if on == name for share in shares
+        ]
+        devices = {device for _, share in here for device in share.devices}
+        needs = [parts(spec)[share.part].need for spec, share in here]
+        free = [getattr(node, r) - sum(need[r] for need in needs) for r in ("cpu_milli", "memory_bytes")]
+        assert [nodes.free_cpu_milli[at], nodes.free_memory_bytes[at]] == free
+        assert nodes.free_gpus[at] == node.gpus - len(devices)
+        alone = sum(spec.placement.sharing != "shared" for spec, _ in here)
+        assert (nodes.guests[at], nodes.alone[at]) == (len(here), alone)
 
 
 def account_adds_up(gang: Gang, now_ms: int) -> None:

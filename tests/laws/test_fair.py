@@ -22,7 +22,7 @@ CLAIMS = st.lists(
 
 
 @given(capacity=st.integers(0, 40), claims=CLAIMS)
-def test_all_that_is_there_and_asked_for_is_given_out(capacity: int, claims: list[Claim]) -> None:
+def test_invariant_4_all_that_is_there_and_asked_for_is_given_out(capacity: int, claims: list[Claim]) -> None:
     """Invariant 4: the sum, the bounds, the guarantees."""
     given_out = divide(capacity, claims)
     assert sum(given_out) == min(capacity, sum(claim.most for claim in claims))
@@ -33,7 +33,7 @@ def test_all_that_is_there_and_asked_for_is_given_out(capacity: int, claims: lis
 
 
 @given(capacity=st.integers(0, 40), claims=CLAIMS.filter(bool), data=st.data())
-def test_more_weight_never_gives_less(capacity: int, claims: list[Claim], data: st.DataObject) -> None:
+def test_invariant_4_more_weight_never_gives_less(capacity: int, claims: list[Claim], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(claims) - 1))
     heavier = [*claims]
     heavier[at] = claims[at]._replace(weight=claims[at].weight + data.draw(st.integers(1, 9)))
@@ -41,7 +41,7 @@ def test_more_weight_never_gives_less(capacity: int, claims: list[Claim], data: 
 
 
 @given(capacity=st.integers(0, 40), claims=CLAIMS, order=st.randoms(use_true_random=False))
-def test_the_order_of_claims_says_nothing(capacity: int, claims: list[Claim], order: Random) -> None:
+def test_invariant_4_the_order_of_claims_says_nothing(capacity: int, claims: list[Claim], order: Random) -> None:
     """But for equal claims, of which one may have one more."""
     mixed = [*claims]
     order.shuffle(mixed)
@@ -53,7 +53,7 @@ def test_the_order_of_claims_says_nothing(capacity: int, claims: list[Claim], or
 
 
 @given(capacity=st.integers(0, 40), claims=CLAIMS)
-def test_nobody_could_have_one_more_at_less_cost(capacity: int, claims: list[Claim]) -> None:
+def test_invariant_4_nobody_could_have_one_more_at_less_cost(capacity: int, claims: list[Claim]) -> None:
     """Brute force: units one at a time, each where the next one costs least, give the same costs."""
     least = [min(claim.guarantee, claim.most) for claim in claims]
     if sum(least) > capacity:

@@ -1,8 +1,9 @@
 """The invariants of the core that hold of whole lives, each by its number (reference: scheduling, section 5).
 
 What they say is looked at in `World` after every event and every round anyway, and for longer in `test_every_round`;
-here each can be found, and fails, by itself. Others have files of their own: 4 `test_fair`, 5 `test_quota`, 9
-`test_promises`, 11 also `test_place`, 16 `test_explain`, 17 `test_no_starvation`, 18 `test_share`.
+here each can be found, and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `test_fair`, 5
+`test_quota`, 9 `test_promises` and `test_backfill`, 11 and 12 `test_place`, 16 `test_explain`, 17 `test_no_starvation`,
+18 `test_share`.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from tests.laws import draws
 from tests.laws.answers import nobody_waits_for_nothing
 from tests.laws.liveness import impossible_jobs_change_nothing
 from tests.laws.policies import every_policy, promising
-from tests.laws.safety import copy_of
+from tests.laws.raw import parts
+from tests.laws.safety import copy_of, derived_is_counted
 from tests.laws.world import World
 
 few = settings(max_examples=15)
@@ -48,7 +50,9 @@ def test_invariant_1_nothing_is_over_allocated(policy: Policy, data: st.DataObje
 def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.DataObject) -> None:
     for world, started in rounds(policy, data):
         for start in started:
-            assert len(start.shares) == world.state.gangs[start.gang].shape.all_nodes
+            there = [(gang, node) for gang, node in world.raw.left if gang == start.gang]
+            assert sum(len(world.raw.left[each]) for each in there) == len(start.shares), "it has them all at once"
+            assert len(start.shares) == sum(part.count for part in parts(world.raw.jobs[start.gang].spec))
         for gang in world.state.gangs.values():
             assert (gang.id in world.raw.starts) == (gang.start is not None)
 
@@ -57,7 +61,9 @@ def test_invariant_2_a_gang_has_all_its_nodes_or_none(policy: Policy, data: st.D
 @few
 @given(data=st.data())
 def test_invariant_3_what_is_derived_is_what_is_counted_anew(policy: Policy, data: st.DataObject) -> None:
+    """By the state itself, by a snapshot's, and by the raw facts; what is free over time is in `test_profile`."""
     for world, _ in rounds(policy, data):
+        derived_is_counted(world.state, world.raw)
         world.state.validate()
         copy_of(world.state)
 

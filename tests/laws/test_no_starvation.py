@@ -85,7 +85,7 @@ def _plain(queue: str) -> JobSpec:
 @promising("no_starvation")
 @settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
-def test_every_feasible_job_starts(policy: Policy, data: st.DataObject) -> None:
+def test_invariant_17_every_feasible_job_starts(policy: Policy, data: st.DataObject) -> None:
     stream = Stream(
         policy, data.draw(draws.nodes()), data.draw(draws.queues()), data.draw(st.randoms(use_true_random=False))
     )

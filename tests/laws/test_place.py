@@ -134,7 +134,7 @@ SPECS = st.builds(
 
 
 @given(cluster=half_full(), spec=SPECS, said=draws.placements())
-def test_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec, said: Placement) -> None:
+def test_invariant_12_a_place_is_found_wherever_there_is_one(cluster: HalfFull, spec: JobSpec, said: Placement) -> None:
     spec = draws.possible(replace(spec, placement=said))
     (part,) = parts(spec)
     nodes = {node.name: node for node in cluster.nodes}
@@ -294,7 +294,7 @@ def _common(paths: list[tuple[str, ...]]) -> int:
 
 
 @given(cluster=half_full(), spec=SPECS, said=draws.placements(), more=draws.nodes(3))
-def test_more_free_nodes_never_make_the_level_worse(
+def test_invariant_11_more_free_nodes_never_make_the_level_worse(
     cluster: HalfFull, spec: JobSpec, said: Placement, more: tuple[Node, ...]
 ) -> None:
     said = replace(said, strategy="pack", network=said.network[:1], affinity=replace(said.affinity, preferred=()))

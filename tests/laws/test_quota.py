@@ -24,7 +24,7 @@ def tree_of(queues: tuple[Queue, ...], undo: Undo) -> QueueTree:
 
 
 @given(queues=draws.queues(), data=st.data())
-def test_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, ...], data: st.DataObject) -> None:
+def test_invariant_5_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, ...], data: st.DataObject) -> None:
     """Whatever was used before: up to its local quota a queue's use changes what may be used inside it alone."""
     tree = tree_of(queues, Undo())
     resources = range(len(tree.resources))
@@ -42,7 +42,7 @@ def test_what_is_not_lent_is_not_seen_outside(queues: tuple[Queue, ...], data: s
 
 
 @given(queues=draws.queues(), order=st.randoms(use_true_random=False), data=st.data())
-def test_to_take_away_what_was_added_is_the_identity(
+def test_invariant_5_to_take_away_what_was_added_is_the_identity(
     queues: tuple[Queue, ...], order: Random, data: st.DataObject
 ) -> None:
     """Of queues, of users and of what counts as share, in whatever order; and a trial leaves no trace."""

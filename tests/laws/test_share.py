@@ -48,7 +48,9 @@ def value(of: Standings, queue: str, user: str, at_ms: int) -> Fraction:
 
 
 @given(holdings=st.lists(HOLDINGS, max_size=6), data=st.data())
-def test_usage_is_what_the_intervals_say_however_they_are_cut(holdings: list[Held], data: st.DataObject) -> None:
+def test_invariant_18_usage_is_what_the_intervals_say_however_they_are_cut(
+    holdings: list[Held], data: st.DataObject
+) -> None:
     whole, cut = standings(*QUEUES), standings(*QUEUES)
     for (queue, user), (began, until), amounts in holdings:
         whole.begin(queue, user, amounts, began)
@@ -121,7 +123,7 @@ def test_a_snapshot_has_all_that_is_remembered(holdings: list[Held], at_ms: int)
 
 @given(lives=st.lists(st.integers(1, 40), min_size=3, max_size=8), samples=st.lists(st.integers(1, 200), max_size=8))
 @settings(max_examples=40)
-def test_to_look_at_it_in_between_changes_nothing_and_it_does_not_grow(lives: list[int], samples: list[int]) -> None:
+def test_invariant_18_to_look_at_it_in_between_changes_nothing(lives: list[int], samples: list[int]) -> None:
     """A gang runs, ends and runs again over hundreds of half-lives; another log has the same, with events between."""
     seldom, often = State(), State()
     moment, moments = TODAY, []
