@@ -14,7 +14,7 @@ import numpy as np
 from ganger.core.charged import NODE_MS, QUEUE, TAKEN, USER, Charged
 from ganger.core.fit import Ask, ask, barred_in
 from ganger.core.gang import Gang
-from ganger.core.queues import QueueTree, Vector
+from ganger.core.queues import OF_TYPE, QueueTree, Vector
 from ganger.core.topology import Ints
 
 
@@ -72,18 +72,18 @@ class Allowance:
 
     def breaks(self, name: str) -> bool:
         """Whether what a gang is promised is more than its queue and its user may have by then."""
-        return barred_in(self._at_promise(name), ask(self._promised[name].gang)) is not None
+        return _is_barred(self._at_promise(name), self._promised[name])
 
     def delayed(self, charge: Charge) -> list[str]:
         """Gangs that could not start as promised if that were charged."""
         others = [own for name, own in self._promised.items() if name != charge.gang.id]
-        return [own.gang.id for own in others if charge.lasts_at(own.begin_ms) and self._is_barred(own, charge)]
+        return [own.gang.id for own in others if charge.lasts_at(own.begin_ms) and self._is_delayed(own, charge)]
 
-    def _is_barred(self, own: Charge, charge: Charge) -> bool:
+    def _is_delayed(self, own: Charge, charge: Charge) -> bool:
         tree = self._at_promise(own.gang.id)
         with tree.undo.trial():
             _count(tree, charge, own.gang.job.user)
-            return barred_in(tree, ask(own.gang)) is not None
+            return _is_barred(tree, own)
 
     def at(self, user: str, at_ms: int, but: str = "") -> QueueTree:
         """The tree at that moment, with what that user has; `but`: whose promise does not count."""
@@ -113,6 +113,14 @@ class Allowance:
         if key not in self._then:
             self._then[key] = self.at(own.gang.job.user, own.begin_ms, name)
         return self._then[key]
+
+
+def _is_barred(tree: QueueTree, own: Charge) -> bool:
+    """Whether a gang may not start on what it is promised: another type of GPUs than that of its nodes does not do."""
+    if barred_in(tree, ask(own.gang)) is not None:
+        return True
+    closed = tree.closed_types(own.gang.queue, own.gang.shape)
+    return any(own.taken[tree.resources.index(OF_TYPE + kind)] for kind in closed)
 
 
 def _count(tree: QueueTree, charge: Charge, user: str) -> None:

@@ -191,7 +191,7 @@ class Promises:
             self.decided[gang.id] = Reserve(gang=gang.id, start_ms=None, cause=cause)
             return
         start_ms = fact.start_ms or 0
-        if start_ms <= self.now_ms and found.start_ms <= self.now_ms + LINGER_MS:
+        if cause is Moved.OVERRUN and found.start_ms <= self.now_ms + LINGER_MS:
             found = replace(found, start_ms=start_ms)  # late already: it starts as soon as those in its way are gone
         if found.start_ms < start_ms:
             found = replace(found, cause=Moved.EARLIER)
