@@ -1,5 +1,9 @@
 """Promised starts: what may start before one, and what may not."""
 
+from ganger.model.decision import Moved
+from ganger.model.units import MINUTE_MS
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
 from tests.pictures.play import scenarios
 
 HALF = "n1:AA.. n2:.... A,time=1h"
@@ -59,6 +63,13 @@ test_promised_start = scenarios(
             """S:1x4,q=q,time=1h                    -> AA...... | S over_quota
                D:1x1,q=q,time=30m E:1x1,q=q,time=2h -> AAD..... | S over_quota, E held""",
         ),
+        "a quota of the type it is promised, though it would take any": (
+            "n1:AA......,h100 n2:.,a100 A,q=q,time=1h",
+            "q=,h100=3,h100.borrow=0,a100=4",
+            """S:1x3,q=q,time=1h     -> AA...... . | S over_quota
+               E:1x1h100,q=q,time=2h -> AA...... . | S over_quota, E held
+               D:1x1h100,q=q,time=1h -> AAD..... . | S over_quota, E over_quota""",
+        ),
         "Kueue 6947: a job that can never start was tried first for ever, and others were stopped for it": (
             HALF,
             "",
@@ -67,3 +78,13 @@ test_promised_start = scenarios(
     },
     policy="dynamic",
 )
+
+
+def test_who_is_overtaken_by_a_restart_is_told_when_it_starts() -> None:
+    film = Film(POLICIES["fifo"], "n1:....", "")
+    film.play("""A:1x4,time=5m C:1x4,time=5m -> AAAA | C no_capacity
+                 maintain n1 0m 1m           -> AAAA | A requeueing, C no_capacity
+                 gone A                      -> .... | A maintenance, C maintenance
+                 +1m                         -> AAAA | C no_capacity""")
+    told = film.state.promises["C"]
+    assert (told.start_ms, told.cause) == (film.now_ms + 5 * MINUTE_MS, Moved.RESTARTED)
