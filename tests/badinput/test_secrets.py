@@ -183,7 +183,8 @@ def test_a_value_of_the_shell_goes_before_one_that_is_kept_and_is_gone_with_the_
     job = yard.fine("submit", "--secret", "TOKEN", "--", "python", "-c", look)
     assert yard.ganger("wait", job).code == 0
     yard.fine("delete", job)
-    assert not (yard.home.jobs / job).exists()
+    # Files go behind the answer, as soon as the last process of the job has written its last words.
+    wait_for(lambda: not (yard.home.jobs / job).exists(), "the job's files are gone")
     assert yard.fine("secret", "delete", "TOKEN") == "TOKEN is forgotten"
     assert list((yard.home.path / "secrets").iterdir()) == []
 
