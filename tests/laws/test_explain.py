@@ -2,20 +2,21 @@
 that when just that changes, the result does."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.explain import standing_reason
-from ganger.core.gang import Gang
+from ganger.core.gang import RUNS, Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.core.suppose import supposed
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Start, Stop
-from ganger.model.job import GangState, Shape
+from ganger.model.decision import Cause, Start, Stop
+from ganger.model.job import ENDED, Array, GangState, GpuRequest, JobSpec, Limits, Resources, Shape
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.reason import Reason, Why
 from ganger.model.terms import WHOLE, Selector
@@ -23,19 +24,46 @@ from ganger.model.units import GIB_BYTES
 from tests.laws import draws
 from tests.laws.policies import every_policy
 from tests.laws.safety import copy_of, fingerprint
-from tests.laws.world import World
+from tests.laws.world import LEAVING, World
 
 NODES = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
 OF_USERS = {Why.USER_GPUS: "gpus", Why.USER_JOBS: "jobs", Why.USER_TIME: "time_ms", Why.USER_NODE_TIME: "node_ms"}
-NOT_TRIED = (Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.STOPPING_OTHERS)
-"""Others have to end: that is no constraint to change. Nor can there be more nodes, or devices,
-of those that are named."""
 
 
 def lived(policy: Policy, data: st.DataObject) -> World:
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
     for _ in range(data.draw(st.integers(1, 6), label="batches")):
         world.batch(data)
+        world.round()
+    return world
+
+
+def crowded(policy: Policy, data: st.DataObject) -> World:
+    """Two equal nodes that many want: arrays, jobs that come one after the other, those that starve and that fail."""
+    nodes = (Node(name=f"n{at}", gpus=4, cpu_milli=64_000, memory_bytes=64) for at in (1, 2))
+    world = World(policy, tuple(nodes))
+    asked = st.builds(Resources, gpu=st.builds(GpuRequest, count=st.sampled_from((4, 4, 2, 1))), cpu_milli=st.just(1))
+    spec = st.builds(
+        JobSpec,
+        run=st.just("x"),
+        nodes=st.sampled_from((1, 1, 2)),
+        resources=asked,
+        limits=st.builds(Limits, time_ms=st.sampled_from((None, draws.HOUR_MS, 5 * draws.HOUR_MS))),
+        array=st.sampled_from((None, None, Array(indices=(0, 1, 2), limit=1), Array(indices=(0, 1), limit=1))),
+    )
+    for number in range(data.draw(st.integers(2, 7), label="jobs")):
+        is_after = world.raw.jobs and data.draw(st.integers(0, 5)) == 5
+        after = data.draw(draws.afters([*world.raw.jobs])) if is_after else ()
+        world.submit(replace(draws.job(number, "ann", data.draw(spec)), awaits=after))
+        world.round()
+        world.confirm()
+        world.now_ms += data.draw(st.sampled_from((0, 1, 60_000, 31 * 60_000, 2 * draws.HOUR_MS)))
+        running = world.in_state(GangState.RUNNING)
+        if running and data.draw(st.integers(0, 3)) == 3:
+            name = data.draw(st.sampled_from(running))
+            fact = {"gang": name, "generation": world.generation(name), "node": world.left(name)[0]}
+            world.happens(e.Failed(**fact, cause=Cause.RANK_FAILED, exit_code=1))
+            world.clear()
         world.round()
     return world
 
@@ -58,14 +86,22 @@ def test_invariant_16_a_dry_run_is_what_the_next_round_does(policy: Policy, data
 @every_policy
 @given(data=st.data())
 def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObject) -> None:
-    world = lived(policy, data)
-    if not world.state.ready:
-        return
+    _every_reason_binds(lived(policy, data))
+
+
+@every_policy
+@given(data=st.data())
+def test_invariant_16_a_reason_names_what_binds_where_all_wait_for_others(policy: Policy, data: st.DataObject) -> None:
+    _every_reason_binds(crowded(policy, data))
+
+
+def _every_reason_binds(world: World) -> None:
+    policy = world.policy
     pending = [gang for gang in world.state.gangs.values() if gang.state is GangState.PENDING]
-    for gang in pending[:4]:
+    for gang in pending[:4] if world.state.ready else ():
         reason = standing_reason(world.state, gang, world.now_ms, policy)
-        if reason.why in NOT_TRIED or (reason.why in NODES and _names_nodes(gang)):
-            continue
+        if reason.why in NODES and _names_nodes(gang):
+            continue  # there cannot be more of those that are named
         if _starts(world.state, gang.id, world.now_ms, policy):
             continue
         state, now_ms = copy_of(world.state), world.now_ms
@@ -75,6 +111,8 @@ def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObj
         for event in _cured(world.state, gang, reason):
             assert state.refusal(event) is None
             state.apply(e.Stamped(state.seq + 1, now_ms, event))
+        if reason.why is Why.DEPENDENCY and not _come_first(state, gang, now_ms, policy):
+            continue
         again = state.gangs[gang.id]
         if not _starts(state, gang.id, now_ms, policy):
             other = standing_reason(state, again, now_ms, policy)
@@ -86,8 +124,8 @@ def _same(reason: Reason, other: Reason) -> bool:
         there = (reason.level, *(each.level for each in reason.slices.layers))
         again = (other.level, *(each.level for each in other.slices.layers))
         return other.why in NODES and there == again and {*there} <= {"", *draws.LEVELS}
-    if reason.why is Why.HELD:
-        return other.why is Why.HELD and not {*reason.holders}.isdisjoint(other.holders)
+    if reason.why in (Why.HELD, Why.STOPPING_OTHERS):
+        return other.why is reason.why and not {*reason.holders}.isdisjoint(other.holders)
     return (reason.why, reason.scope, reason.resource) == (other.why, other.scope, other.resource)
 
 
@@ -115,7 +153,60 @@ def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
         return [e.MaintenanceCleared(id=name) for name in reason.scope.split(", ")]
     if reason.why is Why.HELD:
         return [e.StopRequested(gang=name) for name in reason.holders]
+    if reason.why is Why.STOPPING_OTHERS:
+        return [event for name in reason.holders for event in _gone(state.gangs[name])]
+    if reason.why is Why.ARRAY_LIMIT:
+        return _without_the_others(state, gang)
     return []
+
+
+def _without_the_others(state: State, gang: Gang) -> list[e.Event]:
+    """All other elements of its array end, or are to."""
+    array = gang.array or gang.id
+    rest = [] if gang.is_head else [f"{array}[{index}]" for index in state.arrays[array].rest]
+    # To ask a head is to ask the whole array: the elements that it stands for are asked one by one.
+    every = [each for each in state.gangs.values() if each.array == array and each is not gang and not each.is_head]
+    asked = [each.id for each in every if each.state not in RUNS]
+    return [
+        *(e.StopRequested(gang=name) for name in (*asked, *rest)),
+        *(event for each in every if each.left for event in _gone(each)),
+    ]
+
+
+def _gone(gang: Gang) -> list[e.Event]:
+    """It ends, or what is left of it does."""
+    of_it: dict[str, Any] = {"gang": gang.id, "generation": gang.generation, "nodes": tuple(gang.left)}
+    runs = gang.state in RUNS
+    return [*([e.Finished(**of_it)] if runs else []), e.Cleared(**of_it)]
+
+
+def _come_first(state: State, gang: Gang, now_ms: int, policy: Policy) -> bool:
+    """Those that the gang comes after come to what it asks; False where they cannot by an end alone."""
+    whens = {after.job: {each.when for each in gang.awaits if each.job == after.job} for after in gang.awaits}
+    for job, asked in whens.items():
+        first = [each for each in state.gangs.values() if job in (each.id, each.array)]
+        counts = state.arrays[job].counts if job in state.arrays else {}
+        failed = any(counts.get(ended) for ended in ENDED if ended is not GangState.SUCCEEDED)
+        runs = all(each.state in RUNS for each in first) and not failed
+        succeeds = any(each.state is GangState.FINISHING for each in first)
+        if (
+            not first
+            or ("succeeded" in asked and not runs)
+            or ("failed" in asked and ("succeeded" in asked or succeeds))
+        ):
+            return False
+        events = [event for each in first for event in _gone(each)] if "succeeded" in asked else []
+        for event in events or [e.StopRequested(gang=job)]:
+            if state.refusal(event) is None:  # it ends anyway
+                state.apply(e.Stamped(state.seq + 1, now_ms, event))
+    while any(after.job in (each.id, each.array) for after in gang.awaits for each in state.gangs.values()):
+        planned = plan(state, now_ms, policy)
+        if planned.decisions:
+            state.apply(e.Stamped(state.seq + 1, now_ms, e.Decided(plan=planned, policy=policy.NAME, version="0")))
+        for each in [each for each in state.gangs.values() if each.state in LEAVING]:
+            for event in _gone(each):
+                state.apply(e.Stamped(state.seq + 1, now_ms, event))
+    return True
 
 
 def _names_nodes(gang: Gang) -> bool:
