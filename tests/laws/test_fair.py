@@ -1,11 +1,13 @@
 """Invariant 4: fair shares give out all that is there and asked for, guarantees first, more for more weight, whoever is
 named first."""
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ganger.core.fair import Claim, divide, fair_gpus
@@ -13,8 +15,9 @@ from ganger.core.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, JobSpec, Resources
-from ganger.model.queue import Amount, Queue
+from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from tests.laws import draws
+from tests.laws.raw import Raw
 
 CLAIMS = st.lists(
     st.builds(Claim, weight=st.integers(1, 7), guarantee=st.integers(0, 9), most=st.integers(0, 20)), max_size=6
@@ -74,21 +77,112 @@ def test_invariant_4_nobody_could_have_one_more_at_less_cost(capacity: int, clai
     assert costs_of[0] == costs_of[1]
 
 
-@given(queues=draws.queues(), specs=st.lists(draws.specs(), max_size=6))
-def test_fair_shares_of_a_tree_add_up(queues: tuple[Queue, ...], specs: list[JobSpec]) -> None:
-    state = State()
-    for queue in queues:
-        _apply(state, e.QueueSet(queue=queue))
-    _apply(state, e.NodesListed(nodes=(Node(name="n1", gpus=9, cpu_milli=64_000, memory_bytes=64),)))
-    for number, spec in enumerate(specs):
-        if spec.queue in state.queues:
-            _apply(state, e.Submitted(job=draws.job(number, "ann", replace(spec, array=None))))
-    fair = fair_gpus(state)
-    tree = state.tree
-    assert 0 <= fair[0] <= 9
-    for at, children in enumerate(tree.children):
-        assert sum(fair[child] for child in children) <= fair[at]
-        assert fair[at] <= max(0, tree.potential(at, 0))
+class Asked(Raw):
+    """The quota of a tree written out from the raw figures, with so many GPUs used in each queue itself."""
+
+    def __init__(self, nodes: tuple[Node, ...], queues: Iterable[Queue]) -> None:
+        super().__init__(nodes={node.name: node for node in nodes})
+        self.queues |= {queue.name: queue for queue in queues}
+        self.own: Counter[str] = Counter()
+        self.top = ROOT
+
+    def available(self, name: str, r: str, *, as_set: bool = False) -> Fraction | float:
+        """How much more the queue may use, of what `top` has of its own."""
+        return self.subtree(name, r) - self.used(name, r) if name == self.top else super().available(name, r)
+
+    def used(self, name: str, r: str) -> Fraction:
+        """What is used in and below the queue that the queue can see."""
+        below = (max(Fraction(0), self.used(c, r) - self.kept(c, r)) for c in self._children(name))
+        return 1000 * Fraction(self.own[name]) + sum(below)
+
+    def contradicts(self) -> bool:
+        """Whether a queue has less than those below it are guaranteed."""
+        figures = {name: self.guaranteed(name, "gpu_milli") for name in self.queues}
+        return any(figure is not None and self.promised(name, "gpu_milli") > figure for name, figure in figures.items())
+
+    def most(self, asked: Mapping[str, int], name: str = ROOT, *, alone: bool = False) -> int:
+        """How much of what is asked for the queue and those below it could use if nobody else used any (`alone`: if all
+        others used all of theirs): one GPU after the other, whoever may have it."""
+        self.own.clear()
+        self.top = name if alone else ROOT
+        inside = [queue for queue in asked if name in self._path(queue)]
+        while can := [q for q in inside if self.own[q] < asked[q] and self.available(q, "gpu_milli") >= 1000]:
+            self.own[can[0]] += 1
+        return self.own.total()
+
+    def _path(self, name: str | None) -> Iterator[str]:
+        while name:
+            yield name
+            name = self.queues[name].parent
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Queues, GPUs, and how many are asked for in each queue."""
+
+    queues: tuple[Queue, ...]
+    gpus: int
+    asked: dict[str, int]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The cluster."""
+        return (Node(name="n1", gpus=self.gpus, cpu_milli=64_000, memory_bytes=64),)
+
+    def fair(self) -> dict[str, int]:
+        """What the core says is fair."""
+        state = State()
+        for queue in self.queues:
+            _apply(state, e.QueueSet(queue=queue))
+        _apply(state, e.NodesListed(nodes=self.nodes))
+        for number, (queue, gpus) in enumerate(self.asked.items()):
+            spec = JobSpec(run="x", queue=queue, resources=Resources(gpu=GpuRequest(count=gpus)))
+            _apply(state, e.Submitted(job=draws.job(number, "ann", spec)))
+        return dict(zip(state.tree.index, fair_gpus(state), strict=True))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Tree:
+    """Small ones, in which no queue is guaranteed what others are too; now and then they promise more than there is."""
+    queues = draw(draws.queues().filter(bool))
+    gpus = draw(st.integers(0, 16))
+    names = dict.fromkeys((ROOT, DEFAULT, *(queue.name for queue in queues)))
+    tree = Tree(queues, gpus, {name: draw(st.integers(0, 9)) for name in names})
+    assume(not Asked(tree.nodes, queues).contradicts())
+    return tree
+
+
+@given(tree=trees())
+def test_invariant_4_on_a_tree_all_that_may_be_used_is_given_out(tree: Tree) -> None:
+    """With guarantees, borrowing and lending at every level: the sum, the bounds, the guarantees; and all of it may be
+    held at once."""
+    raw, fair = Asked(tree.nodes, tree.queues), tree.fair()
+    assert fair[ROOT] == min(tree.gpus, raw.most(tree.asked))
+    is_there = raw.promised(ROOT, "gpu_milli") <= 1000 * tree.gpus
+    for name in [name for name in raw.queues if name != ROOT]:
+        least, most = raw.most(tree.asked, name, alone=True), raw.most(tree.asked, name)
+        assert fair[name] >= least or not is_there, f"{name} is guaranteed {least}"
+        assert fair[name] <= most, f"{name} may have {most}"
+    raw.own.clear()
+    for name in raw.queues:
+        raw.own[name] = fair[name] - sum(fair[child] for child in raw._children(name))
+        assert 0 <= raw.own[name] <= tree.asked[name], f"all of {name} is given out, to those who ask for it"
+    assert all(raw.available(name, "gpu_milli") >= 0 for name in raw.queues), "within every quota"
+
+
+@given(tree=trees(), order=st.randoms(use_true_random=False), more=st.integers(1, 9), data=st.data())
+def test_invariant_4_on_a_tree_weight_helps_and_order_says_nothing(
+    tree: Tree, order: Random, more: int, data: st.DataObject
+) -> None:
+    fair = tree.fair()
+    heavier = data.draw(st.sampled_from(tree.queues))
+    queues = [replace(each, weight=each.weight + more) if each is heavier else each for each in tree.queues]
+    assert replace(tree, queues=tuple(queues)).fair()[heavier.name] >= fair[heavier.name]
+    mixed, asked = [*tree.queues], [*tree.asked.items()]
+    order.shuffle(mixed)
+    order.shuffle(asked)
+    parents_first = sorted(mixed, key=lambda queue: len([*Asked((), tree.queues)._path(queue.name)]))
+    assert replace(tree, queues=tuple(parents_first), asked=dict(asked)).fair() == fair
 
 
 def test_an_example_of_a_tree() -> None:

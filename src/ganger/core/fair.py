@@ -7,6 +7,7 @@ scheduling, section 2), with whole GPUs and without its rounds.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from ganger.core.queues import QueueTree, need
@@ -40,10 +41,16 @@ def _filled(capacity: int, claims: Sequence[Claim]) -> list[int]:
     total = min(capacity, sum(claim.most for claim in claims))
     level = _level(total, claims)
     given = [min(c.most, max(min(c.guarantee, c.most), int(c.weight * level))) for c in claims]
-    while (left := total - sum(given)) > 0:
-        open_claims = [at for at, claim in enumerate(claims) if given[at] < claim.most]
-        for at in sorted(open_claims, key=lambda at: Fraction(given[at] + 1, claims[at].weight))[:left]:
-            given[at] += 1
+    nexts = [(Fraction(part + 1, c.weight), at) for at, (part, c) in enumerate(zip(given, claims, strict=True))]
+    heap = [each for each in nexts if given[each[1]] < claims[each[1]].most]
+    heapify(heap)
+    for _ in range(total - sum(given)):
+        _, at = heap[0]
+        given[at] += 1
+        if given[at] < claims[at].most:
+            heapreplace(heap, (Fraction(given[at] + 1, claims[at].weight), at))
+        else:
+            heappop(heap)
     return given
 
 
@@ -70,21 +77,30 @@ def fair_gpus(state: State) -> list[int]:
             many = len(state.arrays[gang.id].rest) if gang.is_head else 1
             milli[tree.index[gang.queue]] += many * need(gang.shape)[0]
     own = [-(-each // DEVICE_MILLI) for each in milli]
-    asked = list(own)
-    for at in range(len(asked) - 1, 0, -1):
-        asked[at] = min(asked[at], _limit(tree, at))
-        asked[tree.parent[at]] += asked[at]
-    fair = [0] * len(asked)
-    fair[0] = min(int(state.nodes.gpus.sum()), asked[0], _limit(tree, 0))
+    visible, beside = _asked(tree, own)
+    fair = [0] * len(own)
+    fair[0] = min(int(state.nodes.gpus.sum()), visible[0] + beside[0])
     for at, children in enumerate(tree.children):
         if children:
-            claims = [Claim(tree.queues[c].weight, tree.promised[c][0] // DEVICE_MILLI, asked[c]) for c in children]
-            unlent = sum(max(0, tree.local(c, 0) // DEVICE_MILLI - asked[c]) for c in children)
-            parts = divide(max(0, fair[at] - unlent), [*claims, Claim(1, tree.nominal[0][at] // DEVICE_MILLI, own[at])])
+            claims = [
+                Claim(tree.queues[c].weight, beside[c] + tree.subtree[0][c] // DEVICE_MILLI, beside[c] + visible[c])
+                for c in children
+            ]
+            parts = divide(fair[at], [*claims, Claim(1, tree.nominal[0][at] // DEVICE_MILLI, own[at])])
             for child, part in zip(children, parts, strict=False):
                 fair[child] = part
     return fair
 
 
-def _limit(tree: QueueTree, at: int) -> int:
-    return max(0, tree.potential(at, 0) // DEVICE_MILLI)
+def _asked(tree: QueueTree, own: Sequence[int]) -> tuple[list[int], list[int]]:
+    """What each queue, with all below it, asks for of what it could use if nobody else used any: of what those above it
+    see, and beside that, of what queues below it keep for themselves and lend to nobody."""
+    visible, beside = list(own), [0] * len(own)
+    for at in reversed(range(len(own))):
+        visible[at] = min(visible[at], max(0, tree.potential(at, 0) // DEVICE_MILLI))
+        if at:
+            kept = min(visible[at], tree.local(at, 0) // DEVICE_MILLI)
+            above = tree.parent[at]
+            visible[above] += visible[at] - kept
+            beside[above] += beside[at] + kept
+    return visible, beside
