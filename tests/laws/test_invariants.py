@@ -2,8 +2,8 @@
 
 What they say is looked at in `World` after every event and every round anyway, and for longer in `test_every_round`;
 here each can be found, and fails, by itself. Others have files of their own: 3 also `test_profile`, 4 `test_fair`, 5
-`test_quota`, 9 `test_promises` and `test_backfill`, 11 and 12 `test_place`, 16 `test_explain`, 17 `test_no_starvation`,
-18 `test_share`.
+`test_quota`, 9 `test_promises` and `test_backfill`, 11 `test_place`, 12 also `test_parts`, 16 `test_explain`, 17
+`test_no_starvation`, 18 `test_share`.
 """
 
 from collections.abc import Iterator
