@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -15,7 +16,8 @@ from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
-from ganger.core.policy import Policy
+from ganger.core.policy import Heads, Policy
+from ganger.core.rough import Floats
 from ganger.core.state import State
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
@@ -143,6 +145,9 @@ class Fickle:
 
     def gang_key(self, gang: Gang, state: State, now_ms: int) -> tuple[Any, ...]:
         return (0, gang.number)
+
+    def early(self, heads: Heads, state: State, now_ms: int) -> Floats:
+        return np.full(len(heads.owners), -np.inf)
 
     def band(self, gang: Gang) -> int:
         return 0

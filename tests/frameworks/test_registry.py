@@ -18,7 +18,7 @@ POLICY = """NAME = "mine"
 PROMISES = ()
 ORDERS_RUNNING = False
 STARVES_AFTER_MS = None
-account_key = gang_key = band = key = factors = turn_ms = print
+account_key = gang_key = early = band = key = factors = turn_ms = print
 """
 
 

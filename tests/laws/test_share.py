@@ -6,10 +6,11 @@ The oracle is in `tests.laws.shares`.
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.policy import Policy
+from ganger.core.policy import Heads, Policy
 from ganger.core.queues import QueueTree
 from ganger.core.share import REMEMBERED, Spent, Standings, base_of, own_points
 from ganger.core.state import State
@@ -30,8 +31,9 @@ CAPACITY = (16, 64_000, 1 << 30)
 TODAY = 2_900 * HALF_LIFE_MS
 MOMENTS = st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY + HALF_LIFE_MS)
 QUEUES = (Queue(name="a"), Queue(name="b", parent="a", weight=3), Queue(name="c", parent="a"))
+HELD = st.tuples(*(st.integers(0, n) for n in CAPACITY))
 OWNERS = st.tuples(st.sampled_from(("a", "b", "c", DEFAULT)), st.sampled_from(draws.USERS))
-HOLDINGS = st.tuples(OWNERS, st.tuples(MOMENTS, MOMENTS).map(sorted), st.tuples(*(st.integers(0, n) for n in CAPACITY)))
+HOLDINGS = st.tuples(OWNERS, st.tuples(MOMENTS, MOMENTS).map(sorted), HELD)
 Owner = tuple[str, str]
 Held = tuple[Owner, list[int], tuple[int, int, int]]
 
@@ -207,6 +209,41 @@ def test_a_key_only_moves_back_as_usage_grows(policy: Policy, queues: tuple[Queu
         now = keys()
         assert all(was <= later for was, later in zip(before, now, strict=True))
         before = now
+
+
+@every_policy
+@given(queues=draws.queues(), jobs=st.integers(1, 6), data=st.data())
+def test_no_key_begins_with_less_than_a_first_look_says(
+    policy: Policy, queues: tuple[Queue, ...], jobs: int, data: st.DataObject
+) -> None:
+    """And under `dynamic` with little more: who looks at floats first looks at few keys after that."""
+    state = State()
+    for queue in queues:
+        _apply(state, TODAY, e.QueueSet(queue=queue))
+    _apply(state, TODAY, e.NodesListed(nodes=data.draw(draws.nodes())))
+    every, moments = st.sampled_from([*state.queues]), st.integers(TODAY - 5 * HALF_LIFE_MS, TODAY)
+    for queue, (began, until), amounts, ends in data.draw(
+        st.lists(st.tuples(every, st.tuples(moments, moments).map(sorted), HELD, st.booleans()), max_size=6)
+    ):
+        user = data.draw(st.sampled_from(draws.USERS))
+        state.standings.begin(queue, user, amounts, began)
+        if ends:
+            state.standings.end(queue, user, amounts, (began, until))
+        else:
+            state.standings.hold(queue, user, amounts, +1)
+    for number in range(1, jobs + 1):
+        spec = JobSpec(run="x", queue=data.draw(every), priority=data.draw(st.integers(-1_000, 1_000)))
+        _apply(state, TODAY, e.Submitted(job=draws.job(number, data.draw(st.sampled_from(draws.USERS)), spec)))
+    now_ms, gangs = data.draw(st.integers(TODAY, TODAY + 5 * HALF_LIFE_MS)), list(state.gangs.values())
+    for _ in range(2):
+        numbers = ((gang.number, gang.submitted_ms, gang.job.spec.priority) for gang in gangs)
+        heads = Heads([(gang.queue, gang.job.user) for gang in gangs], *np.array([*numbers]).T)
+        early = policy.early(heads, state, now_ms).tolist()
+        firsts = [policy.key(gang, state, now_ms)[0] for gang in gangs]
+        assert all(at_least <= first for at_least, first in zip(early, firsts, strict=True))
+        if policy.NAME == "dynamic":
+            assert all(at_least > first - 3 for at_least, first in zip(early, firsts, strict=True))
+        state.standings.hold(gangs[0].queue, gangs[0].job.user, data.draw(HELD), +1)
 
 
 @every_policy

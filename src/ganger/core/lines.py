@@ -6,10 +6,12 @@ is used and whatever time it is, so that a round compares the heads of the lines
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
-from ganger.core.gang import Gang
+from ganger.core.gang import ClassKey, Gang
+from ganger.core.groups import Alike, Group, Groups
 from ganger.core.runtime import NEVER_MS, least_ms
 from ganger.model.shape import Shape
 
@@ -17,12 +19,34 @@ LineKey = tuple[str, str, Hashable]
 """(queue, user, band)"""
 
 
+class Numbers:
+    """Numbers for what has rows or columns, the least that is free: so they are fewer than twice as many as are used at
+    a time, at the most of all times. most: greater than all that were ever given."""
+
+    def __init__(self) -> None:
+        """None is given."""
+        self.most = 0
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        """One that nobody has."""
+        if self._free:
+            return heappop(self._free)
+        self.most += 1
+        return self.most - 1
+
+    def give_back(self, number: int) -> None:
+        """It may be given again."""
+        heappush(self._free, number)
+
+
 @dataclass(slots=True, eq=False)
 class Kind:
-    """Gangs that the nodes treat alike. parts: of their shape; avoids: nodes that it must not have; waiting: how many
-    there are; stays: how many of them stay for how long, at least; again: how many have run before; failed_at: the
-    growth of its columns when it had last no place, though each part had room."""
+    """Gangs that the nodes treat alike. at: its number; parts: of their shape; avoids: nodes that it must not have;
+    waiting: how many there are; stays: how many of them stay for how long, at least; again: how many have run before;
+    failed_at: the growth of its columns when it had last no place, though each part had room."""
 
+    at: int
     shape: Shape
     parts: tuple[Shape, ...]
     avoids: tuple[str, ...]
@@ -34,14 +58,15 @@ class Kind:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Gangs of one user in one queue and one band, the oldest first. owner: (queue, user); kinds: how many there are of
-    each; least_ms: the least that one of each must be able to stay; since_ms: none has waited for longer."""
+    """Gangs of one user in one queue and one band, the oldest first. at: its number; crowd: of its queue; owner:
+    (queue, user); groups: those that are alike; since_ms: none has waited for longer."""
 
+    at: int
     key: LineKey
     owner: tuple[str, str]
+    crowd: "Crowd"
     entries: list["Entry"] = field(default_factory=list)
-    kinds: dict[Kind, int] = field(default_factory=dict)
-    least_ms: dict[Kind, int] = field(default_factory=dict)
+    groups: dict[Alike, Group] = field(default_factory=dict)
     since_ms: int = NEVER_MS
 
     @property
@@ -52,51 +77,49 @@ class Line:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One gang in its line. stays_ms: how long it must be able to stay; again: it has run before."""
+    """One gang in its line."""
 
     gang: Gang
-    kind: Kind
-    line: Line
-    stays_ms: int
-    again: bool
+    group: Group = field(init=False)
+
+    @property
+    def line(self) -> Line:
+        """The line that it is in."""
+        return self.group.line
+
+    @property
+    def kind(self) -> Kind:
+        """What it needs of the nodes."""
+        return self.group.kind
 
 
 @dataclass(slots=True, eq=False)
 class Crowd:
-    """All that wait in one queue: its lines, and by kind those with a gang of it."""
+    """All that wait in one queue. at: its number; lines: theirs."""
 
+    at: int = 0
     lines: dict[Line, None] = field(default_factory=dict)
-    of_kind: dict[Kind, dict[Line, None]] = field(default_factory=dict)
-
-    def admit(self, line: Line, kind: Kind) -> None:
-        """A line has the first gang of a kind."""
-        self.lines[line] = None
-        self.of_kind.setdefault(kind, {})[line] = None
-
-    def dismiss(self, line: Line, kind: Kind) -> None:
-        """A line has no gang of a kind any more."""
-        del self.of_kind[kind][line]
-        if not self.of_kind[kind]:
-            del self.of_kind[kind]
-        if not line.kinds:
-            del self.lines[line]
 
 
 class Lines:
-    """of: every line there is; kinds: of all that wait; queues: who waits in each; policy: the name of the one whose
-    bands they are."""
+    """of: every line there is; kinds: of all that wait; queues: who waits in each; groups: those that are alike;
+    policy: the name of the one whose bands they are. Lines, kinds and queues are numbered."""
 
-    def __init__(self, policy: str, band: Callable[[Gang], Hashable], pending: Iterable[Gang]) -> None:
-        """`pending`: gangs that may be started."""
+    def __init__(self, policy: str, band: Callable[[Gang], Hashable], pending: Mapping[ClassKey, list[Gang]]) -> None:
+        """`pending`: gangs that may be started, by class."""
         self.policy = policy
         self.of: dict[LineKey, Line] = {}
         self.kinds: dict[tuple[Shape, tuple[str, ...]], Kind] = {}
         self.queues: dict[str, Crowd] = {}
+        self.groups = Groups()
+        self.line_numbers, self.kind_numbers, self.queue_numbers = Numbers(), Numbers(), Numbers()
         self._band = band
         self._entries: dict[str, Entry] = {}
-        for gang in pending:
-            entry = self._admit(gang)
-            entry.line.entries.append(entry)
+        for of_class, members in pending.items():
+            for gang in members:
+                entry = self._admit(of_class, gang)
+                entry.line.entries.append(entry)
+        self.groups.tell_all()
         for line in self.of.values():
             line.entries.sort(key=_number)
 
@@ -104,85 +127,90 @@ class Lines:
         """That of a gang, if it waits."""
         return self._entries.get(name)
 
-    def add(self, gang: Gang) -> None:
+    def add(self, of_class: ClassKey, gang: Gang) -> None:
         """A gang waits from now on."""
-        entry = self._admit(gang)
+        entry = self._admit(of_class, gang)
+        self.groups.tell(entry.group)
         insort(entry.line.entries, entry, key=_number)
 
     def remove(self, gang: Gang) -> None:
         """A gang does not wait any more."""
         entry = self._entries.pop(gang.id)
-        line, kind = entry.line, entry.kind
+        line, kind, stays_ms = entry.line, entry.kind, entry.group.stays_ms
         del line.entries[bisect_left(line.entries, gang.number, key=_number)]
-        line.kinds[kind] -= 1
-        if not line.kinds[kind]:
-            del line.kinds[kind], line.least_ms[kind]
-            self.queues[line.queue].dismiss(line, kind)
-        elif entry.stays_ms == line.least_ms[kind]:
-            line.least_ms[kind] = min(other.stays_ms for other in line.entries if other.kind is kind)
+        self.groups.dismiss(entry)
         if not line.entries:
-            del self.of[line.key]
-            if not self.queues[line.queue].lines:
-                del self.queues[line.queue]
+            self._close(line)
         kind.waiting -= 1
-        kind.stays[entry.stays_ms] -= 1
-        if not kind.stays[entry.stays_ms]:
-            del kind.stays[entry.stays_ms]
-        kind.again -= entry.again
+        kind.stays[stays_ms] -= 1
+        if not kind.stays[stays_ms]:
+            del kind.stays[stays_ms]
+        kind.again -= entry.group.again
         if not kind.waiting:
             del self.kinds[kind.shape, kind.avoids]
+            self.kind_numbers.give_back(kind.at)
 
-    def validate(self, pending: Iterable[Gang]) -> None:
+    def validate(self, pending: Mapping[ClassKey, list[Gang]]) -> None:
         """Compare with lines made anew. AssertionError names what differs."""
         anew = Lines(self.policy, self._band, pending)
         assert _content(self) == _content(anew), "lines of pending gangs differ"
+        for lines in (self, anew):
+            for at, group in enumerate(lines.groups.of):
+                assert group.row == at, f"row {group.row} of a group is at {at}"
+                assert lines.groups.cells[:, at].tolist() == [*group.cells], f"columns of {group.alike} differ"
+                assert all(entry.gang.since_ms >= group.since_ms for entry in group.entries), (
+                    "one has waited for longer"
+                )
 
-    def _admit(self, gang: Gang) -> Entry:
+    def _admit(self, of_class: ClassKey, gang: Gang) -> Entry:
         """It has an entry, which its line counts but does not have yet."""
-        what = gang.shape, gang.avoids
-        kind = self.kinds.get(what)
+        queue, user, priority, shape, times, array, avoids = of_class
+        kind = self.kinds.get((shape, avoids))
         if kind is None:
-            kind = self.kinds[what] = Kind(gang.shape, gang.shape.parts, gang.avoids)
-        key = gang.queue, gang.job.user, self._band(gang)
-        line = self.of.get(key)
-        if line is None:
-            line = self.of[key] = Line(key, key[:2])
-        kind.waiting += 1
+            kind = self.kinds[shape, avoids] = Kind(self.kind_numbers.take(), shape, shape.parts, avoids)
+        key = queue, user, self._band(gang)
+        line = self.of.get(key) or self._line(key)
         stays_ms, again = least_ms(gang), gang.generation > 0
+        kind.waiting += 1
         kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
         kind.again += again
         line.since_ms = min(line.since_ms, gang.since_ms)
-        if kind in line.kinds:
-            line.kinds[kind] += 1
-            line.least_ms[kind] = min(line.least_ms[kind], stays_ms)
-        else:
-            line.kinds[kind], line.least_ms[kind] = 1, stays_ms
-            self._crowd(line.queue).admit(line, kind)
-        entry = self._entries[gang.id] = Entry(gang, kind, line, stays_ms, again)
+        entry = self._entries[gang.id] = Entry(gang)
+        entry.group = self.groups.admit(entry, line, (kind, priority, times, array, stays_ms, again))
         return entry
 
-    def _crowd(self, queue: str) -> Crowd:
-        if queue not in self.queues:
-            self.queues[queue] = Crowd()
-        return self.queues[queue]
+    def _line(self, key: LineKey) -> Line:
+        """A new one."""
+        crowd = self.queues.get(key[0])
+        if crowd is None:
+            crowd = self.queues[key[0]] = Crowd(self.queue_numbers.take())
+        line = self.of[key] = Line(self.line_numbers.take(), key, key[:2], crowd)
+        crowd.lines[line] = None
+        return line
+
+    def _close(self, line: Line) -> None:
+        """Nobody is in it any more."""
+        del self.of[line.key], line.crowd.lines[line]
+        self.line_numbers.give_back(line.at)
+        if not line.crowd.lines:
+            del self.queues[line.queue]
+            self.queue_numbers.give_back(line.crowd.at)
 
 
 def _content(lines: Lines) -> tuple[object, ...]:
     return (
-        {key: [entry.gang.id for entry in line.entries] for key, line in lines.of.items()},
+        {key: _names(line.entries) for key, line in lines.of.items()},
         {what: (kind.waiting, kind.stays, kind.again) for what, kind in lines.kinds.items()},
-        {
-            (key, kind.shape, kind.avoids): (many, line.least_ms[kind])
-            for key, line in lines.of.items()
-            for kind, many in line.kinds.items()
-        },
-        {
-            (queue, kind.shape, kind.avoids): sorted(map(str, (line.key for line in has)))
-            for queue, crowd in lines.queues.items()
-            for kind, has in crowd.of_kind.items()
-        },
+        sorted(
+            (str((group.line.key, group.kind.shape, group.kind.avoids, *group.alike[1:])), _names(group.entries))
+            for group in lines.groups.of
+        ),
         {queue: sorted(map(str, (line.key for line in crowd.lines))) for queue, crowd in lines.queues.items()},
     )
+
+
+def _names(entries: Iterable[Entry]) -> list[str]:
+    return [entry.gang.id for entry in entries]
 
 
 def _number(entry: Entry) -> int:

@@ -7,14 +7,25 @@ add both up, or look at one of them alone. Smaller is earlier.
 """
 
 from collections.abc import Hashable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ganger.core.gang import Gang
+from ganger.core.rough import Floats
 from ganger.core.state import State
+from ganger.core.topology import Ints
 from ganger.model.policy import Rules
 from ganger.model.view import Factor
 
 Key = tuple[Any, ...]
+
+
+class Heads(NamedTuple):
+    """Waiting gangs, one for each of L lines. owners: (queue, user); number, submitted_ms, priority: (L,) its own."""
+
+    owners: list[tuple[str, str]]
+    number: Ints
+    submitted_ms: Ints
+    priority: Ints
 
 
 def joined(account: Key, gang: Key) -> Key:
@@ -43,6 +54,11 @@ class Policy(Protocol):
     def gang_key(self, gang: Gang, state: State, now_ms: int) -> Key:
         """What a gang says for itself: begins with points, ends with `gang.number`, so that keys are total. Of waiting
         gangs of one class the older has the smaller one."""
+        ...
+
+    def early(self, heads: Heads, state: State, now_ms: int) -> Floats:
+        """(L,) for each of these gangs a number that the first of its key is not below, at a look at columns: so that a
+        round asks for the keys of those alone that may be the first. The nearer it is the fewer these are."""
         ...
 
     def band(self, gang: Gang) -> Hashable:

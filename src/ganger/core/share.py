@@ -14,7 +14,11 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from ganger.core.queues import QueueTree, Vector
+from ganger.core.rough import SLACK, Floats, Rough
+from ganger.core.topology import Ints
 from ganger.model.policy import Weights
 from ganger.model.units import MINUTE_MS
 
@@ -132,6 +136,7 @@ class Standings:
         self.queues = [Figures()] * len(tree.queues)
         self.users: dict[Account, Figures] = {}
         """Accounts of which there is anything to say."""
+        self._rough = Rough()
         self._spent: dict[tuple[str, str], Mapping[int, Vector]] = {}
         self._whole = lcm(*(amount for amount in capacity if amount))
         self._parts = tuple(self._whole // amount if amount else 0 for amount in capacity)
@@ -196,6 +201,9 @@ class Standings:
         other._tree, other._undo = tree, tree.undo  # noqa: SLF001 - its own kind
         other.queues, other.users = list(self.queues), dict(self.users)
         other._spent, other._ranks, other._uses = dict(self._spent), {}, {}  # noqa: SLF001 - the same
+        other._rough = Rough()  # noqa: SLF001 - the same
+        for account in self.users:
+            other._rough[account] = None  # noqa: SLF001 - the same
         return other
 
     def _book(self, account: tuple[str, str], more: Mapping[int, Vector]) -> None:
@@ -222,6 +230,7 @@ class Standings:
         return ((at, user), (at, "")) if self._tree.children[at] else ((at, user),)
 
     def _put(self, account: Account, now: Figures) -> None:
+        self._undo.put(self._rough, account, None)
         if now != Figures():
             self._undo.put(self.users, account, now)
         elif account in self.users:
@@ -314,6 +323,22 @@ class Standings:
         fair = self._own_part(at) if self._tree.children[at] else self._fair[at]
         return Use(value, *fair, self._whole * g)
 
+    def user_uses(self, owners: Iterable[tuple[str, str]], now_ms: int) -> Floats:
+        """(A,) for each queue and user about what part of the cluster the user has there, over what is fair to him."""
+        accounts = [(self._tree.index[queue], user) for queue, user in owners]
+        capacity = np.array([parts / self._whole for parts in self._parts])
+        used = self._rough.used(accounts, self.users, self._growth(now_ms), capacity)
+        fair = [self._own_part(at) if self._tree.children[at] else fair for at, fair in enumerate(self._fair)]
+        each: Floats = used * np.array([of / part for part, of in fair])[[at for at, _ in accounts]]
+        return each
+
+    def validate(self, anew: "Standings") -> None:
+        """Compare with one that was made anew. AssertionError names what differs."""
+        for name in ("base", "half_life_ms", "queues", "users"):
+            assert getattr(self, name) == getattr(anew, name), f"standings of {name} differ"
+        mine, other = (each._rough.rows(each.users) for each in (self, anew))  # noqa: SLF001 - its own kind
+        assert mine == other, "standings of users, as columns, differ"
+
     def _own_part(self, at: int) -> tuple[int, int]:
         part, of = self._fair[at]
         return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[at]))
@@ -330,6 +355,24 @@ def own_points(weights: Weights, priority: int, age_ms: int, starves_after_ms: i
     aged = min(age_ms, weights.age_cap_ms) // MINUTE_MS
     starved = max(0, age_ms - starves_after_ms) // MINUTE_MS
     return weights.priority * priority + weights.age * aged + weights.starvation * starved
+
+
+def most_points(standings: Standings, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
+    """(A,) for each queue and user what `account_points` are at most: a little more than they are."""
+    queues = dict.fromkeys(queue for queue, _ in owners)
+    unused = {queue: standings.queue_use(queue, now_ms).points(weights.queue) for queue in queues}
+    found: Floats = weights.user * (1 + SLACK) / (1 + standings.user_uses(owners, now_ms)) + 1
+    return found + np.array([unused[queue] for queue, _ in owners], dtype=np.float64)
+
+
+def most_own_points(weights: Weights, priority: Ints, age_ms: Ints, starves_after_ms: Ints) -> Floats:
+    """(L,) for each job what `own_points` are at most: a little more than they are."""
+    aged = weights.age * (np.minimum(age_ms, weights.age_cap_ms) // MINUTE_MS).astype(np.float64)
+    late_ms = np.maximum(0, age_ms - starves_after_ms)
+    starved = weights.starvation * (late_ms // MINUTE_MS).astype(np.float64)
+    first = weights.priority * priority.astype(np.float64)
+    found: Floats = first + aged + starved + SLACK * (np.abs(first) + aged + starved)
+    return found
 
 
 def _plus(one: Vector, other: Vector) -> Vector:

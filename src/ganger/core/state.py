@@ -256,9 +256,10 @@ class State:
         if gang.awaits:
             return
         gang.shape = self._shapes.setdefault(gang.shape, gang.shape)
-        insort(self.classes.setdefault(gang.class_key, []), gang, key=lambda other: other.number)
+        key = gang.class_key
+        insort(self.classes.setdefault(key, []), gang, key=lambda other: other.number)
         if self._lines is not None:
-            self._lines.add(gang)
+            self._lines.add(key, gang)
 
     def dequeue(self, gang: Gang) -> None:
         """A gang leaves its class; an empty class has no answer."""
@@ -276,8 +277,7 @@ class State:
     def lines(self, policy: "Policy") -> Lines:
         """Pending gangs that come after nobody, in the lines that the policy puts them in."""
         if self._lines is None or self._lines.policy != policy.NAME:
-            pending = (gang for members in self.classes.values() for gang in members)
-            self._lines = Lines(policy.NAME, policy.band, pending)
+            self._lines = Lines(policy.NAME, policy.band, self.classes)
         return self._lines
 
     def holding(self) -> list[tuple[Gang, Shares]]:
@@ -386,15 +386,14 @@ class State:
         assert not over, f"maintenance {over} is over, and still there"
         assert self.tree.usage == anew.tree.usage, f"queue usage {self.tree.usage} is not {anew.tree.usage}"
         assert self.tree.users == anew.tree.users, "usage of users differs"
-        for name in ("base", "half_life_ms", "queues", "users"):
-            assert getattr(self.standings, name) == getattr(anew.standings, name), f"standings of {name} differ"
+        self.standings.validate(anew.standings)
         assert self.classes == anew.classes, "pending classes differ"
         self.shares.validate(anew.shares)
         self.charged.validate(anew.charged)
         self.due.validate(anew.due)
         self.nodes.columns.validate()
         if self._lines is not None:
-            self._lines.validate(gang for members in self.classes.values() for gang in members)
+            self._lines.validate(self.classes)
         for name in self.promises:
             assert name in self.gangs, f"{name} was promised a start, and is not there"
             assert self.gangs[name].state is GangState.PENDING, f"{name} was promised a start, and does not wait"

@@ -1,26 +1,36 @@
 """Whose turn it is in a round: the next pending gang, in the policy's order, that is worth a try.
 
-Called by `core.plan`. The lines are in order already, so only their heads are compared. A gang is passed over, without
-a word, where its kind has no place (each column of `core.columns` says so in one comparison), or where its class was
-refused in this round, or its kind in its queue: within a round nodes and quota only become fewer. For the same reason a
-key that was computed earlier is at most too early, and is looked at again when its turn comes.
+Called by `core.plan`. The lines are in order already, so only their heads are compared, and of these only such as may
+be the first: a look at columns (`core.groups`) tells of all lines at once who in them may be worth a try, and how early
+its key may be at most. A gang is passed over, without a word, where its kind has no place (a column of `core.columns`
+says so in one comparison), or where its class was refused in this round, or its kind in its queue: within a round nodes
+and quota only become fewer. For the same reason a key that was computed earlier is at most too early, and is looked at
+again when its turn comes.
 """
 
-from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain, islice
+from bisect import bisect_right
+from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
+from itertools import islice
 from typing import Final
 
-from ganger.core.gang import ClassKey
-from ganger.core.lines import Crowd, Entry, Kind, Line
-from ganger.core.policy import Key, joined
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.groups import AGAIN, KIND, LINE, NUMBER, PRIORITY, QUEUE, SINCE, STAYS, Group
+from ganger.core.lines import Entry, Kind, Line
+from ganger.core.policy import Heads, Key, joined
+from ganger.core.queues import UNLIMITED
 from ganger.core.round import Round
 from ganger.core.runtime import NEVER_MS
+from ganger.core.topology import Ints
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
-Turn = tuple[Key, int, Line]
-"""(key, place in the line, the line): no two keys are equal"""
+MOST_PASSED: Final = 64
+"""Gangs passed over one by one before all are looked at anew."""
+Turn = tuple[Key, int, Entry]
+"""(key, number of the gang, the gang): no two keys are equal"""
 
 
 class Turns:
@@ -36,73 +46,157 @@ class Turns:
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
         promised = [entry for name in self._promised if (entry := self._lines.entry(name))]
-        self._with_promise = {(entry.line, entry.kind): None for entry in promised}
+        self._with_promise = {entry.group: None for entry in promised}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
-        self._open: dict[str, dict[Kind, None]] = {}
+        self._open = self._within_quota()
         self._since: dict[str, int | None] = {}
-        self._refused: dict[ClassKey, None] = {}
-        self._tried: dict[str, None] = {}
-        self._turns: list[Turn] = []
+        self._refused: dict[tuple[object, ...], None] = {}
+        self._had: dict[str, None] = {}
         self._oldest_ms: int | None = None
         self._accounts: dict[tuple[str, str], Key] = {}
-        for queue, crowd in self._lines.queues.items():
-            self._open[queue] = self._within_quota(queue, crowd.of_kind)
-            for line in self._worth_a_look(queue, crowd):
-                turn = self._turn(0, line)
-                if turn is not None:
-                    self._turns.append(turn)
-        heapify(self._turns)
+        self._turns: list[Turn] = []
+        self._ahead: list[tuple[float, int]] = []
+        """Lines whose first that may be worth a try was not asked for its key yet, the last in the order first: by how
+        early it may be, and its row."""
+        self._passed = 0
+        self._look()
 
     def next(self) -> Entry | None:
         """The first in the order; None when nobody is left. It stays where it is until it is told on."""
-        while self._turns:
-            key, at, line = self._turns[0]
-            entry = line.entries[at]
+        while self._bring_up():
+            key, number, entry = self._turns[0]
             if entry.kind in self._kinds and not self._has_place(entry.kind):
                 self._close(entry.kind)
                 if self._is_over():
                     return None
                 continue
-            if self._is_out(entry) or not self._is_open(line.queue, entry):
-                heappop(self._turns)
-                self._offer(at, line)
+            if self._is_out(entry) or not self._is_open(entry):
+                self._pass_over()
                 continue
             late = self._key(entry)
             if late == key:
                 return entry
-            heapreplace(self._turns, (late, at, line))
+            heapreplace(self._turns, (late, number, entry))
         return None
 
     def go_on(self) -> None:
         """The gang whose turn it was has started."""
-        _, at, line = heappop(self._turns)
-        self._offer(at + 1, line)
+        _, number, entry = heappop(self._turns)
+        self._had[entry.gang.id] = None
+        self._offer(entry.line, number)
 
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
         if entry.gang.id not in self._promises.decided:  # else others of its class may be promised one too
-            self._refused[entry.gang.class_key] = None
-        self._tried[entry.gang.id] = None
+            self._refused[entry.group.of_class] = None
+        self._had[entry.gang.id] = None
         self._since = {}  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
-        if is_longer and not entry.again:
-            others_ms = self._promises.others_ms if why is Why.HELD else entry.stays_ms - 1
+        if is_longer and not entry.group.again:
+            others_ms = self._promises.others_ms if why is Why.HELD else entry.group.stays_ms - 1
             # Found anew: since it was asked last, others have begun.
             longest_ms = self._promises.longest_ms(entry.kind.parts) if self._promised else self._longest_ms(entry.kind)
             self._longest[entry.kind] = min(longest_ms, max(0, others_ms))
         if why in NO_PLACE and not self._state.tree.types:
             entry.kind.failed_at = self._growth(entry.kind)
 
-    def _worth_a_look(self, queue: str, crowd: Crowd) -> dict[Line, None]:
-        """Lines of a queue with a gang of an open kind, and those in which somebody may have become urgent."""
-        able = dict.fromkeys(chain.from_iterable(crowd.of_kind[kind] for kind in self._open[queue]))
-        since_ms = self._since_ms(queue)
-        if since_ms is None:
-            return able
-        return able | {line: None for line in crowd.lines if line.since_ms <= since_ms}
+    # -- who comes to the front ------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Of each line the first that may be worth a try, as far as columns tell."""
+        self._turns, self._ahead, self._passed = [], [], 0
+        cells = self._lines.groups.cells
+        rows = np.flatnonzero(self._worth_a_try(cells))
+        if not rows.size:
+            return
+        lines, numbers = cells[LINE, rows], cells[NUMBER, rows]
+        first = np.full(self._lines.line_numbers.most, NEVER_MS, dtype=np.int64)
+        np.minimum.at(first, lines, numbers)
+        rows = rows[numbers == first[lines]]
+        groups = self._lines.groups.of
+        heads = Heads([groups[row].line.owner for row in rows.tolist()], *cells[NUMBER : PRIORITY + 1, rows])
+        bounds = self._policy.early(heads, self._state, self._now_ms)
+        order = np.argsort(-bounds, kind="stable")
+        self._ahead = list(zip(bounds[order].tolist(), rows[order].tolist(), strict=True))
+
+    def _worth_a_try(self, cells: Ints) -> NDArray[np.bool_]:
+        """(groups,) whether one of each may be: its kind is open and it does not stay for too long, or it is urgent."""
+        kinds, queues = self._lines.kind_numbers.most, self._lines.queue_numbers.most
+        crowds = [(crowd.at, queue) for queue, crowd in self._lines.queues.items()]
+        found: NDArray[np.bool_] = np.zeros(cells.shape[1], dtype=bool)
+        if self._kinds:
+            open_ = np.zeros((queues, kinds), dtype=bool)
+            for at, queue in crowds:
+                open_[at, [kind.at for kind in self._open[queue]]] = True
+            found = open_[cells[QUEUE], cells[KIND]]
+            if self._promised or self._longest:
+                with_promise = [group.row for group in self._with_promise]
+                promised = found[with_promise]
+                longest = np.full(kinds, NEVER_MS, dtype=np.int64)
+                for kind in self._kinds:
+                    longest[kind.at] = self._longest_ms(kind)
+                found &= (cells[STAYS] <= longest[cells[KIND]]) | (cells[AGAIN] > 0)
+                found[with_promise] = promised
+        since = np.full(queues, -1, dtype=np.int64)
+        for at, queue in crowds:
+            since_ms = self._since_ms(queue)
+            since[at] = -1 if since_ms is None else since_ms
+        return found | (cells[SINCE] <= since[cells[QUEUE]]) if (since >= 0).any() else found
+
+    def _bring_up(self) -> bool:
+        """Whoever may be the first has its turn; False where nobody is left."""
+        while self._ahead and not (self._turns and self._ahead[-1][0] > self._turns[0][0][0]):
+            _, row = self._ahead.pop()
+            group = self._lines.groups.of[row]
+            if self._first(group, -1) is group.entries[0]:
+                self._put(group.entries[0])
+            else:
+                self._offer(group.line, -1)
+        return bool(self._turns)
+
+    def _pass_over(self) -> None:
+        """The first is not worth a try any more: the next of its line is."""
+        self._passed += 1
+        if self._passed > MOST_PASSED:
+            self._look()
+            return
+        _, number, entry = heappop(self._turns)
+        self._offer(entry.line, number)
+
+    def _offer(self, line: Line, after: int) -> None:
+        """The first gang of a line, after that number, that is worth a try has its turn."""
+        begin, many = bisect_right(line.entries, after, key=_number), len(line.groups)
+        for each in islice(line.entries, begin, begin + many):
+            # One after the other, as long as that is no more work than a look at all groups.
+            if self._is_open(each) and not self._is_out(each):
+                self._put(each)
+                return
+        if begin + many < len(line.entries):
+            firsts = (self._first(group, after) for group in line.groups.values())
+            entry = min((each for each in firsts if each), key=_number, default=None)
+            if entry is not None:
+                self._put(entry)
+
+    def _first(self, group: Group, after: int) -> Entry | None:
+        """The first gang of a group, after that number, that is worth a try."""
+        promised, since_ms = group in self._with_promise, self._since_ms(group.line.queue)
+        is_open = group.kind in self._open[group.line.queue]
+        is_open = is_open and (promised or not self._stays_too_long(group))
+        if not is_open and (since_ms is None or group.since_ms > since_ms):
+            return None
+        if not promised and self._refused and group.of_class in self._refused:
+            return None
+        begin = bisect_right(group.entries, after, key=_number) if after >= 0 else 0
+        rest = (entry for entry in islice(group.entries, begin, None) if not self._is_out(entry))
+        return next((entry for entry in rest if self._is_open(entry)), None)
+
+    def _put(self, entry: Entry) -> None:
+        heappush(self._turns, (self._early_key(entry), entry.gang.number, entry))
+
+    # -- who is worth a try ------------------------------------------------------------------------------------------
 
     def _has_place(self, kind: Kind) -> bool:
         """Whether each part of a kind has room by itself, and it has not failed since room was made."""
@@ -124,25 +218,15 @@ class Turns:
             self._longest[kind] = self._promises.longest_ms(kind.parts) if self._promised else NEVER_MS
         return self._longest[kind]
 
-    def _may_have(self, line: Line, open_: dict[Kind, None]) -> bool:
-        """Whether a line may have a gang of an open kind that does not stay for too long."""
-        if not (self._promised or self._longest):
-            return not open_.keys().isdisjoint(line.kinds)
-        for kind, least_ms in line.least_ms.items():
-            if kind in open_ and (kind.again or least_ms <= self._longest_ms(kind)):
-                return True
-        return any(kind in open_ for promised, kind in self._with_promise if promised is line)
-
-    def _stays_too_long(self, entry: Entry) -> bool:
-        """Whether it would be in the way of a promise or in maintenance, wherever it started."""
-        if entry.again or not (self._promised or self._longest):
+    def _stays_too_long(self, group: Group) -> bool:
+        """Whether one of it would be in the way of a promise or in maintenance, wherever it started."""
+        if group.again or not (self._promised or self._longest):
             return False
-        longest_ms = self._longest.get(entry.kind)
-        too_long = entry.stays_ms > (self._longest_ms(entry.kind) if longest_ms is None else longest_ms)
-        return too_long and not self._is_promised(entry)
+        longest_ms = self._longest.get(group.kind)
+        return group.stays_ms > (self._longest_ms(group.kind) if longest_ms is None else longest_ms)
 
     def _is_promised(self, entry: Entry) -> bool:
-        return (entry.line, entry.kind) in self._with_promise and entry.gang.id in self._promised
+        return entry.group in self._with_promise and entry.gang.id in self._promised
 
     def _growth(self, kind: Kind) -> tuple[int, ...]:
         columns = self._state.nodes.columns
@@ -171,8 +255,7 @@ class Turns:
         for open_ in self._open.values():
             open_.pop(kind, None)
         if not self._kinds:
-            self._turns = [turn for _, at, line in self._turns if (turn := self._turn(at, line))]
-            heapify(self._turns)
+            self._look()
 
     def _is_over(self) -> bool:
         """Whether there is room for nobody, and nobody gets a turn without."""
@@ -189,40 +272,29 @@ class Turns:
         gang = entry.gang
         if gang.not_before_ms > self._now_ms or (self._out and gang.id in self._out):
             return True
-        if gang.id in self._tried:
+        if gang.id in self._had:
             return True
-        return gang.class_key in self._refused and not self._is_promised(entry)
+        return bool(self._refused) and entry.group.of_class in self._refused and not self._is_promised(entry)
 
-    def _is_open(self, queue: str, entry: Entry) -> bool:
-        if entry.kind in self._open[queue] and not self._stays_too_long(entry):
+    def _is_open(self, entry: Entry) -> bool:
+        group, queue = entry.group, entry.line.queue
+        if group.kind in self._open[queue] and (not self._stays_too_long(group) or self._is_promised(entry)):
             return True
         since_ms = self._since_ms(queue)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
-    def _offer(self, at: int, line: Line) -> None:
-        """The first gang of a line, from a place in it on, that is worth a try has its turn."""
-        turn = self._turn(at, line)
-        if turn is not None:
-            heappush(self._turns, turn)
+    def _within_quota(self) -> dict[str, dict[Kind, None]]:
+        """By queue the kinds that have a place, and that it has the quota for."""
+        tree, kinds = self._state.tree, list(self._kinds)
+        wanted = np.array([tree.wanted(kind.shape) for kind in kinds], dtype=np.int64).reshape(-1, len(tree.resources))
+        found: dict[str, dict[Kind, None]] = {}
+        for queue in self._lines.queues:
+            at = tree.index[queue]
+            left = [min(UNLIMITED, tree.available(at, r)) for r in range(len(tree.resources))]
+            able = ((wanted == 0) | (wanted <= np.array(left))).all(axis=1)
+            found[queue] = {kinds[each]: None for each in np.flatnonzero(able).tolist()}
+        return found
 
-    def _turn(self, at: int, line: Line) -> Turn | None:
-        open_, since_ms = self._open[line.owner[0]], self._since_ms(line.owner[0])
-        if since_ms is not None and line.since_ms > since_ms:
-            since_ms = None
-        if since_ms is None and not self._may_have(line, open_):
-            return None
-        bounded, out = bool(self._promised or self._longest), bool(self._tried or self._out)
-        for place, entry in enumerate(islice(line.entries, at, None) if at else line.entries, at):
-            is_open = entry.kind in open_ and not (bounded and self._stays_too_long(entry))
-            if not is_open and (since_ms is None or entry.gang.since_ms > since_ms):
-                continue
-            if entry.gang.not_before_ms > self._now_ms or (out and self._is_out(entry)):
-                continue
-            return self._early_key(entry), place, line
-        return None
 
-    def _within_quota(self, queue: str, kinds: Iterable[Kind]) -> dict[Kind, None]:
-        """Those of these kinds that have a place, and that the queue has the quota for."""
-        tree, placed = self._state.tree, self._kinds
-        able = (kind for kind in kinds if kind in placed)
-        return {kind: None for kind in able if tree.short_of(queue, tree.wanted(kind.shape)) is None}
+def _number(entry: Entry) -> int:
+    return entry.gang.number

@@ -5,10 +5,13 @@ end: every job comes first in the end. The factors are those that Slurm's multif
 shows them as its sprio does.
 """
 
+import numpy as np
+
 from ganger.core import factors as of
 from ganger.core.gang import Gang
-from ganger.core.policy import Key, joined
-from ganger.core.share import account_points, own_points
+from ganger.core.policy import Heads, Key, joined
+from ganger.core.rough import Floats
+from ganger.core.share import account_points, most_own_points, most_points, own_points
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor
@@ -30,6 +33,16 @@ def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     priority = gang.job.spec.priority
     points = own_points(state.rules.weights, priority, now_ms - gang.submitted_ms, _starves_after_ms(state, gang))
     return (-points, gang.number)
+
+
+def early(heads: Heads, state: State, now_ms: int) -> Floats:
+    """All points that they may have, as floats: a little more."""
+    weights, standings = state.rules.weights, state.standings
+    priorities, which = np.unique(heads.priority, return_inverse=True)
+    starves_ms = [state.rules.starvation.age_ms(each, STARVES_AFTER_MS) for each in priorities.tolist()]
+    after_ms = np.array([STARVES_AFTER_MS if ms is None else ms for ms in starves_ms], dtype=np.int64)[which]
+    owned = most_points(standings, weights, heads.owners, now_ms)
+    return -(owned + most_own_points(weights, heads.priority, now_ms - heads.submitted_ms, after_ms))
 
 
 def band(gang: Gang) -> int:

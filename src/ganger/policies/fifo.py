@@ -1,8 +1,11 @@
 """First in, first out. The baseline that every other order is measured against."""
 
+import numpy as np
+
 from ganger.core import factors as of
 from ganger.core.gang import Gang
-from ganger.core.policy import Key, joined
+from ganger.core.policy import Heads, Key, joined
+from ganger.core.rough import Floats
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor
@@ -21,6 +24,11 @@ def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """The order of submission."""
     return (0, gang.number)
+
+
+def early(heads: Heads, state: State, now_ms: int) -> Floats:
+    """The first number is the same for all."""
+    return np.zeros(len(heads.owners))
 
 
 def band(gang: Gang) -> int:

@@ -4,9 +4,12 @@ So `high` (100) passes `normal` (0) for an hour and forty minutes, and nobody wa
 waiting gangs never change places, because both age alike; the factors are those that Slurm calls priority and age.
 """
 
+import numpy as np
+
 from ganger.core import factors as of
 from ganger.core.gang import Gang
-from ganger.core.policy import Key, joined
+from ganger.core.policy import Heads, Key, joined
+from ganger.core.rough import Floats
 from ganger.core.state import State
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor
@@ -26,6 +29,11 @@ def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """The moment of submission, put back by one minute for each point of priority."""
     return (gang.submitted_ms - gang.job.spec.priority * POINT_MS, gang.number)
+
+
+def early(heads: Heads, state: State, now_ms: int) -> Floats:
+    """The first number itself."""
+    return (heads.submitted_ms - heads.priority * POINT_MS).astype(np.float64)
 
 
 def band(gang: Gang) -> int:

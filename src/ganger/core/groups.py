@@ -1,0 +1,129 @@
+"""Waiting gangs by line and class, as columns: so that a round asks all of them at once who is worth a try.
+
+Owned by `core.lines`, which keeps it up to date; read by `core.turns`. The gangs of one group need the same of the
+nodes, for the same time, and the older goes first: while the first of them is not worth a try none is, but for one that
+pauses, or that has waited for so long that it gets its turn whatever there is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ganger.core.runtime import NEVER_MS
+from ganger.core.topology import Ints
+
+if TYPE_CHECKING:
+    from ganger.core.gang import Times
+    from ganger.core.lines import Entry, Kind, Line
+
+LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(10)
+"""Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they have run
+before; since when one of them has waited at the earliest; of the oldest its number, when it was submitted, and its
+priority."""
+_BEGIN: Final = 64
+"""Rows that there is room for at first."""
+
+Alike = tuple["Kind", int, "Times", str, int, bool]
+"""(what it needs of the nodes, priority, its limits, its array where that has a limit, how long it must be able to
+stay, whether it has run before)"""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Gangs of one line that are alike, the oldest first. row: where it is in the columns; since_ms: none has waited
+    for longer."""
+
+    line: Line
+    alike: Alike
+    row: int
+    since_ms: int = NEVER_MS
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Kind:
+        """What they need of the nodes."""
+        return self.alike[0]
+
+    @property
+    def stays_ms(self) -> int:
+        """How long each of them must be able to stay."""
+        return self.alike[4]
+
+    @property
+    def again(self) -> bool:
+        """Whether they have run before."""
+        return self.alike[5]
+
+    @property
+    def of_class(self) -> tuple[object, ...]:
+        """Equal for groups of one class."""
+        return (self.line.owner, *self.alike[:4])
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Its columns."""
+        kind, priority, _, _, stays_ms, again = self.alike
+        first = self.entries[0].gang
+        where = self.line.at, kind.at, self.line.crowd.at
+        return (*where, stays_ms, again, self.since_ms, first.number, first.submitted_ms, priority)
+
+
+class Groups:
+    """of: every group there is, by row; cells: (COLUMNS, rows) its columns."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.of: list[Group] = []
+        self._cells: Ints = np.zeros((COLUMNS, _BEGIN), dtype=np.int64)
+
+    @property
+    def cells(self) -> Ints:
+        """(COLUMNS, groups)"""
+        return self._cells[:, : len(self.of)]
+
+    def admit(self, entry: Entry, line: Line, alike: Alike) -> Group:
+        """The group that a gang of a line is in from now on; its columns are to be told."""
+        group = line.groups.get(alike)
+        if group is None:
+            group = line.groups[alike] = Group(line, alike, len(self.of))
+            self.of.append(group)
+        group.since_ms = min(group.since_ms, entry.gang.since_ms)
+        insort(group.entries, entry, key=_number)
+        return group
+
+    def dismiss(self, entry: Entry) -> None:
+        """It is in its group no more."""
+        group = entry.group
+        at = bisect_left(group.entries, entry.gang.number, key=_number)
+        del group.entries[at]
+        if not group.entries:
+            del group.line.groups[group.alike]
+            self._remove(group)
+        elif at == 0:
+            self.tell(group)
+
+    def tell(self, group: Group) -> None:
+        """Its columns are as it is."""
+        if group.row >= self._cells.shape[1]:
+            self._cells = np.concatenate((self._cells, np.zeros_like(self._cells)), axis=1)
+        self._cells[:, group.row] = group.cells
+
+    def tell_all(self) -> None:
+        """Those of all groups are."""
+        if self.of:
+            self._cells = np.array([group.cells for group in self.of], dtype=np.int64).T.copy()
+
+    def _remove(self, group: Group) -> None:
+        """The last one takes its row."""
+        last = self.of.pop()
+        if last is not group:
+            self._cells[:, group.row] = self._cells[:, last.row]
+            self.of[group.row], last.row = last, group.row
+
+
+def _number(entry: Entry) -> int:
+    return entry.gang.number
