@@ -48,6 +48,18 @@ def test_a_document_is_compared_tried_applied_and_taken_back(live: Live, version
     assert "weight: 5" in live("policy", "--version", str(version + 2)).out
 
 
+def test_a_guarantee_beyond_the_cluster_is_told_and_holds(live: Live, version: int) -> None:
+    Path("policy.yaml").write_text("queues: {a: {nominal: {gpus: 64}}}\n")
+    says = "warning: queue a is guaranteed 64 GPUs, and all nodes have 8; it holds all the same\n"
+    for command in ("diff", "dry-run", "apply", "apply"):
+        said = live("policy", command, "policy.yaml")
+        assert (said.code, said.err) == (0, says), command
+    assert live("policy").err == says
+    assert live.told("policy")["warnings"][0]["there"] == 8
+    Path("policy.yaml").write_text("queues: {a: {nominal: {gpus: 8}}}\n")
+    assert live("policy", "apply", "policy.yaml").err == ""
+
+
 def test_what_is_wrong_is_told_with_its_place(live: Live, version: int) -> None:
     Path("policy.yaml").write_text("half_life: 3x\nqueues:\n  a: {parent: b}\n")
     said = live("policy", "apply", "policy.yaml")

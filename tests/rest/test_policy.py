@@ -29,6 +29,20 @@ def test_a_document_is_put_in_force_whole(app: FastAPI) -> None:
     assert (same["changes"], same["against"]) == ([], 3)
 
 
+def test_a_guarantee_beyond_the_cluster_is_told(app: FastAPI) -> None:
+    body = {"document": {"queues": {"a": {"nominal": {"gpu_types": {"h100": 9}}}}}}
+    warning = {
+        "queue": "a",
+        "resource": "gpus.h100",
+        "guaranteed": 9,
+        "there": 8,
+        "sentence": "queue a is guaranteed 9 h100 GPUs, and all nodes have 8",
+    }
+    for method, path in (("POST", "/policy/diff"), ("PUT", "/policy?dryRun=plan"), ("PUT", "/policy")):
+        assert call(app, method, path, body).json["warnings"] == [warning]
+    assert call(app, "GET", "/policy").json["warnings"] == [warning]
+
+
 WRONG: dict[str, tuple[str, str, Any, int, str]] = {
     "no document": ("PUT", "/policy", {}, 409, "bad_policy"),
     "two documents": ("PUT", "/policy", RIGHT | {"version": 0}, 409, "bad_policy"),

@@ -23,6 +23,15 @@ def test_a_policy_is_compared_tried_applied_and_taken_back(client: Client, folde
     assert client.policy(found.version).document["half_life"] == "3d"
 
 
+def test_a_guarantee_beyond_the_cluster_is_told(client: Client) -> None:
+    before, given = client.policy().version, {"queues": {"a": {"nominal": {"gpus": 9999}}}}
+    for told in (client.diff_policy(given), client.try_policy(given), client.apply_policy(given), client.policy()):
+        (warning,) = told.warnings
+        assert (warning.queue, warning.resource, warning.guaranteed) == ("a", "gpus", 9999)
+        assert warning.there < 9999
+    assert client.apply_policy(before).warnings == ()
+
+
 def test_what_is_no_policy_is_refused(client: Client, folder: Path) -> None:
     wrong: Any
     for wrong in (folder / "nothing.yaml", True, None, {"half_life": float("nan")}):

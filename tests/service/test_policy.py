@@ -106,6 +106,54 @@ queues:
     assert "did you mean 'research'" in wrong.detail
 
 
+BEYOND = {  # of 8 h100 and 2 a100, 32 CPUs, 4Gi
+    "all that there is": ("{a: {nominal: {gpus: 8, cpu: 32, memory: 4Gi}}, b: {nominal: {gpus: 2}}}", []),
+    "one queue too much": (
+        "{a: {nominal: {gpus: 11}}, b: {nominal: {gpus: 1}}}",
+        ["queue a is guaranteed 11 GPUs, and all nodes have 10"],
+    ),
+    "all of them too much": (
+        "{a: {nominal: {gpus: 8}}, b: {nominal: {gpus: 3}}, c: {weight: 3}}",
+        ["the queues below root (a 8, b 3) are guaranteed 11 GPUs, and all nodes have 10"],
+    ),
+    "below a queue without a figure": (
+        "{a: {}, b: {parent: a, nominal: {gpus: 6}}, c: {parent: a, nominal: {gpus: 6}}}",
+        ["the queues below a (b 6, c 6) are guaranteed 12 GPUs, and all nodes have 10"],
+    ),
+    "all of root, and one below it": (
+        "{root: {nominal: {gpus: 64}}, a: {nominal: {gpus: 32}}}",
+        [
+            "queue root is guaranteed 64 GPUs, and all nodes have 10",
+            "queue a is guaranteed 32 GPUs, and all nodes have 10",
+        ],
+    ),
+    "of one type": (
+        "{a: {nominal: {gpu_types: {a100: 3}}}, b: {nominal: {gpu_types: {h100: 8}}}}",
+        [
+            "the queues below root (a 3, b 8) are guaranteed 11 GPUs, and all nodes have 10",
+            "queue a is guaranteed 3 a100 GPUs, and all nodes have 2",
+        ],
+    ),
+    "CPUs and memory": (
+        "{a: {nominal: {cpu: 32500m, memory: 4608Mi}}}",
+        [
+            "queue a is guaranteed 32.5 CPUs, and all nodes have 32",
+            "queue a is guaranteed 4.5Gi of memory, and all nodes have 4Gi",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_is_guaranteed_beyond_what_there_is_is_told_and_holds(ordered: Embedded, name: str) -> None:
+    queues, says = BEYOND[name]
+    service, given = ordered.service, text(f"queues: {queues}")
+    for told in (service.diff_policy(given), service.try_policy(given), service.apply_policy(given), service.policy()):
+        assert [each.sentence for each in told.warnings] == says
+    assert service.policy().version == 1
+    assert service.policy(0).warnings == (), "nobody is guaranteed anything"
+
+
 WRONG = {
     "more guaranteed below": (
         "queues: {a: {nominal: {gpus: 2}}, b: {parent: a, nominal: {gpus: 3}}}",

@@ -16,11 +16,12 @@ from ganger.engine.policy_book import (
     read_policy,
 )
 from ganger.engine.policy_trial import stranded, trial
+from ganger.engine.policy_warnings import warnings
 from ganger.engine.refusal import Refused
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.view import PolicyTrial, PolicyVersion, PolicyView, StrandedJob
+from ganger.model.view import PolicyTrial, PolicyVersion, PolicyView, PolicyWarning, StrandedJob
 
 SUBJECT: Final = "policy/policy"
 """What the log has events about the policy under."""
@@ -59,7 +60,9 @@ class PolicyService:
     def policy(self, version: int | None = None) -> PolicyView:
         """The document in force, or an earlier version. Refused (no_such_version, 404)."""
         found = self._edition(version)
-        return _view(found)
+        with self._loop.view() as state:
+            beyond = warnings(state, _known(found))
+        return _view(found, beyond)
 
     def policy_versions(self) -> list[PolicyVersion]:
         """Every version that is kept, the newest first: who made it, when, and what it changed."""
@@ -77,8 +80,9 @@ class PolicyService:
         document = self._document(proposal)
         base = self._edition(against)
         with self._loop.view() as state:
-            lost = stranded(state, document)
-        return PolicyTrial(against=base.version, changes=changes(_known(base), document), stranded=lost)
+            lost, beyond = stranded(state, document), warnings(state, document)
+        found = changes(_known(base), document)
+        return PolicyTrial(against=base.version, changes=found, stranded=lost, warnings=beyond)
 
     def try_policy(self, proposal: Proposal) -> PolicyTrial:
         """The same, and what the next round would do differently. Nothing changes. Refused (bad_policy)."""
@@ -86,7 +90,7 @@ class PolicyService:
         state = self._loop.copy()
         before = document_of(state.rules, state.queues)
         found = trial(state, document, self._loop.order, max(self._loop.now_ms(), state.at_ms))
-        return replace(found, changes=changes(before, document))
+        return replace(found, changes=changes(before, document), warnings=warnings(state, document))
 
     def apply_policy(
         self, proposal: Proposal, *, force: bool = False, note: str = "", if_version: int | None = None
@@ -180,7 +184,7 @@ def _known(edition: _Edition) -> PolicyDocument:
     return edition.document
 
 
-def _view(edition: _Edition) -> PolicyView:
+def _view(edition: _Edition, beyond: tuple[PolicyWarning, ...]) -> PolicyView:
     row, document = edition.row, _known(edition)
     return PolicyView(
         version=edition.version,
@@ -189,6 +193,7 @@ def _view(edition: _Edition) -> PolicyView:
         note=getattr(row.event, "note", "") if row else "",
         document=policy_to_dict(document),
         text=policy_text(document),
+        warnings=beyond,
     )
 
 

@@ -287,9 +287,22 @@ class StrandedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyWarning:
+    """A guarantee of a policy document beyond what all nodes have together. It holds all the same: nodes come and go.
+    resource: as in a queue's figures, gpus.TYPE for a type; guaranteed, there: in its unit."""
+
+    queue: str
+    resource: str
+    guaranteed: int
+    there: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
     """A version of the policy document: the one in force, or an earlier one. Version 0 is what nobody set; `document`
-    is as it is written, without what is as it is anyway; `text` the same as YAML."""
+    is as it is written, without what is as it is anyway; `text` the same as YAML; warnings: what of it the nodes that
+    there are now are too few for."""
 
     version: int
     at_ms: int | None
@@ -297,6 +310,7 @@ class PolicyView:
     note: str
     document: dict[str, Any]
     text: str
+    warnings: tuple[PolicyWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,13 +338,14 @@ class Place:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTrial:
     """What another policy would change. `against`: the version that it is compared with; stranded: why it would be
-    refused unless it is forced. The rest is of the next round, and empty where only the documents were compared:
+    refused unless it is forced; warnings: what of it the nodes that there are now are too few for. The rest is of the next round, and empty where only the documents were compared:
     starts: jobs that it would start and that now would wait; waits: the other way round; moved: how many waiting jobs
     would have another place, and places: the first of them."""
 
     against: int
     changes: tuple[PolicyChange, ...]
     stranded: tuple[StrandedJob, ...]
+    warnings: tuple[PolicyWarning, ...] = ()
     starts: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
     moved: int = 0

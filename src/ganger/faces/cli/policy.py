@@ -58,6 +58,7 @@ def policy_command(ctx: click.Context, version: int | None, output: str) -> None
         return
     show(f"# version {found['version']}{_made(found)}")
     show(found["text"].rstrip())
+    _say_warnings(found["warnings"])
 
 
 @policy_command.command("diff")
@@ -78,6 +79,7 @@ def diff_command(file: str | None, version: int | None, against: int | None, out
         return
     _show_changes(found)
     _show_stranded(found["stranded"])
+    _say_warnings(found["warnings"])
 
 
 @policy_command.command("dry-run")
@@ -96,6 +98,7 @@ def dry_run_command(file: str | None, version: int | None, output: str) -> None:
         return
     _show_changes(found)
     _show_stranded(found["stranded"])
+    _say_warnings(found["warnings"])
     show(f"would start now: {_named(found['starts'])}")
     show(f"would wait, and not start: {_named(found['waits'])}")
     if not found["moved"]:
@@ -131,11 +134,13 @@ def apply_command(
     found = client.apply_policy(proposal | {"force": force, "note": note, "if_version": if_version})
     if output == "json":
         show_json(found)
-    elif found["version"] == before:
+        return
+    if found["version"] == before:
         show(f"nothing to change: version {before} is just that")
     else:
         show(f"version {found['version']} is in force")
         _show_changes(client.diff_policy({"version": found["version"], "against": found["version"] - 1}))
+    _say_warnings(found["warnings"])
 
 
 @policy_command.command("history")
@@ -201,6 +206,11 @@ def _show_stranded(jobs: list[Record]) -> None:
         say(f"  {each['job']} ({each['state']}): {each['why']}")
     if len(jobs) > SHOWN:
         say(f"  and {len(jobs) - SHOWN} more")
+
+
+def _say_warnings(warnings: list[Record]) -> None:
+    for each in warnings:
+        say(f"warning: {each['sentence']}; it holds all the same", fg="yellow")
 
 
 def _change(change: Record) -> str:
