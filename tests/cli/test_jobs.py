@@ -104,6 +104,16 @@ def test_get_shows_what_time_was_granted(shell: Shell, world: World) -> None:
     assert "  2h 00m, at least 1h 00m; attempt 2 was granted 1h 30m\n" in shell("get", "bert").out
 
 
+def test_get_shows_when_the_time_limit_ends_it(shell: Shell, world: World) -> None:
+    world.add(job(spec=replace(WIDE, limits=Limits(time_ms=HOUR_MS)), ends_by_ms=T0 + HOUR_MS))
+    (line,) = (line for line in shell("get", "bert").out.splitlines() if line.startswith("  ends "))
+    assert "at the latest " in line
+    assert line.endswith(", by its time limit")
+    assert json.loads(shell("get", "bert", "-o", "json").out)["ends_by_ms"] == T0 + HOUR_MS
+    world.add(job(spec=WIDE))
+    assert "  ends " not in shell("get", "bert").out
+
+
 def test_stop_many_says_of_each_what_became_of_it(shell: Shell, world: World) -> None:
     world.add(job("a-1"))
     world.add(job("b-2"))

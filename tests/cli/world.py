@@ -63,7 +63,8 @@ def job(id: str = "bert-7f3", *, spec: JobSpec = SPEC, **row: Any) -> JobView:
     """A job that runs on n1, or as `row` says."""
     fields: dict[str, Any] = {"state": "running", "nodes": ("n1",), "generation": 1, "started_ms": T0 + 1000} | row
     reason = fields.pop("reason", None)
-    rest = {key: fields.pop(key) for key in ("attempts", "ledger", "checkpoint_step", "progress") if key in fields}
+    of_view = ("attempts", "ledger", "checkpoint_step", "progress", "ends_by_ms")
+    rest = {key: fields.pop(key) for key in of_view if key in fields}
     return JobView(
         row=JobRow(
             id=id,

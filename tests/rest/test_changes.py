@@ -43,10 +43,11 @@ def test_priority_labels_and_notes_change(app: FastAPI, full: Embedded) -> None:
 
 
 def test_a_job_is_suspended_and_resumed(app: FastAPI, world: Embedded) -> None:
-    name = world.submit()
-    world.until(name, "running")
+    name = world.submit(limits={"time": "2h"})
+    assert world.until(name, "running").ends_by_ms == call(app, "GET", f"/jobs/{name}").json["ends_by_ms"]
     assert patch(app, name, suspended=True).status == 200
     world.until(name, "suspended")
+    assert call(app, "GET", f"/jobs/{name}").json["ends_by_ms"] is None, "nothing of it runs"
     assert patch(app, name, suspended=True).status == 200
     assert world.service.nodes()[0].gangs == ()
     assert patch(app, name, suspended=False).status == 200

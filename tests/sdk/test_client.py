@@ -6,6 +6,7 @@ import pytest
 
 import ganger
 from ganger import Client, Job, NotFound, TimedOut
+from ganger.model.units import HOUR_MS
 from ganger.model.view import PARTS
 from tests.sdk.places import DEADLINE_S, until, waits_for
 
@@ -96,9 +97,12 @@ def test_a_waiting_job_says_why_and_may_be_changed(client: Client, folder: Path)
 
 
 def test_a_running_job_is_stopped(client: Client, folder: Path) -> None:
-    job = client.run(waits_for(folder / "never"))
+    job = client.run(waits_for(folder / "never"), limits={"time": "2h"})
     lines = job.logs(follow=True)
     assert next(lines).text == "waits"
+    seen = job.get()
+    assert seen.ends_by_ms is not None
+    assert 0 <= seen.ends_by_ms - seen.row.submitted_ms - 2 * HOUR_MS < HOUR_MS
     assert job.stop().row.state in ("stopping", "stopped")
     assert job.wait(DEADLINE_S).row.state == "stopped"
     assert list(lines) == []

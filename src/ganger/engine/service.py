@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from ganger import __version__
+from ganger.core.due import deadline_ms
 from ganger.core.explain import explain
+from ganger.core.gang import RUNS
 from ganger.core.sizes import Wanted as WantedSize
 from ganger.engine import codec
 from ganger.engine.accounts import Wanted
@@ -159,13 +161,14 @@ class Service(ClusterService, PolicyService):
         """A job in full, by id or name."""
         name, now_ms = self.find(text), self._loop.now_ms()
         row, ledger, step, job = self._known(name)
-        reason = None
+        reason = ends_by_ms = None
         with self._loop.view() as state:
             now_ms = max(now_ms, state.at_ms)
             gang = state.stand_in(name)
             if gang is not None and row.state not in ENDED:
                 ledger = gang.account.ledger(now_ms)
                 reason = waiting_for(state, gang, now_ms) if gang.state is GangState.PENDING else None
+                ends_by_ms = deadline_ms(gang) if gang.state in RUNS else None
                 row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
             if row.elements:
                 ledger = report(state, self._log, now_ms, Wanted(seq=state.seq, job=name)).time
@@ -182,6 +185,7 @@ class Service(ClusterService, PolicyService):
             checkpoint_step=step,
             progress=self._backend.progress(name) if row.state == GangState.RUNNING and not row.elements else None,
             reason=reason,
+            ends_by_ms=ends_by_ms,
         )
 
     def report(self, *, since_ms: int | None, user: str | None, queue: str | None) -> Totals:

@@ -150,6 +150,8 @@ class JobView:
     progress: dict[str, Any] | None = None
     """Newest report of rank 0 while it runs: {"step", "metrics", "t", "phase"}."""
     reason: ReasonView | None = None
+    ends_by_ms: int | None = None
+    """While it runs: when its time limit, or what its start was granted of it, is over. None: it has no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,9 +340,10 @@ class Place:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTrial:
     """What another policy would change. `against`: the version that it is compared with; stranded: why it would be
-    refused unless it is forced; warnings: what of it the nodes that there are now are too few for. The rest is of the next round, and empty where only the documents were compared:
-    starts: jobs that it would start and that now would wait; waits: the other way round; moved: how many waiting jobs
-    would have another place, and places: the first of them."""
+    refused unless it is forced; warnings: what of it the nodes that there are now are too few for. The rest is of the
+    next round, and empty where only the documents were compared: starts: jobs that it would start and that now would
+    wait; waits: the other way round; moved: how many waiting jobs would have another place, and places: the first of
+    them."""
 
     against: int
     changes: tuple[PolicyChange, ...]

@@ -97,6 +97,8 @@ def _state_fields(job: Record, now: int) -> Iterator[tuple[str, str]]:
     row = job["row"]
     yield "submitted", f"{when(row['submitted_ms'], now)} by {row['user']}"
     yield "started", when(row["started_ms"], now) if row["started_ms"] is not None else ""
+    if job["ends_by_ms"] is not None:
+        yield "ends", f"at the latest {when(job['ends_by_ms'], now)}, by its time limit"
     yield "ended", when(row["ended_ms"], now) if row["ended_ms"] is not None else ""
     yield "exit code", str(row["exit_code"]) if row["exit_code"] is not None else ""
     yield "nodes", ", ".join(row["nodes"])
