@@ -147,7 +147,7 @@ class Fickle:
         return (0, gang.number)
 
     def early(self, heads: Heads, state: State, now_ms: int) -> Floats:
-        return np.full(len(heads.owners), -np.inf)
+        return np.full(len(heads.number), -np.inf)
 
     def band(self, gang: Gang) -> int:
         return 0

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core import profile
+from ganger.core import foresight, profile
 from ganger.core.foresight import AT_ONCE_MS, LINGER_MS, Foresight, Promise
 from ganger.core.gang import Gang
+from ganger.core.outlook import Outlook
 from ganger.core.plan import plan
 from ganger.core.profile import Profile, Stay
 from ganger.core.runtime import NEVER_MS
@@ -210,12 +211,12 @@ def laid(data: st.DataObject) -> tuple[Profile, Truth, Shape]:
     truth = Truth(state, now_ms, now_ms + LINGER_MS, windows=True)
     known = data.draw(promises(state, now_ms))
     found, part = Foresight(state, now_ms, {}).whole(known), data.draw(PARTS)
-    found.until(part)
+    found.holding(part, 0, 1)
     truth.stays = [stay for each in known for stay in each.stays]
     for stay in data.draw(st.lists(stays(state, now_ms), max_size=2), label="added"):
         found.add(stay)
         truth.stays.append(stay)
-        found.until(part)
+        found.holding(part, 0, 1)
     gone = data.draw(st.lists(st.sampled_from(range(len(truth.stays))), unique=True) if truth.stays else st.just([]))
     for at in sorted(gone, reverse=True):
         found.add(truth.stays.pop(at), -1)
@@ -287,6 +288,31 @@ def test_on_a_grid_no_more_is_said_to_be_free_than_there_is(data: st.DataObject)
     usable = [True] * len(truth.nodes)
     for slot in found.starts(part, (part.nodes, for_ms), np.array(usable), 0):
         assert truth.has(part, usable, max(truth.now_ms, int(found.edges[slot])), for_ms)
+
+
+@given(data=st.data())
+def test_where_little_is_promised_it_is_the_same(data: st.DataObject) -> None:
+    state, now_ms = data.draw(clusters())
+    known, more, part = data.draw(promises(state, now_ms)), data.draw(st.lists(stays(state, now_ms))), data.draw(PARTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile, "MOST_CELLS", 0)
+        found = Foresight(state, now_ms, {}).whole(known)
+        patch.setattr(foresight, "Outlook", lambda nodes, edges, held, stays, _: Profile(nodes, edges, held, stays))
+        dense = Foresight(state, now_ms, {}).whole(known)
+    assert isinstance(found, Outlook)
+    assert not isinstance(dense, Outlook)
+    usable, for_ms = (
+        np.array([data.draw(st.booleans()) for _ in state.nodes.nodes]),
+        data.draw(st.sampled_from(TIMES_MS)),
+    )
+    for sign, stay in ((0, None), *((+1, stay) for stay in more), *((-1, stay) for stay in more)):
+        for each in (found, dense) if stay else ():
+            each.add(stay, sign)
+        for slot in range(len(dense.edges)):
+            assert found.holding(part, slot, for_ms).tolist() == dense.holding(part, slot, for_ms).tolist()
+            assert amounts(found, slot, slot + 1) == amounts(dense, slot, slot + 1)
+        wanted = (part.nodes, for_ms), usable, data.draw(st.integers(0, len(dense.edges) - 1))
+        assert [*found.starts(part, *wanted)] == [*dense.starts(part, *wanted)]
 
 
 @settings(max_examples=50)

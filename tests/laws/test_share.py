@@ -236,8 +236,10 @@ def test_no_key_begins_with_less_than_a_first_look_says(
         _apply(state, TODAY, e.Submitted(job=draws.job(number, data.draw(st.sampled_from(draws.USERS)), spec)))
     now_ms, gangs = data.draw(st.integers(TODAY, TODAY + 5 * HALF_LIFE_MS)), list(state.gangs.values())
     for _ in range(2):
-        numbers = ((gang.number, gang.submitted_ms, gang.job.spec.priority) for gang in gangs)
-        heads = Heads([(gang.queue, gang.job.user) for gang in gangs], *np.array([*numbers]).T)
+        owners = list(dict.fromkeys((gang.queue, gang.job.user) for gang in gangs))
+        whose = (owners.index((gang.queue, gang.job.user)) for gang in gangs)
+        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority) for gang in gangs)
+        heads = Heads(owners, *np.array([(at, *each) for at, each in zip(whose, own, strict=True)]).T)
         early = policy.early(heads, state, now_ms).tolist()
         firsts = [policy.key(gang, state, now_ms)[0] for gang in gangs]
         assert all(at_least <= first for at_least, first in zip(early, firsts, strict=True))

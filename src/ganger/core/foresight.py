@@ -12,12 +12,14 @@ from typing import Final
 
 import numpy as np
 
+from ganger.core import profile
 from ganger.core.allowance import Allowance, Charge
 from ganger.core.gang import LEAVING, Gang
 from ganger.core.holding import AT, TAKEN, rows
 from ganger.core.ledger import END, Ledger
+from ganger.core.outlook import Outlook
 from ganger.core.pooled import Pooled
-from ganger.core.profile import Held, Profile, Stay, edges
+from ganger.core.profile import Held, Profile, Stay, cut_to, edges
 from ganger.core.runtime import NEVER_MS
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
@@ -66,7 +68,11 @@ class Foresight:
         slots = edges(self.now_ms, ends_ms, len(self.state.nodes.nodes))
         promised = (stay for each in every for stay in each.stays)
         stays = chain(self._on_devices(self.state.shares.sharers, LINGER_MS), promised)
-        found = Profile(self.state.nodes, slots, held, stays)
+        closed = [windows.at(self.state.nodes, window) for window in windows.values()]
+        if len(slots) * len(self.state.nodes.nodes) <= profile.MOST_CELLS:
+            found = Profile(self.state.nodes, slots, held, stays)
+        else:
+            found = Outlook(self.state.nodes, slots, held, list(stays), closed)
         for window in windows.values():
             found.close(windows.at(self.state.nodes, window), window.from_ms, window.until_ms)
         return found
@@ -81,7 +87,7 @@ class Foresight:
         here = np.flatnonzero(mine[held.at])
         names = {state.nodes.names[at]: None for at in among.tolist()} if state.shares.sharers else {}
         sharers = {gang: None for name in names for gang in state.shares.residents.get(name, ())}
-        stays = [_cut_to(stay, among) for stay in self._on_devices(sharers, AT_ONCE_MS)]
+        stays = [cut_to(stay, among) for stay in self._on_devices(sharers, AT_ONCE_MS)]
         there = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
         return Profile(state.nodes, slots, there, stays, among)
 
@@ -149,8 +155,3 @@ class Foresight:
         ends_ms[(ends_ms > 0) & (ends_ms <= self.now_ms)] = late_ms
         ends_ms[ledger.at((*leaving, *self._ending))] = late_ms
         return ends_ms
-
-
-def _cut_to(stay: Stay, among: Ints) -> Stay:
-    """The part of it that is on these nodes."""
-    return Stay(stay.part, stay.at[np.isin(stay.at, among)], stay.begin_ms, stay.end_ms)

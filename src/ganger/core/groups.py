@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ganger.core.gang import Times
     from ganger.core.lines import Entry, Kind, Line
 
-LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(10)
+LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
 """Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they have run
-before; since when one of them has waited at the earliest; of the oldest its number, when it was submitted, and its
-priority."""
+before; since when one of them has waited at the earliest; the owner, by number; of the oldest its number, when it was
+submitted, and its priority."""
 _BEGIN: Final = 64
 """Rows that there is room for at first."""
 
@@ -68,8 +68,8 @@ class Group:
         """Its columns."""
         kind, priority, _, _, stays_ms, again = self.alike
         first = self.entries[0].gang
-        where = self.line.at, kind.at, self.line.crowd.at
-        return (*where, stays_ms, again, self.since_ms, first.number, first.submitted_ms, priority)
+        line, of_first = self.line, (first.number, first.submitted_ms, priority)
+        return (line.at, kind.at, line.crowd.at, stays_ms, again, self.since_ms, line.owner_at, *of_first)
 
 
 class Groups:

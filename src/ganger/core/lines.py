@@ -58,12 +58,13 @@ class Kind:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Gangs of one user in one queue and one band, the oldest first. at: its number; crowd: of its queue; owner:
-    (queue, user); groups: those that are alike; since_ms: none has waited for longer."""
+    """Gangs of one user in one queue and one band, the oldest first. at: its number; crowd: of its queue; owner,
+    owner_at: (queue, user), and their number; groups: those that are alike; since_ms: none has waited for longer."""
 
     at: int
     key: LineKey
     owner: tuple[str, str]
+    owner_at: int
     crowd: "Crowd"
     entries: list["Entry"] = field(default_factory=list)
     groups: dict[Alike, Group] = field(default_factory=dict)
@@ -103,7 +104,8 @@ class Crowd:
 
 class Lines:
     """of: every line there is; kinds: of all that wait; queues: who waits in each; groups: those that are alike;
-    policy: the name of the one whose bands they are. Lines, kinds and queues are numbered."""
+    owners: all of these that there ever were, by number; policy: the name of the one whose bands they are. Lines, kinds
+    and queues are numbered."""
 
     def __init__(self, policy: str, band: Callable[[Gang], Hashable], pending: Mapping[ClassKey, list[Gang]]) -> None:
         """`pending`: gangs that may be started, by class."""
@@ -111,6 +113,7 @@ class Lines:
         self.of: dict[LineKey, Line] = {}
         self.kinds: dict[tuple[Shape, tuple[str, ...]], Kind] = {}
         self.queues: dict[str, Crowd] = {}
+        self.owners: dict[tuple[str, str], int] = {}
         self.groups = Groups()
         self.line_numbers, self.kind_numbers, self.queue_numbers = Numbers(), Numbers(), Numbers()
         self._band = band
@@ -184,7 +187,8 @@ class Lines:
         crowd = self.queues.get(key[0])
         if crowd is None:
             crowd = self.queues[key[0]] = Crowd(self.queue_numbers.take())
-        line = self.of[key] = Line(self.line_numbers.take(), key, key[:2], crowd)
+        owner_at = self.owners.setdefault(key[:2], len(self.owners))
+        line = self.of[key] = Line(self.line_numbers.take(), key, key[:2], owner_at, crowd)
         crowd.lines[line] = None
         return line
 

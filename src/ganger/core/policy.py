@@ -20,9 +20,11 @@ Key = tuple[Any, ...]
 
 
 class Heads(NamedTuple):
-    """Waiting gangs, one for each of L lines. owners: (queue, user); number, submitted_ms, priority: (L,) its own."""
+    """Waiting gangs, one for each of L lines. owners: (queue, user), O of them; owner: (L,) by index whose it is;
+    number, submitted_ms, priority: (L,) its own."""
 
     owners: list[tuple[str, str]]
+    owner: Ints
     number: Ints
     submitted_ms: Ints
     priority: Ints

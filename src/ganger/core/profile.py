@@ -140,7 +140,7 @@ class Profile:
         or more of it is closed."""
         if end_ms <= self.edges[0]:
             return
-        rows = slice(*self.slots(begin_ms, end_ms))
+        rows, at = slice(*self.slots(begin_ms, end_ms)), self._local(at)
         self.alone[rows, at] += 1
         self.guests[rows, at] += 1
 
@@ -163,6 +163,12 @@ class Profile:
             rows = slice(begin, begin + ROWS)
             many = np.count_nonzero((until[rows] >= ends[rows, None]) & usable, axis=1)
             yield from (begin + np.flatnonzero(many >= wanted[0])).tolist()
+
+    def many(self, part: Shape, for_ms: int, usable: NDArray[np.bool_]) -> Ints:
+        """(S,) how many usable nodes hold the part, from each slot on, for so long."""
+        until, ends = self.until(part), self.ends(for_ms)
+        found: Ints = np.count_nonzero((until >= ends[:, None]) & usable[self.at], axis=1)
+        return found
 
     def holding(self, part: Shape, slot: int, for_ms: int) -> NDArray[np.bool_]:
         """(N,) nodes that hold one of the part from the beginning of a slot on for so long."""
@@ -191,12 +197,8 @@ class Profile:
         return holds.until
 
     def _until(self, part: Shape, at: Places) -> NDArray[np.int16]:
-        nodes, sharing = self.nodes, part.selector.sharing
-        static = nodes.of_type(part.gpu_type)[at] & nodes.meant(part.selector)[at]
-        static &= (nodes.gpus[at] == part.devices) | (sharing != WHOLE)
-        if picks_devices(part):
-            static &= nodes.devices.most(part)[at] > 0
-        ok = static & (self.alone[:, at] == 0)
+        sharing = part.selector.sharing
+        ok = meant(self.nodes, part)[at if self.among is None else self.among[at]] & (self.alone[:, at] == 0)
         for amount, need in zip(self.free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
             ok &= amount[:, at] >= need
         if sharing != SHARED:
@@ -250,6 +252,19 @@ class Profile:
                 # Row by row: of long rows numpy's own takes three times as long.
                 np.add(change[slot], change[slot - 1], out=change[slot])
         return [change[:-1] for change in found]
+
+
+def meant(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
+    """(N,) nodes that may hold one of a part at some time, by what they are."""
+    found = nodes.of_type(part.gpu_type) & nodes.meant(part.selector)
+    if part.selector.sharing == WHOLE:
+        found = found & (nodes.gpus == part.devices)
+    return found & (nodes.devices.most(part) > 0) if picks_devices(part) else found
+
+
+def cut_to(stay: Stay, among: Ints) -> Stay:
+    """The part of it that is on these nodes."""
+    return Stay(stay.part, stay.at[np.isin(stay.at, among)], stay.begin_ms, stay.end_ms)
 
 
 def taken_by(part: Shape) -> tuple[int, int, int, int, int]:

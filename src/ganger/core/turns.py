@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.groups import AGAIN, KIND, LINE, NUMBER, PRIORITY, QUEUE, SINCE, STAYS, Group
+from ganger.core.groups import AGAIN, KIND, LINE, NUMBER, OWNER, PRIORITY, QUEUE, SINCE, STAYS, Group
 from ganger.core.lines import Entry, Kind, Line
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.queues import UNLIMITED
@@ -116,8 +116,7 @@ class Turns:
         first = np.full(self._lines.line_numbers.most, NEVER_MS, dtype=np.int64)
         np.minimum.at(first, lines, numbers)
         rows = rows[numbers == first[lines]]
-        groups = self._lines.groups.of
-        heads = Heads([groups[row].line.owner for row in rows.tolist()], *cells[NUMBER : PRIORITY + 1, rows])
+        heads = Heads(list(self._lines.owners), *cells[OWNER : PRIORITY + 1, rows])
         bounds = self._policy.early(heads, self._state, self._now_ms)
         order = np.argsort(-bounds, kind="stable")
         self._ahead = list(zip(bounds[order].tolist(), rows[order].tolist(), strict=True))

@@ -41,7 +41,7 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
     priorities, which = np.unique(heads.priority, return_inverse=True)
     starves_ms = [state.rules.starvation.age_ms(each, STARVES_AFTER_MS) for each in priorities.tolist()]
     after_ms = np.array([STARVES_AFTER_MS if ms is None else ms for ms in starves_ms], dtype=np.int64)[which]
-    owned = most_points(standings, weights, heads.owners, now_ms)
+    owned = most_points(standings, weights, heads.owners, now_ms)[heads.owner]
     return -(owned + most_own_points(weights, heads.priority, now_ms - heads.submitted_ms, after_ms))
 
 

@@ -35,7 +35,7 @@ def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
     """The first number says little: whether a queue is below its guarantee."""
-    return np.zeros(len(heads.owners))
+    return np.zeros(len(heads.number))
 
 
 def band(gang: Gang) -> int:

@@ -36,7 +36,7 @@ def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
     """The first number says little: young or old."""
-    return np.zeros(len(heads.owners))
+    return np.zeros(len(heads.number))
 
 
 def band(gang: Gang) -> bool:
