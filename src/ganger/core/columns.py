@@ -6,6 +6,7 @@ first asked about, and reads the journal of changed nodes when it is asked again
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +32,7 @@ class Journal:
 
     def __init__(self) -> None:
         """Nothing has changed."""
-        self.entries: list[int] = []
+        self.entries = array("q")
 
     def __getitem__(self, at: int | Ints) -> None:
         return None
@@ -40,7 +41,7 @@ class Journal:
         if isinstance(at, int):
             self.entries.append(at)
         else:
-            self.entries += at.tolist()
+            self.entries.frombytes(at.astype(np.int64, copy=False).tobytes())
 
 
 @dataclass(slots=True)
@@ -87,7 +88,9 @@ class Columns:
         fresh = len(entries) - column.read
         if not fresh:
             return
-        changed = np.unique(np.array(entries[column.read :], dtype=np.intp))
+        there = np.zeros(len(column.times), dtype=bool)
+        there[np.array(entries[column.read :])] = True
+        changed = np.flatnonzero(there)
         column.read = len(entries)
         before, now = column.times[changed], self._nodes.times_at(column.part, changed)
         column.growth += bool((now > before).any())
@@ -102,7 +105,7 @@ class Columns:
         for column in self._columns.values():
             self.refresh(column)
             column.read = 0
-        entries.clear()
+        del entries[:]
 
     def validate(self) -> None:
         """Count everything anew and compare. AssertionError names what differs."""

@@ -87,7 +87,7 @@ class Foresight:
         here = np.flatnonzero(mine[held.at])
         names = {state.nodes.names[at]: None for at in among.tolist()} if state.shares.sharers else {}
         sharers = {gang: None for name in names for gang in state.shares.residents.get(name, ())}
-        stays = [cut_to(stay, among) for stay in self._on_devices(sharers, AT_ONCE_MS)]
+        stays = [cut_to(stay, mine) for stay in self._on_devices(sharers, AT_ONCE_MS)]
         there = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
         return Profile(state.nodes, slots, there, stays, among)
 

@@ -170,7 +170,7 @@ class Outlook(Profile):
             there[among] = True
             here = np.flatnonzero(there[held.at] & (held.taken[GUESTS] > 0))
             held = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
-            stays = [cut_to(stay, among) for stay in stays]
+            stays = [cut_to(stay, there) for stay in stays]
         found = Profile(self.nodes, self.edges, held, stays, among)
         found.exact = False  # its edges are those of all
         for closed in self._closed:

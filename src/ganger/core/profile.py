@@ -90,6 +90,7 @@ class Profile:
         """What those who hold something, and `stays`, leave of the nodes `among`, by rising index, or of all. `edges`
         rise, the first is now. What is about some nodes alone has the edges that it was given, and no more."""
         self.nodes, self.edges, self.among = nodes, edges, among
+        self._mine: NDArray[np.bool_] | None = None
         self.at: NDArray[np.intp] = (np.arange(len(nodes.nodes)) if among is None else among).astype(np.intp)
         self.exact = among is None and len(edges) * len(nodes.nodes) <= MOST_CELLS
         self._holds: dict[Shape, _Holds] = {}
@@ -112,7 +113,12 @@ class Profile:
 
     def has(self, at: Ints) -> NDArray[np.bool_]:
         """Which of these nodes it is about."""
-        return np.isin(at, self.at)
+        if self.among is None:
+            return np.ones(len(at), dtype=bool)
+        if self._mine is None:
+            self._mine = np.zeros(len(self.nodes.nodes), dtype=bool)
+            self._mine[self.among] = True
+        return self._mine[at]
 
     def slots(self, begin_ms: int, end_ms: int) -> tuple[int, int]:
         """The first slot of a time, and the edge up to which it lasts."""
@@ -124,7 +130,9 @@ class Profile:
         self._cut(stay.begin_ms)
         self._cut(stay.end_ms)
         rows = slice(*self.slots(stay.begin_ms, stay.end_ms))
-        at, times = np.unique(self._local(stay.at), return_counts=True)
+        at, times = self._local(stay.at), np.ones(len(stay.at), dtype=np.int64)
+        if len(at) > 1:
+            at, times = np.unique(at, return_counts=True)
         part = stay.part
         needs = (part.devices, part.cpu_milli, part.memory_bytes)
         for amount, need in zip(self.free, needs, strict=True):
@@ -262,9 +270,9 @@ def meant(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     return found & (nodes.devices.most(part) > 0) if picks_devices(part) else found
 
 
-def cut_to(stay: Stay, among: Ints) -> Stay:
-    """The part of it that is on these nodes."""
-    return Stay(stay.part, stay.at[np.isin(stay.at, among)], stay.begin_ms, stay.end_ms)
+def cut_to(stay: Stay, mine: NDArray[np.bool_]) -> Stay:
+    """The part of it that is on some nodes: (N,) whether each is one of them."""
+    return Stay(stay.part, stay.at[mine[stay.at]], stay.begin_ms, stay.end_ms)
 
 
 def taken_by(part: Shape) -> tuple[int, int, int, int, int]:

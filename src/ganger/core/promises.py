@@ -130,9 +130,11 @@ class Promises:
                 self._profile.add(stay)
         if self._knows_quota and self._allowance is not None:
             self._allowance.begin(self._seen.charge(gang, shares, when))
-        if self._near is not None:
-            there = np.concatenate([stay.at for stay in self._seen.stays(gang, shares, when)])
-            self._near = None if self._near.has(there).any() else self._near
+        if self._near is not None and any(part.has_share for part in gang.shape.parts):
+            self._near = None  # a device is taken once, however many are on it
+        elif self._near is not None:
+            for stay in self._seen.stays(gang, shares, when):
+                self._near.add(replace(stay, at=stay.at[self._near.has(stay.at)]))
         self._kept.clear()
 
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:

@@ -58,6 +58,8 @@ class Turns:
         self._ahead: list[tuple[float, int]] = []
         """Lines whose first that may be worth a try was not asked for its key yet, the last in the order first: by how
         early it may be, and its row."""
+        self._bounds = np.full(self._lines.line_numbers.most, -np.inf)
+        """How early the first of each line may be."""
         self._passed = 0
         self._look()
 
@@ -116,8 +118,12 @@ class Turns:
         first = np.full(self._lines.line_numbers.most, NEVER_MS, dtype=np.int64)
         np.minimum.at(first, lines, numbers)
         rows = rows[numbers == first[lines]]
-        heads = Heads(list(self._lines.owners), *cells[OWNER : PRIORITY + 1, rows])
-        bounds = self._policy.early(heads, self._state, self._now_ms)
+        lines = cells[LINE, rows]
+        fresh = np.flatnonzero(np.isneginf(self._bounds[lines]))  # those that come later in a line are no earlier
+        if fresh.size:
+            heads = Heads(list(self._lines.owners), *cells[OWNER : PRIORITY + 1, rows[fresh]])
+            self._bounds[lines[fresh]] = self._policy.early(heads, self._state, self._now_ms)
+        bounds = self._bounds[lines]
         order = np.argsort(-bounds, kind="stable")
         self._ahead = list(zip(bounds[order].tolist(), rows[order].tolist(), strict=True))
 
