@@ -8,7 +8,7 @@ not simply run: why it waits, the state it is in, or how it ended since the line
 
 from dataclasses import replace
 
-from ganger.core.explain import reason_view, standing_reason
+from ganger.core.explain import explain, reason_view, standing_reason
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
@@ -20,7 +20,7 @@ from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
 from ganger.model.policy import GpuShares, Pool, document_of
 from ganger.model.units import parse_duration_ms
-from ganger.model.view import ReasonView
+from ganger.model.view import Explanation, ReasonView
 from tests.laws.policies import POLICIES
 from tests.pictures import picture
 
@@ -69,6 +69,10 @@ class Film:
         """Why it waits, as people see it."""
         at = self.state.gangs[gang]
         return reason_view(standing_reason(self.state, at, self.now_ms, self.policy), gang, at.queue)
+
+    def explained(self, gang: str) -> Explanation:
+        """The whole answer."""
+        return explain(self.state, gang, self.now_ms, self.policy)
 
     def round(self) -> None:
         """Plan and record, as the loop does, until no round is due at once."""
@@ -166,6 +170,17 @@ class Film:
 
     def _priority(self, gang: str, priority: str) -> None:
         self.apply(e.PriorityChanged(gang=gang, priority=int(priority)))
+
+    def _took(self, *tokens: str) -> None:
+        """Jobs that ran before, one after the other: `1x2,user=ann` 30m 40m, one job for each time."""
+        size, *times = tokens
+        for at, time in enumerate(times):
+            name = f"Z{self.state.seq}_{at}"
+            self.apply(e.Submitted(job=picture.job(f"{name}:{size},prio=1000")))
+            self.round()
+            self.now_ms += parse_duration_ms(time)
+            self._done(name)
+            del self.ended[name]
 
     def _stop(self, gang: str) -> None:
         self.apply(e.StopRequested(gang=gang))

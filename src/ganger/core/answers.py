@@ -85,6 +85,7 @@ class _Fits:
         queue, user, _, shape, times, array, avoids = key
         kept = self._now.claims or self._now.promises.standing or self._now.state.windows
         own = (user, times) if self._limited[queue] else ("", times) if kept else ("", ())
+        own = (*own, gang.expected) if kept else own
         return queue, shape, avoids, *own, array, gang.id if self._has_its_own(gang) else ""
 
     def reason(self, gang: Gang) -> Reason:

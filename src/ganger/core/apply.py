@@ -14,7 +14,7 @@ from ganger.core.gang import HEAD, STRIDE, Gang
 from ganger.core.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.usage import Account
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Expect, Reserve, Start, Stop, Wait
 from ganger.model.job import GangState, Job
 
 if TYPE_CHECKING:
@@ -200,20 +200,23 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
     for decision in decisions:
         match decision:
             case Start():
-                touched.append(_begin(state, decision, at_ms))
+                touched += _begin(state, decision, at_ms)
             case Stop():
                 touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
                 state.waits[text] = reason
             case Reserve():
                 touched.append(_promised(state, decision))
+            case Expect(gang=name, run_ms=run_ms):
+                state.outlive(state.gangs[name], run_ms)
+                touched.append(state.gangs[name])
     return tuple(touched)
 
 
-def _begin(state: State, start: Start, at_ms: int) -> Gang:
+def _begin(state: State, start: Start, at_ms: int) -> Touched:
     gang = arrays.meant(state, start.gang)[0]
     state.dequeue(gang)
-    state.promises.pop(gang.array or "", None)  # it was its head's
+    head = state.unpromise(gang.array or "")  # it was its head's
     state.port_turn = state.turn_after(start)
     gang.generation, gang.start, gang.began_ms = start.generation, start, at_ms
     gang.step(GangStep.PLACED, at_ms)
@@ -226,12 +229,12 @@ def _begin(state: State, start: Start, at_ms: int) -> Gang:
     gang.resume(gang.checkpoint_step, ())
     state.take(gang, start.shares)
     state.meter(gang)
-    return gang
+    return (gang, *head)
 
 
 def _promised(state: State, promise: Reserve) -> Gang:
     if promise.start_ms is None:
-        state.promises.pop(promise.gang, None)
+        state.unpromise(promise.gang)
     else:
         state.promises[promise.gang] = promise
     return state.gangs[promise.gang]

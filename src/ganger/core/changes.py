@@ -200,7 +200,9 @@ class _Trial:
         return low
 
     def _starts(self, gang: Gang) -> bool:
-        return isinstance(self._now.start(gang), tuple)
+        # What is expected of one without a limit depends on its form.
+        expected = self._now.state.history.expects(gang.job, gang.shape, 0)
+        return isinstance(self._now.start(replace(gang, expected=expected)), tuple)
 
     def _formed(self, shape: Shape) -> Gang:
         return replace(self._gang, shape=shape)

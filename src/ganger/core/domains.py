@@ -61,7 +61,8 @@ def _holders(state: State, part: Shape, able: Mask, of_node: Ints, now_ms: int) 
     for other in state.on_nodes(nodes.names[at] for at in taken.tolist()):
         for domain in dict.fromkeys(of_node[there.at(state, other.id)].tolist()):
             ends_ms = other.ends_ms(now_ms)
-            until = "no time limit" if ends_ms is None else f"ends in at most {format_duration(ends_ms - now_ms)}"
+            how = "predicted to end in" if other.is_predicted else "ends in at most"
+            until = "no time limit" if ends_ms is None else f"{how} {format_duration(ends_ms - now_ms)}"
             found[domain].append(f"{other.id} ({until})")
         if all(len(names) >= MAX_NAMED for names in found.values()):
             break

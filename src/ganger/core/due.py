@@ -34,7 +34,7 @@ class Due:
             return
         if gang.end_cause or gang.failure or gang.suspends or gang.drains or gang.state in BUSY or gang.is_worn:
             self.restless[gang.id] = gang
-        moments = tuple((at_ms, gang.number, gang.id) for at_ms in _moments_ms(gang))
+        moments = tuple((at_ms, gang.number, gang.id) for at_ms in moments_ms(gang))
         if moments:
             self._of[gang.id] = moments
             for moment in moments:
@@ -65,9 +65,12 @@ def deadline_ms(gang: Gang) -> int | None:
     return gang.limit_ms(gang.began_ms) if gang.state in RUNS else None
 
 
-def _moments_ms(gang: Gang) -> Iterator[int]:
+def moments_ms(gang: Gang) -> Iterator[int]:
+    """When time alone does something to it, or tells that it runs for longer than was expected."""
     end_ms = deadline_ms(gang)
     if end_ms is not None:
         yield end_ms
     if gang.state is GangState.PENDING and gang.not_before_ms:
         yield gang.not_before_ms
+    if gang.state in RUNS and gang.time_ms is None and gang.expected is not None:
+        yield gang.began_ms + gang.expected.run_ms - gang.ran_ms

@@ -5,6 +5,7 @@ opening and every suggested change, so what it says is what happens.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ganger.core import answers
@@ -21,7 +22,7 @@ from ganger.core.round import Round
 from ganger.core.state import State
 from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
-from ganger.model.units import DEVICE_MILLI
+from ganger.model.units import DEVICE_MILLI, format_duration
 from ganger.model.view import Explanation, ReasonView
 
 NOT_FORESEEN = (
@@ -55,6 +56,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         waited_ms=now_ms - gang.since_ms,
         earliest_ms=reason.until_ms if reason.why is Why.MAINTENANCE else _expected_ms(gang, opening),
         promised_ms=promise.start_ms if promise else None,
+        predicted=tuple(_predictions(state, gang, opening, now_ms)),
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
         quota="" if gang.awaits else _quota(state, gang),
         changes=tried.changes,
@@ -163,6 +165,21 @@ def _expected_ms(gang: Gang, opening: Opening | None) -> int | None:
     if opening is None or opening.at_ms is None:
         return None
     return max(opening.at_ms, gang.not_before_ms)
+
+
+def _predictions(state: State, gang: Gang, opening: Opening | None, now_ms: int) -> Iterator[str]:
+    """A sentence for itself, and each that is in its way, whose time is not limited but predicted."""
+    promise = state.promises.get(gang.id)
+    there = [state.gangs[name] for name in (opening.after if opening else ())]
+    there += state.on_nodes(promise.nodes) if promise else []
+    for each in {other.id: other for other in (gang, *there)}.values():
+        if each.is_predicted and each.expected:
+            like = " like it" if each.expected.alike else ""
+            from_ = f"the last {each.expected.of} jobs of {each.job.user}{like}"
+            end_ms = each.ends_ms(now_ms) or now_ms
+            what = "run for" if each is gang else "end in"
+            how = "longer than" if each.expected.outlived else "predicted from"
+            yield f"{each.id} is expected to {what} {format_duration(end_ms - now_ms)}, {how} {from_}"
 
 
 def _not_waiting(gang: Gang) -> str:

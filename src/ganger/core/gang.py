@@ -7,6 +7,7 @@ in the log.
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganger.core.history import Expected
 from ganger.core.lifecycle import GangStep, Phase, gang_next
 from ganger.core.usage import Account, Part
 from ganger.model.decision import Cause, Start
@@ -61,7 +62,8 @@ class Gang:
     when it was stopped; grace_ms: how long they had; suspends: it is to be suspended once it can be; drains: a node of
     this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
     excluded: nodes it must not have any more, each with the index of the rule that said so; account: where its time
-    went.
+    went; expected: how long it is expected to hold nodes, where it has no limit and something tells: it changes with
+    its user's history while it waits and is promised nothing, from then on only when it is outlived.
     """
 
     job: Job
@@ -101,6 +103,7 @@ class Gang:
     leave_by_ms: int | None = None
     excluded: tuple[tuple[str, int], ...] = ()
     awaits: list[After] = field(default_factory=list)
+    expected: Expected | None = None
     counted: GangState = GangState.PENDING
 
     @property
@@ -224,14 +227,27 @@ class Gang:
         return self.state is GangState.PENDING and limit_ms is not None and self.ran_ms >= limit_ms
 
     def ends_ms(self, now_ms: int) -> int | None:
-        """When its nodes are free at the latest: by its time limit, or now if it is being stopped.
+        """When its nodes are free: by its time limit, or without one as is expected, or now if it is being stopped.
 
         None: nothing tells.
         """
         if self.state in LEAVING:
             return now_ms
-        limit_ms = self.limit_ms(now_ms)
-        return None if limit_ms is None else max(now_ms, limit_ms)
+        end_ms = self.expected_end_ms(now_ms)
+        return None if end_ms is None else max(now_ms, end_ms)
+
+    def expected_end_ms(self, now_ms: int) -> int | None:
+        """When it ends by its time limit, or is expected to without one, if it runs or would from now on. None: nothing
+        tells."""
+        if self.time_ms is not None or self.expected is None:
+            return self.limit_ms(now_ms)
+        began_ms = now_ms if self.state is GangState.PENDING else self.began_ms
+        return began_ms + self.expected.run_ms - self.ran_ms
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether it has no limit, and how long it holds nodes is predicted."""
+        return self.time_ms is None and self.expected is not None and self.state not in LEAVING
 
     def limit_ms(self, now_ms: int) -> int | None:
         """When its time limit is over, if it runs or would from now on."""

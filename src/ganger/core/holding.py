@@ -20,7 +20,7 @@ from ganger.model.terms import SHARED
 
 Shares = tuple[NodeShare, ...]
 End = tuple[int, int, str]
-"""(when by its limit, number, id)"""
+"""(when by its limit, or without one as is expected; number, id)"""
 Rows = tuple[tuple[Shape, Shares, Ints], ...]
 """(part, its shares, their nodes by index)"""
 AT, TAKEN, COLUMNS = 1, 2, 7
@@ -121,7 +121,7 @@ class Holding(dict[str, Shares]):
     def _enter(self, gang: Gang) -> None:
         for group in _groups(gang):
             insort(self._oldest.setdefault(group, []), (gang.number, gang.id))
-        end_ms = gang.limit_ms(self.now_ms)
+        end_ms = gang.expected_end_ms(self.now_ms)
         if end_ms is None:
             insort(self._endless, (gang.number, gang.id))
         else:

@@ -153,6 +153,14 @@ class Lines:
             del self.kinds[kind.shape, kind.avoids]
             self.kind_numbers.give_back(kind.at)
 
+    def retime(self, gangs: Iterable[Gang]) -> None:
+        """Another time may be expected of these gangs; nothing happens to those that are in no line yet."""
+        for gang in gangs:
+            entry = self._entries.get(gang.id)
+            if entry is not None and entry.group.stays_ms != least_ms(gang):
+                self.remove(gang)
+                self.add(gang.class_key, gang)
+
     def validate(self, pending: Mapping[ClassKey, list[Gang]]) -> None:
         """Compare with lines made anew. AssertionError names what differs."""
         anew = Lines(self.policy, self._band, pending)

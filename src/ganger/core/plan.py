@@ -2,6 +2,7 @@
 
 Called by `engine.loop` after every batch of events and at `next_wake_ms`. Same state, time and policy: same plan.
 
+0. expect   when jobs without a limit run for longer than was predicted: a round of that alone
 1. stop     jobs that were asked to end or have used up their time; what is left of a failed generation
 2. order    heads of the lines of pending gangs, by the policy
 3. fit      each in turn: user limits, quota, nodes and devices; a gang starts whole or not at all
@@ -14,16 +15,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from ganger.core import answers, arrays, preempt
-from ganger.core.due import deadline_ms
+from ganger.core.due import deadline_ms, moments_ms
 from ganger.core.fit import ask, could_ever, over_quota
 from ganger.core.gang import RUNS, ClassKey, Gang
+from ganger.core.history import outlived
 from ganger.core.policy import Policy
 from ganger.core.round import CURABLE, Round
 from ganger.core.state import Shares, State
 from ganger.core.turns import Turns
-from ganger.model.decision import Cause, Decision, Plan, Start, Stop
+from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
 from ganger.model.reason import Reason, Why
 
@@ -35,6 +38,9 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
     """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once)."""
     if not state.ready:
         return Plan(as_of=state.seq)
+    late = tuple(_outlived(state, now_ms))
+    if late:
+        return Plan(as_of=state.seq, decisions=late, next_wake_ms=now_ms)
     state.nodes.columns.trim()
     state.shares.now_ms = state.windows.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
@@ -70,6 +76,16 @@ def _stops(state: State, now_ms: int) -> Iterator[Stop]:
         cause = cause or (Cause.DRAINED if gang.id in away else None)
         if cause:
             yield Stop(gang=gang.id, generation=gang.generation, cause=cause, notice_ms=_notice_left_ms(gang, now_ms))
+
+
+def _outlived(state: State, now_ms: int) -> Iterator[Expect]:
+    """What is expected of gangs without a limit that run for longer than was: a round of its own, and the next, at
+    once, counts on it."""
+    for name in dict.fromkeys(state.due.over(now_ms)):
+        gang = state.gangs[name]
+        if gang.state in RUNS and gang.time_ms is None and gang.expected is not None:
+            ran_ms = gang.ran_ms + now_ms - gang.began_ms
+            yield Expect(gang=name, generation=gang.generation, run_ms=outlived(gang.expected, ran_ms).run_ms)
 
 
 def _end_cause(gang: Gang, now_ms: int) -> Cause | None:
@@ -205,7 +221,7 @@ def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
     """
     now_ms, policy = now.now_ms, now.policy
     begun = [replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms) for start in starts]
-    moments = [now.state.due.next_ms(now_ms), *now.state.leaving.values(), *map(deadline_ms, begun)]
+    moments = [now.state.due.next_ms(now_ms), *now.state.leaving.values(), *chain.from_iterable(map(moments_ms, begun))]
     moments.append(now.state.windows.next_ms(now_ms))
     if policy.ORDERS_RUNNING:
         started = {gang.id: gang for gang in begun}

@@ -12,26 +12,23 @@ as the policy says: one is EASY, all is conservative.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from heapq import merge
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.allowance import Allowance, Charge
-from ganger.core.devices import FREE
 from ganger.core.fit import Ask, ask, placed
 from ganger.core.foresight import LINGER_MS, Foresight, Promise
 from ganger.core.gang import Gang
-from ganger.core.layout import lay_out, rooms
+from ganger.core.later import placed_from, shares_on, slots
 from ganger.core.nodes import Kept
-from ganger.core.place import place
 from ganger.core.pooled import Pooled
 from ganger.core.profile import Profile
 from ganger.core.runtime import NEVER_MS, least_ms, runs_for_ms
 from ganger.core.state import Shares, State
 from ganger.core.topology import Ints
-from ganger.model.decision import Moved, NodeShare, Reserve
+from ganger.model.decision import Moved, Reserve
 from ganger.model.shape import Shape
 
 MOST_MOVED: Final = 8
@@ -76,7 +73,7 @@ class Promises:
         with self._lifted([*weaker, *([own] if own else [])]):
             if not self.standing:
                 return placed(self.state, wanted)
-            stays_ms = runs_for_ms(gang) if for_ms is None else for_ms
+            stays_ms = self._stays_ms(gang) if for_ms is None else for_ms
             with self.state.nodes.keeping(self._kept_until(self.now_ms + stays_ms)):
                 found = placed(self.state, wanted)
             delayed = self._delayed(gang, found, (self.now_ms, self.now_ms + stays_ms)) if found else []
@@ -140,7 +137,8 @@ class Promises:
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
         """Who is promised something that a start on these shares would take, for as long as it must stay; in the order
         of their promises."""
-        when, there = (self.now_ms, self.now_ms + least_ms(gang)), {share.node: None for share in shares}
+        stays_ms = self._stays_ms(gang) if gang.time_ms is None else least_ms(gang)
+        when, there = (self.now_ms, self.now_ms + stays_ms), {share.node: None for share in shares}
         soon = [each for each in self._in_order() if each.start_ms < when[1] and each.gang is not gang]
         delayed = self._delayed(gang, shares, when)
         bars = [each for each in soon if each.gang.id in delayed or any(node in there for node in each.nodes)]
@@ -151,6 +149,14 @@ class Promises:
         if promise.gang.id in self.standing and not self._stands(promise):
             self._drop(promise)
             self._renew(promise.gang, promise.told, cause)
+
+    def _stays_ms(self, gang: Gang) -> int:
+        """How long a gang that starts is taken to stay. A promise that a prediction has moved back is put at risk by no
+        other: who has no limit counts as staying for ever while it stands, but for those whose start is promised."""
+        by_guess = gang.time_ms is None and gang.id not in self.state.promises
+        if by_guess and any(each.cause is Moved.PREDICTED for each in self.standing.values()):
+            return NEVER_MS
+        return runs_for_ms(gang)
 
     # -- who is promised a start -------------------------------------------------------------------------------------
 
@@ -207,9 +213,17 @@ class Promises:
             return Moved.NODE_OUT
         if self._is_maintained(promise):
             return Moved.MAINTENANCE
+        if self._is_outlived(promise):
+            return Moved.PREDICTED
         if promise.start_ms <= self.now_ms:
             return Moved.OVERRUN
         return Moved.POLICY_CHANGED if self._fits(promise) else Moved.NODE_OUT
+
+    def _is_outlived(self, promise: Promise) -> bool:
+        """Whether somebody is there, or anywhere where it is quota that it lacks, for longer than was predicted."""
+        state = self.state
+        there = map(state.gangs.__getitem__, state.shares) if self._fits(promise) else state.on_nodes(promise.nodes)
+        return any(gang.time_ms is None and gang.expected is not None and gang.expected.outlived for gang in there)
 
     def _move_earlier(self) -> None:
         """To an earlier moment, where there is one: each in its order; on a large cluster one now and then."""
@@ -239,16 +253,18 @@ class Promises:
         size = gang.shape.nodes, for_ms
         known = [] if profile.exact else [at for (nodes, ms), at in tried.items() if nodes <= size[0] and ms <= for_ms]
         first, at_all = max(profile.slot(self.now_ms) + 1, *known, 0), self._usable(wanted)
-        for slot in _slots(profile, wanted, for_ms, at_all, first):
+        for slot in slots(profile, wanted, for_ms, at_all, first):
             start_ms = int(profile.edges[slot])
             if start_ms >= before_ms:
                 return None
-            usable, end_ms = at_all, start_ms + for_ms
+            usable, end_ms = at_all.copy(), start_ms + for_ms
+            if self.state.windows and gang.time_ms is None:  # what is predicted is not enough for maintenance
+                usable[self.state.windows.away(self.state.nodes, NEVER_MS, start_ms)] = False
             if allowance is not None:
                 if allowance.bars(wanted, start_ms):
                     continue
-                usable = at_all & self._open_types(allowance, wanted, start_ms)
-            shares = _placed(self.state, profile, wanted, (slot, for_ms), usable)
+                usable &= self._open_types(allowance, wanted, start_ms)
+            shares = placed_from(self.state, profile, wanted, (slot, for_ms), usable)
             if shares is None or self._delayed(gang, shares, (start_ms, end_ms)):
                 continue
             nodes = tuple(share.node for share in shares)
@@ -293,7 +309,7 @@ class Promises:
         if any(node not in self.state.nodes.index for node in nodes):
             return None
         end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + runs_for_ms(gang))
-        stays = tuple(self._seen.stays(gang, _shares_on(gang.shape, nodes), (start_ms, end_ms)))
+        stays = tuple(self._seen.stays(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
         return Promise(gang, start_ms, end_ms, nodes, cause, stays)
 
     def _stands(self, promise: Promise) -> bool:
@@ -305,7 +321,8 @@ class Promises:
     def _is_maintained(self, promise: Promise) -> bool:
         """Whether one of its nodes is not there for all of its time."""
         begin_ms = max(self.now_ms, promise.start_ms)
-        return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, promise.end_ms))
+        end_ms = NEVER_MS if promise.gang.time_ms is None else promise.end_ms
+        return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, end_ms))
 
     def _fits(self, promise: Promise) -> bool:
         """Whether its nodes have what it needs, from its moment on."""
@@ -390,7 +407,7 @@ class Promises:
         return self._allowance
 
     def _charge(self, promise: Promise) -> Charge:
-        shares, begin_ms = _shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
+        shares, begin_ms = shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
         return self._seen.charge(promise.gang, shares, (begin_ms, promise.end_ms))
 
     def _in_order(self) -> list[Promise]:
@@ -422,69 +439,3 @@ class Promises:
 
 def _order(promise: Promise) -> tuple[int, int]:
     return promise.start_ms, promise.gang.number
-
-
-def _shares_on(shape: Shape, nodes: tuple[str, ...]) -> Shares:
-    """Shares of a promise: which part is on which node."""
-    parts = [number for number, part in enumerate(shape.parts) for _ in range(part.nodes)]
-    return tuple(
-        NodeShare(node, (), tuple(range(shape.parts[part].gpus)), part) for node, part in zip(nodes, parts, strict=True)
-    )
-
-
-def _slots(profile: Profile, wanted: Ask, for_ms: int, usable: NDArray[np.bool_], first: int) -> Iterator[int]:
-    """Slots, rising, in which each part of it alone could begin."""
-    shape = wanted.shape
-    if not _is_plain(shape):
-        yield from range(first, len(profile.edges))
-        return
-    if len(shape.choices) == 1:
-        yield from profile.starts(shape.choices[0], (shape.nodes, for_ms), usable, first)
-        return
-    found = (profile.starts(choice, (shape.nodes, for_ms), usable, first) for choice in shape.choices)
-    yield from dict.fromkeys(merge(*found))
-
-
-def _is_plain(shape: Shape) -> bool:
-    """Whether it has one part, on nodes of its own."""
-    return not shape.more and not shape.stacked
-
-
-def _placed(
-    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
-) -> Shares | None:
-    """Shares on which it could begin with that slot and stay for so long."""
-    shape, nodes = wanted.shape, state.nodes
-    if not _is_plain(shape):
-        return _placed_together(state, profile, wanted, when, usable)
-    for choice in shape.choices:
-        times = (profile.holding(choice, *when) & usable).astype(np.int64)
-        if int(times.sum()) < shape.nodes:
-            continue
-        found = lay_out(nodes, rooms(nodes.topology, times), shape.nodes, (shape.layout, shape.slices))
-        if found is not None:
-            names = tuple(nodes.names[at] for at in found[0].tolist())
-            return _shares_on(shape, names)
-    return None
-
-
-def _placed_together(
-    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
-) -> Shares | None:
-    """The same for parts that may share nodes: placed on the nodes as they will be at their fullest."""
-    nodes, undo = state.nodes, state.undo
-    every = np.arange(len(nodes.nodes))
-    there = profile.window(every, when[0], int(profile.ends(when[1])[when[0]]))
-    free: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    arrays = (*free, nodes.guests, nodes.alone, nodes.barred)
-    with state.trial():
-        undo.put(nodes.owner, slice(None), FREE)
-        for array, then in zip(arrays, (*there, ~usable), strict=True):
-            undo.put(array, slice(None), then.astype(array.dtype))
-        found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
-    return None if found is None else _shares_on(wanted.shape, tuple(share.node for share in found))
-
-
-def _whole(part: Shape) -> Shape:
-    """With all of a device where it asks for a share."""
-    return replace(part, gpus=part.devices, gpu_milli=0, gpu_memory_bytes=0)

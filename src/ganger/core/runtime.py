@@ -1,4 +1,5 @@
-"""How long a gang holds its nodes, as far as that is known: by its limit. Without one, for ever.
+"""How long a gang holds its nodes, as far as that is known: by its limit. Without one as long as its user's jobs did of
+late (`core.history`), and where that tells nothing, for ever.
 
 Asked by all that look ahead: `core.foresight`, `core.promises`, `core.round`, `core.lines`. That a job may be granted
 less time than it asks for, so that it fits before a promise, is Slurm's (`--time-min`).
@@ -13,9 +14,11 @@ NEVER_MS: Final = 1 << 62
 
 
 def runs_for_ms(gang: Gang) -> int:
-    """How long its next generation, or the one that runs, holds its nodes at most."""
+    """How long its next generation, or the one that runs, holds its nodes: by its limit, or without as is expected."""
     limit_ms = gang.time_ms
-    return NEVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
+    if limit_ms is None:
+        return NEVER_MS if gang.expected is None else max(1, gang.expected.run_ms - gang.ran_ms)
+    return max(1, limit_ms - gang.ran_ms)
 
 
 def least_ms(gang: Gang) -> int:

@@ -78,7 +78,7 @@ def _largest(now: Round, gang: Gang, one: Shape, level: str) -> Size:
     high, low, found = len(now.state.nodes.nodes), 0, None
     while low < high:
         middle = (low + high + 1) // 2
-        here = now.start(replace(gang, shape=replace(one, nodes=middle, layout=layout)))
+        here = now.start(_formed(now, gang, replace(one, nodes=middle, layout=layout)))
         if isinstance(here, tuple):
             low, found = middle, here
         else:
@@ -89,6 +89,10 @@ def _largest(now: Round, gang: Gang, one: Shape, level: str) -> Size:
         reason = told if isinstance(told, Reason) else Reason(why=Why.HELD)
         return replace(size, reason=reason_view(reason, "", gang.queue))
     return replace(size, domain=_domain(now.state, found, level), flags=_flags(one, low, level))
+
+
+def _formed(now: Round, gang: Gang, shape: Shape) -> Gang:
+    return replace(gang, shape=shape, expected=now.state.history.expects(gang.job, shape, 0))
 
 
 def _domain(state: State, shares: Shares, level: str) -> str:

@@ -8,7 +8,7 @@ fact that says otherwise. What each event does is in `core.apply`.
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ganger.core import after, apply, arrays
@@ -16,6 +16,7 @@ from ganger.core.arrays import ArrayJob
 from ganger.core.charged import Charged
 from ganger.core.due import Due
 from ganger.core.gang import LEAVING, ClassKey, Gang, class_text
+from ganger.core.history import History, Runs
 from ganger.core.holding import Holding
 from ganger.core.lines import Lines
 from ganger.core.nodes import NodeTable
@@ -24,7 +25,7 @@ from ganger.core.share import Spent, Standings, respent
 from ganger.core.undo import Undo
 from ganger.core.windows import Windows
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
-from ganger.model.decision import NodeShare, Reserve, Start
+from ganger.model.decision import Cause, NodeShare, Reserve, Start
 from ganger.model.event import Event, MaintenanceSet, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.policy import Rules
@@ -63,6 +64,7 @@ class Image:
     waits: dict[str, Reason] = field(default_factory=dict)
     promises: list[Reserve] = field(default_factory=list)
     spent: list[Spent] = field(default_factory=list)
+    runs: list[Runs] = field(default_factory=list)
 
 
 class State:
@@ -71,7 +73,8 @@ class State:
     first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
     promises: starts that waiting gangs were promised, by gang; rules, policy_version: the policy document in force but
     its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and
-    when; windows: maintenance that is not over; arrays: live array jobs by id; active: how many elements of each hold
+    when; windows: maintenance that is not over; history: how long jobs took
+    that have ended; arrays: live array jobs by id; active: how many elements of each hold
     nodes; dependents: who waits for the end of a live gang or array, by its id."""
 
     def __init__(self, image: Image | None = None) -> None:
@@ -89,6 +92,7 @@ class State:
         self.promises = {promise.gang: promise for promise in image.promises}
         self.leaving = dict(image.leaving)
         self.windows = Windows(image.maintenance, self.at_ms)
+        self.history = History(image.runs)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.due = Due()
         self._lines: Lines | None = None
@@ -123,6 +127,7 @@ class State:
             waits=dict(self.waits),
             promises=list(self.promises.values()),
             spent=spent,
+            runs=self.history.runs(),
         )
 
     def copy(self, gangs: Mapping[str, Gang], arrays: Iterable[ArrayJob]) -> "State":
@@ -137,6 +142,7 @@ class State:
         other.gangs.update((name, gangs[name]) for name in self.gangs)
         other.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
         other.dependents = {name: list(waiting) for name, waiting in self.dependents.items()}
+        other.history = self.history.copy()
         other.standings = self.standings.copy(other.tree)
         for gang in other.gangs.values():
             other.due.note(gang, lives=True)
@@ -245,10 +251,11 @@ class State:
         return self.gangs.get(array.id if array else name)
 
     def drop(self, gang: Gang, at_ms: int) -> tuple[Gang, ...]:
-        """An ended gang leaves; gives those that waited for its end."""
+        """An ended gang leaves; gives those that waited for its end, or are expected to run for another time now."""
         del self.gangs[gang.id]
         after.forget(self, gang)
-        return () if gang.is_head else after.settle(self, gang.id, gang.state, at_ms)
+        told = () if gang.is_head else after.settle(self, gang.id, gang.state, at_ms)
+        return (*told, *self._learn(gang))
 
     def enqueue(self, gang: Gang) -> None:
         """A pending gang joins its class, oldest submission first: a restarted gang keeps its place. One that comes
@@ -256,6 +263,8 @@ class State:
         if gang.awaits:
             return
         gang.shape = self._shapes.setdefault(gang.shape, gang.shape)
+        self.history.wait(gang.id, gang.job, gang.shape)
+        self._expect(gang)
         key = gang.class_key
         insort(self.classes.setdefault(key, []), gang, key=lambda other: other.number)
         if self._lines is not None:
@@ -266,6 +275,7 @@ class State:
         if gang.awaits:
             return
         self.promises.pop(gang.id, None)
+        self.history.leave(gang.id, gang.job, gang.shape)
         if self._lines is not None:
             self._lines.remove(gang)
         members = self.classes[gang.class_key]
@@ -273,6 +283,37 @@ class State:
         if not members:
             del self.classes[gang.class_key]
             self.waits.pop(class_text(gang.class_key), None)
+
+    def _learn(self, gang: Gang) -> list[Gang]:
+        """A gang has ended; gives those that are expected to run for another time now."""
+        if gang.ran_ms and (gang.state is GangState.SUCCEEDED or gang.end_cause is Cause.TIME_LIMIT):
+            others = [self.gangs[name] for name in self.history.learn(gang.job, gang.shape, gang.ran_ms)]
+            self._expect(*others)
+            return others
+        return []
+
+    def _expect(self, *gangs: Gang) -> None:
+        """What is expected of gangs that wait; not of those with a promise, which counts on it."""
+        for gang in gangs:
+            if gang.id not in self.promises:
+                gang.expected = self.history.expects(gang.job, gang.shape, gang.ran_ms)
+        if self._lines is not None:
+            self._lines.retime(gangs)
+
+    def unpromise(self, name: str) -> tuple[Gang, ...]:
+        """A waiting gang is promised nothing any more; gives it, if it was."""
+        if self.promises.pop(name, None) is None or name not in self.gangs:
+            return ()
+        self._expect(self.gangs[name])
+        return (self.gangs[name],)
+
+    def outlive(self, gang: Gang, run_ms: int) -> None:
+        """A gang that runs without a limit is expected to go on for longer: what it holds, it holds until then."""
+        shares = self.shares[gang.id]
+        self.release(gang)
+        if gang.expected is not None:
+            gang.expected = replace(gang.expected, run_ms=run_ms, outlived=True)
+        self.take(gang, shares)
 
     def lines(self, policy: "Policy") -> Lines:
         """Pending gangs that come after nobody, in the lines that the policy puts them in."""
@@ -336,6 +377,7 @@ class State:
         self.classes, self.active, self.dependents, self._lines = {}, {}, {}, None
         self.shares, self.due = Holding(self.gangs, self.nodes.index), Due()
         self.charged = Charged(self.gangs, self.shares, self.tree)
+        self.history.nobody_waits()
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:
@@ -371,6 +413,9 @@ class State:
 
     def validate(self) -> None:
         """Recompute everything from the gangs alone and compare. AssertionError names what differs."""
+        for gang in (gang for members in self.classes.values() for gang in members if gang.id not in self.promises):
+            found = self.history.expects(gang.job, gang.shape, gang.ran_ms)
+            assert gang.expected == found, f"{gang.id} is expected to run {gang.expected}, not {found}"
         anew = State(self.image())
         for name in ("free_gpus", "free_cpu_milli", "free_memory_bytes", "owner", "ready", "held", "guests", "alone"):
             assert (getattr(self.nodes, name) == getattr(anew.nodes, name)).all(), (
@@ -391,6 +436,7 @@ class State:
         self.shares.validate(anew.shares)
         self.charged.validate(anew.charged)
         self.due.validate(anew.due)
+        self.history.validate(anew.history)
         self.nodes.columns.validate()
         if self._lines is not None:
             self._lines.validate(self.classes)

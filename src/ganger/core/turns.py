@@ -97,7 +97,7 @@ class Turns:
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
-        if is_longer and not entry.group.again:
+        if is_longer and not entry.group.again and entry.gang.expected is None:
             others_ms = self._promises.others_ms if why is Why.HELD else entry.group.stays_ms - 1
             # Found anew: since it was asked last, others have begun.
             longest_ms = self._promises.longest_ms(entry.kind.parts) if self._promised else self._longest_ms(entry.kind)

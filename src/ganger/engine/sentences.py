@@ -2,7 +2,7 @@
 
 from ganger.core.verdict import attribute
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Moved, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Expect, Moved, Reserve, Start, Stop, Wait
 from ganger.model.reason import sentence as answer
 from ganger.model.units import format_duration
 
@@ -34,6 +34,7 @@ MOVED: dict[Moved, str] = {
     Moved.EARLIER: "it can be earlier now",
     Moved.NODE_OUT: "a node that was kept for it is out of service",
     Moved.OVERRUN: "others hold its nodes for longer than their limits said",
+    Moved.PREDICTED: "others without a time limit run for longer than was predicted",
     Moved.MAINTENANCE: "a node that was kept for it is to be maintained",
     Moved.POLICY_CHANGED: "what its queue or its user may have has changed",
     Moved.RESTARTED: "a job before it failed, and starts again",
@@ -70,7 +71,7 @@ def job_of(event: e.Event) -> str | None:
         case e.Submitted(job=job):
             return job.id
         case e.Decided(plan=plan):
-            gangs = {decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop | Reserve)}
+            gangs = {decision.gang for decision in plan.decisions if not isinstance(decision, Wait)}
             return gangs.pop() if len(gangs) == 1 else None
         case _:
             gang: str | None = getattr(event, "gang", None)
@@ -220,6 +221,8 @@ def _decision(decision: Decision) -> str:
             return f"{gang} is promised no start any more: {MOVED[cause]}"
         case Reserve(gang=gang, nodes=nodes, cause=cause):
             return f"{gang} is promised a start on {_names(nodes)}: {MOVED[cause]}"
+        case Expect(gang=gang, run_ms=run_ms):
+            return f"{gang} runs for longer than was predicted: {format_duration(run_ms)} in all are expected now"
         case Wait():
             queue, user, *_ = decision.gang_class.split("/")
             return f"jobs of {user} in queue {queue}: {answer(decision.reason)}"

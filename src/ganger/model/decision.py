@@ -34,14 +34,15 @@ class Moved(StrEnum):
     """Why a promised start is when it is. Stable: these are codes of the API. All but the first two may move it back.
 
     node_out: one of its nodes is lost, or takes nothing new; overrun: somebody holds its nodes for longer than a limit
-    said; maintenance: one of its nodes is to be maintained meanwhile; restarted: one before it in the order failed, and
-    goes on.
+    said; predicted: somebody without a limit holds them, or quota, for longer than was predicted; maintenance: one of
+    its nodes is to be maintained meanwhile; restarted: one before it in the order failed, and goes on.
     """
 
     RESERVED = "reserved"
     EARLIER = "earlier"
     NODE_OUT = "node_out"
     OVERRUN = "overrun"
+    PREDICTED = "predicted"
     MAINTENANCE = "maintenance"
     POLICY_CHANGED = "policy_changed"
     RESTARTED = "restarted"
@@ -130,7 +131,18 @@ class Reserve:
     kind: Literal["reserve"] = field(default="reserve")
 
 
-Decision = Start | Stop | Wait | Reserve
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """A generation without a time limit runs for longer than was predicted: from now on it is expected to hold its
+    nodes for `run_ms` in all, over all attempts."""
+
+    gang: str
+    generation: int
+    run_ms: int
+    kind: Literal["expect"] = field(default="expect")
+
+
+Decision = Start | Stop | Wait | Reserve | Expect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

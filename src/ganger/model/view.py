@@ -182,9 +182,9 @@ class Explanation:
     """Everything about a job's wait, or one sentence about its state when it does not wait.
 
     position is 1-based among `waiting` jobs of its queue, in the order they are tried. It is expected between
-    earliest_ms and promised_ms: earliest_ms is when there is room for it by the limits of what runs, if nobody before
-    it takes that (None: somebody in the way has no limit); promised_ms is by when it starts at the latest (None: that
-    is not promised yet).
+    earliest_ms and promised_ms: earliest_ms is when there is room for it by the limits of what runs, or by what is
+    predicted of it, if nobody before it takes that (None: nothing tells when somebody in the way ends); promised_ms is
+    by when it starts at the latest (None: that is not promised yet).
     """
 
     job: str
@@ -198,6 +198,9 @@ class Explanation:
     promised_ms: int | None = None
     where: tuple[str, ...] = ()
     """One line for each domain, of the lowest level or the one it must stay in: who holds what there."""
+    predicted: tuple[str, ...] = ()
+    """A sentence for each job without a limit that this counts on, itself too: how long it is expected to run, and from
+    what that is predicted."""
     quota: str = ""
     changes: tuple[Change, ...] = ()
     proof: str = ""

@@ -90,6 +90,7 @@ def explanation_lines(explanation: Record, now: int) -> Iterator[str]:
         yield f"  {explanation['quota']}"
     if (expected := _expected(explanation, now)) is not None:
         yield f"  {expected}"
+    yield from (f"  {line}" for line in explanation["predicted"])
     for change in explanation["changes"]:
         yield f"  try: {change['flags']}   {change['say']}"
     remedy = explanation["reason"]["remedy"] if explanation["reason"] else ""
