@@ -9,10 +9,11 @@ A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_g
 A job is `C:2x4h100,words`: nodes x GPUs and type; q, user, prio, cpu, mem, time, wait (in the queue), save, max, pause,
 rules: `ecc:fail+node_lost:retry`, what is found in the log, or the cause, and what to do; after: `A+B:failed`, the jobs
 that come first; in: a level, `must` if it is required; how: the strategy; slice: `rack:4+nvlink:2`, of so many nodes;
-exclusive, whole; milli and gmem: of one GPU, instead of whole ones; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`,
-labels; bears: taints; net: networks; else: other types of GPU than the first; array: `3%1`,
-elements 0 to 2, one at a time; need: labels that are required, `zone_in_(a&b)|cores>8`, with _ for a blank, & for a
-comma and | between terms; like: what is preferred, `disk=ssd*10|!old`, with weights.
+exclusive, whole; milli and gmem: of one GPU, instead of whole ones; roles: `500+600`, one process more of each, on that
+much of a GPU; at: names of nodes; dev: `0+1`, GPUs; on: `zone:a`, labels; bears: taints; net: networks; else: other
+types of GPU than the first; array: `3%1`, elements 0 to 2, one at a time; need: labels that are required,
+`zone_in_(a&b)|cores>8`, with _ for a blank, & for a comma and | between terms; like: what is preferred,
+`disk=ssd*10|!old`, with weights.
 An element is drawn as its array, and named `C[1]`.
 """
 
@@ -39,6 +40,7 @@ from ganger.model.job import (
     Placement,
     Resources,
     Retry,
+    Role,
     Rule,
     Slice,
 )
@@ -137,6 +139,7 @@ def job(token: str) -> Job:
             memory_bytes=_number(said, "mem", GIB_BYTES) or 0,
         ),
         placement=_placement(said),
+        roles={f"role{at}": _role(milli) for at, milli in enumerate(_several(said, "roles"))},
         checkpoint=Checkpoint() if "save" in said else None,
         retry=Retry(max=_number(said, "max"), backoff_first_ms=_ms(said, "pause") or 1000, rules=_rules(said)),
         limits=Limits(time_ms=_ms(said, "time"), time_min_ms=_ms(said, "least"), queue_time_ms=_ms(said, "wait")),
@@ -144,6 +147,11 @@ def job(token: str) -> Job:
     )
     awaits = tuple(_after(text) for text in said.get("after", "").split("+") if text)
     return Job(id=name, user=said.get("user", "ann"), spec=spec, origin=Origin(directory="/"), awaits=awaits)
+
+
+def _role(milli: str) -> Role:
+    """One more of the gang, on a share of a GPU."""
+    return Role(count=1, resources=Resources(gpu=GpuRequest(milli=int(milli))))
 
 
 def _of_types(said: Words, which: str) -> dict[str, int]:

@@ -70,6 +70,13 @@ test_promised_start = scenarios(
                E:1x1h100,q=q,time=2h -> AA...... . | S over_quota, E held
                D:1x1h100,q=q,time=1h -> AAD..... . | S over_quota, E over_quota""",
         ),
+        "shares of several parts that need more GPUs when who is on one of them has left": (
+            "n1:.... n2:BBB B,time=1h",
+            "",
+            """A:1x0,milli=500,time=1h S:2x3,time=1h -> (A)... BBB | S no_capacity
+               C:1x0,milli=500,roles=600,time=2h     -> (A)... BBB | S no_capacity, C held
+               D:1x0,milli=500,time=2h               -> (AD)... BBB | S no_capacity, C held""",
+        ),
         "Kueue 6947: a job that can never start was tried first for ever, and others were stopped for it": (
             HALF,
             "",

@@ -74,12 +74,24 @@ class Promises:
             if not self.standing:
                 return placed(self.state, wanted)
             stays_ms = self._stays_ms(gang) if for_ms is None else for_ms
-            with self.state.nodes.keeping(self._kept_until(self.now_ms + stays_ms)):
+            kept = self._kept_until(self.now_ms + stays_ms)
+            with self.state.nodes.keeping(kept):
                 found = placed(self.state, wanted)
+            found = found if found and self._is_beside(kept, wanted.shape, found) else None
             delayed = self._delayed(gang, found, (self.now_ms, self.now_ms + stays_ms)) if found else []
             if for_ms is None and not weaker:
                 self.others_ms = self._for_others_ms(stays_ms, delayed)
             return None if delayed else found
+
+    def _is_beside(self, kept: Kept, shape: Shape, shares: Shares) -> bool:
+        """Whether each of its devices is there beside what is kept when the others on it have left. Each part is placed
+        so; several parts may need more together."""
+        if not shape.more or not any(part.has_share for part in shape.parts):
+            return True
+        nodes = self.state.nodes
+        mine = {(nodes.index[share.node], device): None for share in shares for device in share.devices}
+        many = np.bincount([at for at, _ in mine], minlength=len(nodes.nodes))[kept.at]
+        return bool((many <= np.maximum(0, nodes.free_gpus[kept.at] - kept.gpus)).all())
 
     def _for_others_ms(self, stays_ms: int, delayed: list[str]) -> int:
         """How long others of its kind may stay at most, where a gang may not start that stays for so long."""
