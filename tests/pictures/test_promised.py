@@ -1,7 +1,7 @@
 """Promised starts: what may start before one, and what may not."""
 
 from ganger.model.decision import Moved
-from ganger.model.units import MINUTE_MS
+from ganger.model.units import HOUR_MS, MINUTE_MS
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.play import scenarios
@@ -95,3 +95,10 @@ def test_who_is_overtaken_by_a_restart_is_told_when_it_starts() -> None:
                  +1m                         -> AAAA | C no_capacity""")
     told = film.state.promises["C"]
     assert (told.start_ms, told.cause) == (film.now_ms + 5 * MINUTE_MS, Moved.RESTARTED)
+
+
+def test_a_share_of_memory_that_one_node_alone_has_is_promised_beside_one_that_any_has() -> None:
+    film = Film(POLICIES["fifo"], "n1:A,gmem=8 n2:... A,time=1h", "")
+    film.play("S:1x0,gmem=8,roles=500,time=1h -> A ... | S no_capacity")
+    told = film.state.promises["S"]
+    assert (told.start_ms, told.nodes[0]) == (film.now_ms + HOUR_MS, "n1")

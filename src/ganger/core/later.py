@@ -7,7 +7,7 @@ any other: what is found here is on which nodes it is sure to be possible.
 from collections.abc import Iterator
 from dataclasses import replace
 from heapq import merge
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from ganger.core.profile import Profile
 from ganger.core.state import Shares, State
 from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
+
+_SOMEBODY: Final = 0
+"""Owner of a device that is not free then."""
 
 
 def shares_on(shape: Shape, nodes: tuple[str, ...]) -> Shares:
@@ -70,19 +74,21 @@ def _placed_together(
     state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
 ) -> Shares | None:
     """The same for parts that may share nodes: placed on the nodes as they will be at their fullest."""
-    nodes, undo = state.nodes, state.undo
+    nodes, devices, undo = state.nodes, state.nodes.devices, state.undo
     every = np.arange(len(nodes.nodes))
     there = profile.window(every, when[0], int(profile.ends(when[1])[when[0]]))
+    owner = np.where(devices.place < (nodes.gpus - there.gpus)[devices.node], _SOMEBODY, FREE)
     free: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-    arrays = (*free, nodes.guests, nodes.alone, nodes.barred)
+    arrays = (*free, nodes.guests, nodes.alone, nodes.barred, devices.owner)
     with state.trial():
-        undo.put(nodes.owner, slice(None), FREE)
-        for array, then in zip(arrays, (*there, ~usable), strict=True):
+        for array in (devices.sharers, devices.used_milli, devices.used_memory_bytes):
+            undo.put(array, slice(None), 0)
+        for array, then in zip(arrays, (*there, ~usable, owner), strict=True):
             undo.put(array, slice(None), then.astype(array.dtype))
         found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
     return None if found is None else shares_on(wanted.shape, tuple(share.node for share in found))
 
 
 def _whole(part: Shape) -> Shape:
-    """With all of a device where it asks for a share."""
-    return replace(part, gpus=part.devices, gpu_milli=0, gpu_memory_bytes=0)
+    """With all of a device where it asks for a share: of one that has as much memory."""
+    return replace(part, gpu_milli=DEVICE_MILLI) if part.has_share else part

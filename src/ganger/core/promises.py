@@ -281,8 +281,6 @@ class Promises:
                 continue
             nodes = tuple(share.node for share in shares)
             stays = tuple(self._seen.stays(gang, shares, (start_ms, end_ms)))
-            if not all(self._suits(stay.part, stay.at).all() for stay in stays if stay.part.has_share):
-                continue
             tried[size] = slot
             return Promise(gang, start_ms, min(NEVER_MS, end_ms), nodes, cause, stays)
         return None
