@@ -54,7 +54,7 @@ class Promises:
         self._allowance: Allowance | Pooled | None = None
         self._knows_quota = False
         self.others_ms = NEVER_MS
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[tuple[int, bool], Kept] = {}
         self._tried: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
         """By (nodes, ms) the slots before which gangs have no place, as long as promises are only added."""
         if state.promises:
@@ -74,7 +74,7 @@ class Promises:
             if not self.standing:
                 return placed(self.state, wanted)
             stays_ms = self._stays_ms(gang) if for_ms is None else for_ms
-            kept = self._kept_until(self.now_ms + stays_ms)
+            kept = self._kept_until(self.now_ms + stays_ms, gang.shape.parts)
             with self.state.nodes.keeping(kept):
                 found = placed(self.state, wanted)
             found = found if found and self._is_beside(kept, wanted.shape, found) else None
@@ -86,7 +86,7 @@ class Promises:
     def _is_beside(self, kept: Kept, shape: Shape, shares: Shares) -> bool:
         """Whether each of its devices is there beside what is kept when the others on it have left. Each part is placed
         so; several parts may need more together."""
-        if not shape.more or not any(part.has_share for part in shape.parts):
+        if not shape.more or not _has_share(shape.parts):
             return True
         nodes = self.state.nodes
         mine = {(nodes.index[share.node], device): None for share in shares for device in share.devices}
@@ -117,7 +117,7 @@ class Promises:
             found, low, high = (longer, middle, high) if longer else (found, low, middle)
         return (found, ends[low] - self.now_ms) if found else None
 
-    def longest_ms(self, parts: Iterable[Shape]) -> int:
+    def longest_ms(self, parts: tuple[Shape, ...]) -> int:
         """How long gangs of such parts may stay that start now: one that stays longer would be in the way of a promise
         on any nodes. Quota and levels may say less."""
         near = self._nearby()
@@ -139,7 +139,7 @@ class Promises:
                 self._profile.add(stay)
         if self._knows_quota and self._allowance is not None:
             self._allowance.begin(self._seen.charge(gang, shares, when))
-        if self._near is not None and any(part.has_share for part in gang.shape.parts):
+        if self._near is not None and _has_share(gang.shape.parts):
             self._near = None  # a device is taken once, however many are on it
         elif self._near is not None:
             for stay in self._seen.stays(gang, shares, when):
@@ -423,28 +423,45 @@ class Promises:
     def _in_order(self) -> list[Promise]:
         return sorted(self.standing.values(), key=_order)
 
-    def _kept_until(self, end_ms: int) -> Kept:
-        """What a gang that ends then must leave."""
-        return self._kept_in(max(1, self._nearby().upto(end_ms)))
+    def _kept_until(self, end_ms: int, parts: Iterable[Shape]) -> Kept:
+        """What a gang of such parts that ends then must leave."""
+        return self._kept_in(max(1, self._nearby().upto(end_ms)), has_share=_has_share(parts))
 
-    def _kept_in(self, slots: int) -> Kept:
+    def _kept_in(self, slots: int, *, has_share: bool) -> Kept:
         """The same of one that stays for so many slots."""
-        if slots not in self._kept:
-            near, nodes = self._nearby(), self.state.nodes
-            at = near.at
-            there = near.window(at, 0, slots)
-            has: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
-            gpus, cpu_milli, memory_bytes = (
-                np.maximum(0, amount[at] - least) for amount, least in zip(has, there[:3], strict=True)
-            )
-            self._kept[slots] = Kept(at, gpus, cpu_milli, memory_bytes, there.guests > 0, there.alone > 0)
-        return self._kept[slots]
+        kept = self._kept.get((slots, has_share))
+        if kept is None:
+            kept = self._where_some_begin(slots) if has_share else self._where_any_is_promised(slots)
+            self._kept[slots, has_share] = kept
+        return kept
 
-    def _has_room(self, parts: Iterable[Shape], slots: int) -> bool:
+    def _where_any_is_promised(self, slots: int) -> Kept:
+        near, nodes = self._nearby(), self.state.nodes
+        at = near.at
+        there = near.window(at, 0, slots)
+        has: tuple[Ints, ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+        gpus, cpu_milli, memory_bytes = (
+            np.maximum(0, amount[at] - least) for amount, least in zip(has, there[:3], strict=True)
+        )
+        return Kept(at, gpus, cpu_milli, memory_bytes, there.guests > 0, there.alone > 0)
+
+    def _where_some_begin(self, slots: int) -> Kept:
+        """The same where a promise begins in these slots: on other nodes a share may stay alone on its device."""
+        near, kept = self._nearby(), self._kept_in(slots, has_share=False)
+        soon = [each for each in self.standing.values() if near.slot(max(self.now_ms, each.start_ms)) < slots]
+        mine = np.isin(kept.at, [at for each in soon for stay in each.stays for at in stay.at.tolist()])
+        return Kept(*(column[mine] for column in kept))
+
+    def _has_room(self, parts: tuple[Shape, ...], slots: int) -> bool:
         """Whether there are enough nodes for each part by itself, for so many slots."""
         nodes = self.state.nodes
-        with nodes.keeping(self._kept_in(slots)):
+        with nodes.keeping(self._kept_in(slots, has_share=_has_share(parts))):
             return all(any(nodes.room(choice) >= part.nodes for choice in part.choices) for part in parts)
+
+
+def _has_share(parts: Iterable[Shape]) -> bool:
+    """Whether one of these is to have a share of a device."""
+    return any(part.has_share for part in parts)
 
 
 def _order(promise: Promise) -> tuple[int, int]:
