@@ -40,6 +40,11 @@ class Kept(NamedTuple):
     guests: NDArray[np.bool_]
     alone: NDArray[np.bool_]
 
+    def of(self, mine: NDArray[np.bool_]) -> "Kept":
+        """Of some of these nodes alone."""
+        free = self.gpus[mine], self.cpu_milli[mine], self.memory_bytes[mine]
+        return Kept(self.at[mine], *free, self.guests[mine], self.alone[mine])
+
 
 class NodeTable:
     """Struct of arrays over N nodes and their D devices.

@@ -450,7 +450,7 @@ class Promises:
         near, kept = self._nearby(), self._kept_in(slots, has_share=False)
         soon = [each for each in self.standing.values() if near.slot(max(self.now_ms, each.start_ms)) < slots]
         mine = np.isin(kept.at, [at for each in soon for stay in each.stays for at in stay.at.tolist()])
-        return Kept(*(column[mine] for column in kept))
+        return kept.of(mine)
 
     def _has_room(self, parts: tuple[Shape, ...], slots: int) -> bool:
         """Whether there are enough nodes for each part by itself, for so many slots."""
