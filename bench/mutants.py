@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.measure import ROOT, Figure
 
-FILES: Final = tuple(f"src/ganger/core/{name}.py" for name in ("place", "share", "backfill"))
+FILES: Final = tuple(f"src/ganger/core/{name}.py" for name in ("place", "share", "backfill", "promises", "profile"))
 SEED: Final = 6
 MANY: Final = int(os.environ.get("GANGER_BENCH_MUTANTS", "150"))
 BAR: Final = 0.1
@@ -33,6 +33,10 @@ TESTS: Final = (
     "tests/laws/test_share.py",
     "tests/laws/test_fair.py",
     "tests/laws/test_shares_of_domains.py",
+    "tests/laws/test_profile.py",
+    "tests/laws/test_backfill.py",
+    "tests/laws/test_promises.py",
+    "tests/laws/test_parts.py",
     "tests/laws/test_every_round.py",
 )
 Mutant = dict[str, str | int]

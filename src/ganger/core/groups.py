@@ -104,6 +104,8 @@ class Groups:
             del group.line.groups[group.alike]
             self._remove(group)
         elif at == 0:
+            # Nobody has waited for longer than since he was submitted.
+            group.since_ms = max(group.since_ms, group.entries[0].gang.submitted_ms)
             self.tell(group)
 
     def tell(self, group: Group) -> None:

@@ -224,8 +224,10 @@ def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
     moments = [now.state.due.next_ms(now_ms), *now.state.leaving.values(), *chain.from_iterable(map(moments_ms, begun))]
     moments.append(now.state.windows.next_ms(now_ms))
     if policy.ORDERS_RUNNING:
-        started = {gang.id: gang for gang in begun}
-        moments += [policy.turn_ms(gang, now_ms) for gang in (now.state.gangs | started).values()]
+        holds = [now.state.gangs[name] for name in now.state.shares]
+        # Of those that wait only the first of each line competes with them.
+        heads = [line.entries[0].gang for line in now.state.lines(policy).of.values()]
+        moments += [policy.turn_ms(gang, now_ms) for gang in (*holds, *begun, *heads)]
     return min((moment for moment in moments if moment is not None and moment > now_ms), default=None)
 
 

@@ -77,7 +77,8 @@ class Policy(Protocol):
         ...
 
     def turn_ms(self, gang: Gang, now_ms: int) -> int | None:
-        """When the gang's key changes although nothing happens; None: not. Asked where running gangs are ordered."""
+        """When the gang's key changes although nothing happens; None: not. Asked where running gangs are ordered, of
+        those that hold nodes and of the first of each line."""
         ...
 
 

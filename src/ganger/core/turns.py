@@ -9,7 +9,7 @@ again when its turn comes.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush, heapreplace
 from itertools import islice
 from typing import Final
@@ -46,7 +46,9 @@ class Turns:
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
         promised = [entry for name in self._promised if (entry := self._lines.entry(name))]
-        self._with_promise = {entry.group: None for entry in promised}
+        self._with_promise: dict[Group, list[Entry]] = {}
+        for entry in sorted(promised, key=_number):
+            self._with_promise.setdefault(entry.group, []).append(entry)
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open = self._within_quota()
         self._since: dict[str, int | None] = {}
@@ -187,16 +189,22 @@ class Turns:
 
     def _first(self, group: Group, after: int) -> Entry | None:
         """The first gang of a group, after that number, that is worth a try."""
-        promised, since_ms = group in self._with_promise, self._since_ms(group.line.queue)
-        is_open = group.kind in self._open[group.line.queue]
-        is_open = is_open and (promised or not self._stays_too_long(group))
-        if not is_open and (since_ms is None or group.since_ms > since_ms):
-            return None
-        if not promised and self._refused and group.of_class in self._refused:
-            return None
+        able = (entry for entry in self._able(group, after) if not self._is_out(entry))
+        return next((entry for entry in able if self._is_open(entry)), None)
+
+    def _able(self, group: Group, after: int) -> Iterable[Entry]:
+        """Those of a group, after that number, of whom one may be worth a try: all, if one of them is; else those that
+        are urgent, or are promised a start."""
+        since_ms = self._since_ms(group.line.queue)
+        is_open = group.kind in self._open[group.line.queue] and not self._stays_too_long(group)
+        is_urgent = since_ms is not None and group.since_ms <= since_ms
+        if not (is_open or is_urgent) or (self._refused and group.of_class in self._refused):
+            promised = self._with_promise.get(group, ())
+            return (entry for entry in promised if entry.gang.number > after)
         begin = bisect_right(group.entries, after, key=_number) if after >= 0 else 0
-        rest = (entry for entry in islice(group.entries, begin, None) if not self._is_out(entry))
-        return next((entry for entry in rest if self._is_open(entry)), None)
+        # Nobody has waited for longer than since he was submitted.
+        end = None if is_open or since_ms is None else bisect_right(group.entries, since_ms, key=_submitted_ms)
+        return islice(group.entries, begin, end)
 
     def _put(self, entry: Entry) -> None:
         heappush(self._turns, (self._early_key(entry), entry.gang.number, entry))
@@ -303,3 +311,7 @@ class Turns:
 
 def _number(entry: Entry) -> int:
     return entry.gang.number
+
+
+def _submitted_ms(entry: Entry) -> int:
+    return entry.gang.submitted_ms
