@@ -7,6 +7,7 @@ first asked about, and reads the journal of changed nodes when it is asked again
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -81,6 +82,16 @@ class Columns:
             return self.of(part).total >= many
         fresh = len(self._nodes.journal.entries) - column.read
         return column.total - fresh >= many or self.of(part).total >= many
+
+    def hold(self, parts: Iterable[Shape]) -> bool:
+        """Whether they hold all of each of these parts, whichever of its choices it is, each by itself."""
+        for part in parts:
+            for choice in part.choices:
+                if self.holds(choice, part.nodes):
+                    break
+            else:
+                return False
+        return True
 
     def refresh(self, column: Column) -> None:
         """Bring a column up to date. O(nodes changed since)."""

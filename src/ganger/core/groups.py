@@ -34,29 +34,18 @@ stay, whether it has run before)"""
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Gangs of one line that are alike, the oldest first. row: where it is in the columns; since_ms: none has waited
-    for longer."""
+    """Gangs of one line that are alike, the oldest first. kind: what they need of the nodes; stays_ms: how long each
+    must be able to stay; again: they have run before; row: where it is in the columns; since_ms: none has waited for
+    longer."""
 
     line: Line
     alike: Alike
+    kind: Kind
+    stays_ms: int
+    again: bool
     row: int
     since_ms: int = NEVER_MS
     entries: list[Entry] = field(default_factory=list)
-
-    @property
-    def kind(self) -> Kind:
-        """What they need of the nodes."""
-        return self.alike[0]
-
-    @property
-    def stays_ms(self) -> int:
-        """How long each of them must be able to stay."""
-        return self.alike[4]
-
-    @property
-    def again(self) -> bool:
-        """Whether they have run before."""
-        return self.alike[5]
 
     @property
     def of_class(self) -> tuple[object, ...]:
@@ -66,10 +55,10 @@ class Group:
     @property
     def cells(self) -> tuple[int, ...]:
         """Its columns."""
-        kind, priority, _, _, stays_ms, again = self.alike
-        first = self.entries[0].gang
-        line, of_first = self.line, (first.number, first.submitted_ms, priority)
-        return (line.at, kind.at, line.crowd.at, stays_ms, again, self.since_ms, line.owner_at, *of_first)
+        line, first = self.line, self.entries[0].gang
+        of_first = first.number, first.submitted_ms, self.alike[1]
+        where = line.at, self.kind.at, line.crowd.at
+        return (*where, self.stays_ms, self.again, self.since_ms, line.owner_at, *of_first)
 
 
 class Groups:
@@ -89,7 +78,7 @@ class Groups:
         """The group that a gang of a line is in from now on; its columns are to be told."""
         group = line.groups.get(alike)
         if group is None:
-            group = line.groups[alike] = Group(line, alike, len(self.of))
+            group = line.groups[alike] = Group(line, alike, alike[0], alike[4], alike[5], len(self.of))
             self.of.append(group)
         group.since_ms = min(group.since_ms, entry.gang.since_ms)
         insort(group.entries, entry, key=_number)

@@ -6,7 +6,7 @@ Owned by `core.state`, changed through its `Undo`; read by `core.fit`, `core.bac
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class Holding(dict[str, Shares]):
         self._ends: list[End] = []
         self._end_of: dict[str, End] = {}
         self._endless: list[tuple[int, str]] = []
+        self._in_order: tuple[tuple[End, ...], tuple[str, ...]] | None = None
+        """What `by_end` goes through, until somebody comes or goes."""
         self._rows: dict[str, Rows] = {}
 
     def __setitem__(self, name: str, shares: Shares) -> None:
@@ -63,6 +65,7 @@ class Holding(dict[str, Shares]):
         self._vacate(name)
         super().__delitem__(name)
         self.ledger.drop(name)
+        self._in_order = None
         self.sharers.pop(name, None)
         gang = self._gangs[name]
         for group in _groups(gang):
@@ -96,10 +99,12 @@ class Holding(dict[str, Shares]):
         past = bisect_left(self._ends, (now_ms + 1, 0, ""))
         gone = {gang.id: gang for gang in leaving if gang.id in self}
         gone |= {name: self._gangs[name] for _, _, name in self._ends[:past]}
-        ends, endless = self._ends[past:], self._endless[:]
+        if self._in_order is None:
+            self._in_order = tuple(self._ends), tuple(name for _, name in self._endless)
+        ends, endless = self._in_order
         for gang in sorted(gone.values(), key=lambda gang: gang.number):
             yield gang, self[gang.id]
-        for name in chain((name for _, _, name in ends), (name for _, name in endless)):
+        for name in chain((name for _, _, name in islice(ends, past, None)), endless):
             if name not in gone:
                 yield self._gangs[name], self[name]
 
@@ -119,6 +124,7 @@ class Holding(dict[str, Shares]):
         )
 
     def _enter(self, gang: Gang) -> None:
+        self._in_order = None
         for group in _groups(gang):
             insort(self._oldest.setdefault(group, []), (gang.number, gang.id))
         end_ms = gang.expected_end_ms(self.now_ms)

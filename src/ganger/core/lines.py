@@ -58,22 +58,18 @@ class Kind:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Gangs of one user in one queue and one band, the oldest first. at: its number; crowd: of its queue; owner,
+    """Gangs of one user in one queue and one band, the oldest first. at: its number; queue, crowd: its queue; owner,
     owner_at: (queue, user), and their number; groups: those that are alike; since_ms: none has waited for longer."""
 
     at: int
     key: LineKey
+    queue: str
     owner: tuple[str, str]
     owner_at: int
     crowd: "Crowd"
     entries: list["Entry"] = field(default_factory=list)
     groups: dict[Alike, Group] = field(default_factory=dict)
     since_ms: int = NEVER_MS
-
-    @property
-    def queue(self) -> str:
-        """The queue its gangs wait in."""
-        return self.owner[0]
 
 
 @dataclass(slots=True, eq=False)
@@ -196,7 +192,7 @@ class Lines:
         if crowd is None:
             crowd = self.queues[key[0]] = Crowd(self.queue_numbers.take())
         owner_at = self.owners.setdefault(key[:2], len(self.owners))
-        line = self.of[key] = Line(self.line_numbers.take(), key, key[:2], owner_at, crowd)
+        line = self.of[key] = Line(self.line_numbers.take(), key, key[0], key[:2], owner_at, crowd)
         crowd.lines[line] = None
         return line
 

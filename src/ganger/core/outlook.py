@@ -127,6 +127,8 @@ class Outlook(Profile):
     def window(self, at: Ints, begin: int, end: int) -> Window:
         """What is there of these nodes in slots begin : end, at least one."""
         self._widen()
+        if self._apart.among is None:
+            return self._apart.window(at, begin, end)
         taken, nodes = self._rising.at(begin), self.nodes
         has: tuple[Ints, ...] = (nodes.gpus, nodes.cpu_milli, nodes.memory_bytes)
         found = [*(amount - less for amount, less in zip(has, taken, strict=False)), *taken[GUESTS:]]
@@ -149,6 +151,8 @@ class Outlook(Profile):
     def holding(self, part: Shape, slot: int, for_ms: int) -> NDArray[np.bool_]:
         """(N,) nodes that hold one of the part from the beginning of a slot on for so long."""
         self._widen()
+        if self._apart.among is None:
+            return self._apart.holding(part, slot, for_ms)
         found: NDArray[np.bool_] = self._rising.since(part) <= slot
         found[self._apart.at] = self._apart.holding(part, slot, for_ms)
         return found

@@ -36,8 +36,9 @@ class Pooled:
         np.cumsum(cells[:, order].T, axis=0, out=freed[1:])
         self._free = freed + (most - freed[-1])
         """(rows + 1, R) what the root has when so many of them have ended."""
-        self._known: tuple[int, Ints] | None = None
-        """What the root has left at the moment that was asked about last."""
+        self._moments: dict[int, int] = {}
+        self._known: Ints = np.zeros((32, 1 + width), dtype=np.int64)
+        """Moments that were asked about, and what the root has left at each."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._begins, self._ends = np.full((2, 32), _NEVER, dtype=np.int64)
@@ -60,7 +61,7 @@ class Pooled:
         due = (self._begins >= self._begins[row]) & (self._begins < self._ends[row])
         self._left[due] += self._taken[row]
         self._begins[row] = self._ends[row] = _NEVER
-        self._known = None
+        self._moments.clear()
 
     def bars(self, wanted: Ask, at_ms: int) -> bool:
         """Whether a gang that is promised nothing may not start at that moment."""
@@ -89,7 +90,9 @@ class Pooled:
         self._names.append(name)
         self._begins[row], self._ends[row] = charge.begin_ms, charge.end_ms
         self._taken[row], self._left[row] = charge.taken, left
-        self._known = None
+        moments = self._known[: len(self._moments), 0]
+        lasts = (moments >= charge.begin_ms) & (moments < charge.end_ms)
+        self._known[: len(moments), 1:][lasts] -= self._taken[row]
 
     def _due_in(self, charge: Charge) -> NDArray[np.bool_]:
         """Which promises begin while it lasts."""
@@ -98,11 +101,16 @@ class Pooled:
 
     def _rest(self, at_ms: int) -> Ints:
         """What the root has left at a moment."""
-        if self._known is None or self._known[0] != at_ms:
+        at = self._moments.get(at_ms)
+        if at is None:
+            at = self._moments[at_ms] = len(self._moments)
+            if at == len(self._known):
+                self._known = np.concatenate((self._known, np.zeros_like(self._known)))
             lasts = np.flatnonzero((self._begins <= at_ms) & (self._ends > at_ms))
             free = self._free[np.searchsorted(self._until, at_ms, side="right")]
-            self._known = at_ms, free - self._taken[lasts].sum(axis=0)
-        return self._known[1]
+            self._known[at, 0], self._known[at, 1:] = at_ms, free - self._taken[lasts].sum(axis=0)
+        found: Ints = self._known[at, 1:]
+        return found
 
     def _grow(self) -> None:
         more = np.full_like(self._begins, _NEVER)

@@ -72,9 +72,11 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class _Holds:
-    """Of one need. until: (S, N) the first slot, from each on, in which a node does not hold it; read: how far in the
-    log of changes it has come; cuts: how often the slots had been cut by then."""
+    """Of one need. meant: (N,) nodes that may hold it at some time; until: (S, N) the first slot, from each on, in
+    which a node does not hold it; read: how far in the log of changes it has come; cuts: how often the slots had been
+    cut by then."""
 
+    meant: NDArray[np.bool_]
     until: NDArray[np.int16] | None = None
     read: int = 0
     cuts: int = 0
@@ -195,18 +197,21 @@ class Profile:
         holds = self._of.get(part)
         if holds is None:
             one = part.one
-            holds = self._of[part] = self._holds.setdefault(one, _Holds())
+            if one not in self._holds:
+                among = meant(self.nodes, part)
+                self._holds[one] = _Holds(among if self.among is None else among[self.among])
+            holds = self._of[part] = self._holds[one]
         if holds.until is None or holds.cuts != self._cuts:
-            holds.until, holds.read, holds.cuts = self._until(part, EVERY), len(self._log), self._cuts
+            holds.until, holds.read, holds.cuts = self._until(part, holds.meant, EVERY), len(self._log), self._cuts
         elif holds.read < len(self._log):
             changed = np.unique(np.array(self._log[holds.read :], dtype=np.intp))
-            holds.until[:, changed] = self._until(part, changed)
+            holds.until[:, changed] = self._until(part, holds.meant, changed)
             holds.read = len(self._log)
         return holds.until
 
-    def _until(self, part: Shape, at: Places) -> NDArray[np.int16]:
+    def _until(self, part: Shape, among: NDArray[np.bool_], at: Places) -> NDArray[np.int16]:
         sharing = part.selector.sharing
-        ok = meant(self.nodes, part)[at if self.among is None else self.among[at]] & (self.alone[:, at] == 0)
+        ok = among[at] & (self.alone[:, at] == 0)
         for amount, need in zip(self.free, (part.devices, part.cpu_milli, part.memory_bytes), strict=True):
             ok &= amount[:, at] >= need
         if sharing != SHARED:

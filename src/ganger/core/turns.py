@@ -27,7 +27,7 @@ from ganger.core.topology import Ints
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
-MOST_PASSED: Final = 64
+MOST_PASSED: Final = 128
 """Gangs passed over one by one before all are looked at anew."""
 Turn = tuple[Key, int, Entry]
 """(key, number of the gang, the gang): no two keys are equal"""
@@ -138,14 +138,18 @@ class Turns:
             open_ = np.zeros((queues, kinds), dtype=bool)
             for at, queue in crowds:
                 open_[at, [kind.at for kind in self._open[queue]]] = True
-            found = open_[cells[QUEUE], cells[KIND]]
+            anywhere = np.logical_or.reduce(open_)
+            found = anywhere[cells[KIND]]
+            if not all(np.array_equal(open_[at], anywhere) for at, _ in crowds):
+                found &= open_[cells[QUEUE], cells[KIND]]
             if self._promised or self._longest:
                 with_promise = [group.row for group in self._with_promise]
                 promised = found[with_promise]
                 longest = np.full(kinds, NEVER_MS, dtype=np.int64)
                 for kind in self._kinds:
                     longest[kind.at] = self._longest_ms(kind)
-                found &= (cells[STAYS] <= longest[cells[KIND]]) | (cells[AGAIN] > 0)
+                short = cells[STAYS] <= longest[cells[KIND]]
+                found &= short | (cells[AGAIN] > 0) if any(kind.again for kind in self._kinds) else short
                 found[with_promise] = promised
         since = np.full(queues, -1, dtype=np.int64)
         for at, queue in crowds:
@@ -215,10 +219,8 @@ class Turns:
         """Whether each part of a kind has room by itself, and it has not failed since room was made."""
         if self._claims and kind.shape in self._shapes:
             return True  # it had, when the round began: room that is kept since then is not kept from a promised gang
-        columns = self._state.nodes.columns
-        for part in kind.parts:
-            if not any(columns.holds(choice, part.nodes) for choice in part.choices):
-                return False
+        if not self._state.nodes.columns.hold(kind.parts):
+            return False
         if kind.failed_at is not None and kind.failed_at == self._growth(kind):
             return False
         if not self._promised or kind.again or kind.shape in self._shapes:
@@ -290,7 +292,8 @@ class Turns:
         return bool(self._refused) and entry.group.of_class in self._refused and not self._is_promised(entry)
 
     def _is_open(self, entry: Entry) -> bool:
-        group, queue = entry.group, entry.line.queue
+        group = entry.group
+        queue = group.line.queue
         if group.kind in self._open[queue] and (not self._stays_too_long(group) or self._is_promised(entry)):
             return True
         since_ms = self._since_ms(queue)
