@@ -81,7 +81,10 @@ class Groups:
             group = line.groups[alike] = Group(line, alike, alike[0], alike[4], alike[5], len(self.of))
             self.of.append(group)
         group.since_ms = min(group.since_ms, entry.gang.since_ms)
-        insort(group.entries, entry, key=_number)
+        if group.entries and _number(group.entries[-1]) > entry.gang.number:
+            insort(group.entries, entry, key=_number)
+        else:
+            group.entries.append(entry)
         return group
 
     def dismiss(self, entry: Entry) -> None:

@@ -108,7 +108,7 @@ class Outlook(Profile):
         self._beyond: list[Ints] = []
         """Nodes on which something was changed since they were set apart last."""
         self._widened = 0
-        self._apart = self._made(np.unique(np.concatenate([*later, *closed, np.zeros(0, dtype=np.int64)])))
+        self._apart = self._made([*later, *closed, np.zeros(0, dtype=np.int64)])
         """Of nodes on which something begins later."""
 
     def add(self, stay: Stay, sign: int = 1) -> None:
@@ -162,20 +162,20 @@ class Outlook(Profile):
         if not self._beyond:
             return
         self._widened += 1
-        among = np.unique(np.concatenate([self._apart.at, *self._beyond]))
-        is_most = self._widened > MOST_WIDENED or 2 * len(among) > len(self.nodes.nodes)
+        self._apart = self._made([self._apart.at, *self._beyond])
         self._beyond.clear()
-        self._apart = self._made(None if is_most else among)
 
-    def _made(self, among: Ints | None) -> Profile:
-        held, stays = self._held, self._stays
-        if among is not None:
+    def _made(self, nodes: list[Ints]) -> Profile:
+        """A profile of these nodes; of all where they are most, or became more too often."""
+        held, stays, among = self._held, self._stays, np.unique(np.concatenate(nodes))
+        is_most = self._widened > MOST_WIDENED or 2 * len(among) > len(self.nodes.nodes)
+        if not is_most:
             there = np.zeros(len(self.nodes.nodes), dtype=bool)
             there[among] = True
             here = np.flatnonzero(there[held.at] & (held.taken[GUESTS] > 0))
             held = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
             stays = [cut_to(stay, there) for stay in stays]
-        found = Profile(self.nodes, self.edges, held, stays, among)
+        found = Profile(self.nodes, self.edges, held, stays, None if is_most else among)
         found.exact = False  # its edges are those of all
         for closed in self._closed:
             found.close(*closed)
