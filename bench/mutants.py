@@ -29,7 +29,7 @@ LIMIT_S: Final = 1_800
 FIRST: Final = ("tests/pictures", "tests/core")
 LAWS: Final = {
     "place": ("place", "parts", "shares_of_domains"),
-    "share": ("share", "fair"),
+    "share": ("share", "fair", "policy"),
     "backfill": ("backfill",),
     "promises": ("backfill", "profile", "promises"),
     "profile": ("profile", "backfill", "promises"),
