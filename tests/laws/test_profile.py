@@ -259,8 +259,16 @@ def test_starts_are_found_by_trying_every_moment(data: st.DataObject) -> None:
         assert any(begin_ms <= ms for begin_ms in begins), "it could begin at an earlier moment than is found"
 
 
+@pytest.mark.parametrize("wide", [0, profile.WIDE])
 @given(data=st.data())
-def test_a_node_holds_a_part_until_it_does_not(data: st.DataObject) -> None:
+def test_a_node_holds_a_part_until_it_does_not(data: st.DataObject, wide: int) -> None:
+    """Also where there are so many nodes that it is found out row by row."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile, "WIDE", wide)
+        _a_node_holds_a_part_until_it_does_not(data)
+
+
+def _a_node_holds_a_part_until_it_does_not(data: st.DataObject) -> None:
     found, truth, part = laid(data)
     many, ends = len(found.edges), [*found.edges.tolist()[1:], NEVER_MS]
     for slot, row in enumerate(found.until(part).tolist()):

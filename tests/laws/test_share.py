@@ -109,6 +109,30 @@ def test_what_is_held_counts_from_its_start(holdings: list[tuple[Owner, int, tup
     assert found.users == {}, "what begins and ends at once was nothing"
 
 
+FAIR = {"a": Fraction(1, 2), DEFAULT: Fraction(1, 2), "b": Fraction(3, 8), "c": Fraction(1, 8)}
+"""The part of the cluster that is fair to each of QUEUES; jobs in `a` itself weigh 1 beside 3 and 1."""
+
+
+@given(holdings=st.lists(st.tuples(OWNERS, HELD), max_size=6))
+def test_a_queue_counts_at_the_level_of_its_path_that_is_worst_off(
+    holdings: list[tuple[Owner, tuple[int, ...]]],
+) -> None:
+    found = standings(*QUEUES)
+    for (queue, user), amounts in holdings:
+        found.hold(queue, user, amounts, +1)
+
+    def over(fair: Fraction, *queues: str) -> Fraction:
+        held = [amounts for (queue, _), amounts in holdings if queue in queues]
+        return max(Fraction(sum(each[r] for each in held), CAPACITY[r]) for r in range(3)) / fair
+
+    for queue, levels in (("b", ("b", "a")), ("c", ("c", "a")), ("a", ("a",)), (DEFAULT, (DEFAULT,))):
+        below = {"a": ("a", "b", "c")}
+        every = [over(FAIR[level], *below.get(level, (level,))) for level in levels]
+        every += [over(FAIR["a"] / 5, "a")] if queue == "a" else []
+        use = found.queue_use(queue, TODAY)
+        assert Fraction(use.used * use.of, use.whole * use.part) == max(every)
+
+
 @given(holdings=st.lists(HOLDINGS, max_size=6), at_ms=st.integers(TODAY + HALF_LIFE_MS, TODAY + 9 * HALF_LIFE_MS))
 def test_a_snapshot_has_all_that_is_remembered(holdings: list[Held], at_ms: int) -> None:
     found = standings(*QUEUES)

@@ -1,0 +1,41 @@
+"""Openings: when and where a gang could start at the latest, as the gangs in its way leave one after the other."""
+
+import pytest
+
+from ganger.core.backfill import earliest
+from ganger.core.fit import ask
+from ganger.model.units import HOUR_MS
+from ganger.policies import fifo
+from tests.pictures.film import Film
+
+# jobs that run on two nodes of two GPUs; maintenance; who wants an opening; after how many hours, and after whom
+OPENINGS = {
+    "now": ("A:1x2,time=1h", "", "C:1x2", (0, ())),
+    "when the first leaves": ("A:1x2,time=1h B:1x2,time=3h", "", "C:1x2", (1, ("A",))),
+    "when all have left": ("A:1x2,time=1h B:1x2,time=3h", "", "C:2x2", (3, ("A", "B"))),
+    "of several on a node": ("A:1x1,time=1h B:1x1,time=2h D:1x2,time=9h", "", "C:1x2", (2, ("A", "B"))),
+    "nobody tells when": ("A:1x2,time=1h B:1x2", "", "C:2x2", (None, ("A", "B"))),
+    "never": ("A:1x2,time=1h B:1x2,time=3h", "", "C:3x2", None),
+    "before maintenance": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 4h 1h", "C:2x2,time=1h", (3, ("A", "B"))),
+    "not before maintenance": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 4h 1h", "C:2x2,time=61m", None),
+    "in maintenance by then": ("A:1x2,time=1h B:1x2,time=3h", "maintain n1 2h 2h", "C:2x2,time=30m", None),
+    "after maintenance": ("A:1x2,time=2h B:1x2,time=5h", "maintain n1 2h 2h", "C:2x2,time=9h", (5, ("A", "B"))),
+}
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+def test_the_first_opening(name: str) -> None:
+    run, maintenance, waits, wanted = OPENINGS[name]
+    film = Film(fifo, "n1:.. n2:..", "")
+    film.do(run)
+    film.round()
+    if maintenance:
+        film.do(maintenance)
+    film.do(waits)
+    found = earliest(film.state, ask(film.state.gangs["C"]), film.now_ms)
+    if wanted is None or found is None:
+        assert found is wanted
+        return
+    hours, after = wanted
+    assert found.at_ms == (None if hours is None else film.now_ms + hours * HOUR_MS)
+    assert found.after == after
