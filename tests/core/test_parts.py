@@ -109,3 +109,14 @@ def test_exclusive_parts_leave_the_nodes_of_which_others_are_promised_some(shari
     with nodes.keeping(promised):
         found = place(nodes, shape)
     assert {node for _, node, *_ in on(found)} == {"n2" if sharing == "shared" else "n1"}
+
+
+@pytest.mark.parametrize("sharing", ["shared", "exclusive"])
+def test_exclusive_parts_leave_the_nodes_on_which_others_are(sharing: str) -> None:
+    nodes = table(4, 2)
+    nodes.take(1, Shape(nodes=1, cpu_milli=500), [NodeShare("n2", (0,), ())])
+    asked = Resources(gpu=GpuRequest(count=1), cpu_milli=1_000)
+    spec = JobSpec(
+        run="x", resources=asked, roles={"chief": Role(resources=asked)}, placement=Placement(sharing=sharing)
+    )
+    assert {node for _, node, *_ in on(place(nodes, spec.shape))} == {"n2" if sharing == "shared" else "n1"}
