@@ -324,3 +324,9 @@ def test_factors_add_up_to_the_key(policy: Policy, queues: tuple[Queue, ...], da
         if policy.NAME == "priority":
             age_ms, points = now_ms - gang.submitted_ms, sum(factor.points or 0 for factor in factors)
             assert points == gang.job.spec.priority + age_ms // MINUTE_MS
+
+
+def test_what_is_fair_to_a_queue_is_fair_to_one_user_of_it_and_beside_its_children_to_its_own_jobs() -> None:
+    found = standings(*QUEUES)
+    fair = {name: found.user_use(name, "ann", TODAY) for name in FAIR}
+    assert {name: Fraction(use.part, use.of) for name, use in fair.items()} == FAIR | {"a": FAIR["a"] / 5}
