@@ -26,7 +26,7 @@ from ganger.model.job import (
     Rule,
     Slice,
 )
-from ganger.model.policy import GpuShares, Pool, Reservations, Rules, Starvation, Weights
+from ganger.model.policy import GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -143,12 +143,14 @@ def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
         Starvation, after_ms=st.none() | ages, by_priority=st.dictionaries(st.sampled_from((-100, 0, 100)), ages)
     )
     reserved = st.sampled_from((None, 0, 1, 20))
+    large = st.builds(Large, nodes=st.sampled_from((1, 2, 3)), after_ms=st.none() | ages, per_queue=reserved)
+    reservations = st.builds(Reservations, total=reserved, per_queue=reserved, large=st.just(Large()) | large)
     return st.builds(
         Rules,
         weights=st.just(Weights()) | weights,
         half_life_ms=st.just(half_life_ms),
         starvation=st.just(Starvation()) | starvation,
-        reservations=st.just(Reservations()) | st.builds(Reservations, total=reserved, per_queue=reserved),
+        reservations=st.just(Reservations()) | reservations,
         pools=pools(),
         gpu_shares=st.just(GpuShares()) | fragments(),
     )

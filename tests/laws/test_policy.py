@@ -17,7 +17,7 @@ from ganger.core.undo import Undo
 from ganger.engine.codec import decode, decode_image, encode, encode_image
 from ganger.engine.policy_book import changes, policy_from_dict, policy_text, policy_to_dict, read_policy
 from ganger.model import event as e
-from ganger.model.policy import GpuShares, PolicyDocument, Pool, Reservations, Starvation, Weights, document_of
+from ganger.model.policy import GpuShares, Large, PolicyDocument, Pool, Reservations, Starvation, Weights, document_of
 from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.laws import draws
@@ -59,12 +59,13 @@ def documents(draw: st.DrawFn) -> PolicyDocument:
     ages = st.dictionaries(st.sampled_from((-100, -7, 0, 100, 1000)), LASTING, max_size=3)
     weights = st.builds(Weights, priority=points, queue=points, user=points, age=points, age_cap_ms=LASTING)
     jobs = st.none() | st.integers(0, 1_000_000)
+    large = st.builds(Large, nodes=st.integers(1, 65_536), after_ms=st.none() | LASTING, per_queue=jobs)
     return PolicyDocument(
         order=draw(st.sampled_from(("dynamic", "fifo", "las"))),
         weights=draw(weights),
         half_life_ms=draw(HALF_LIVES),
         starvation=draw(st.builds(Starvation, after_ms=st.none() | LASTING, by_priority=ages)),
-        reservations=draw(st.builds(Reservations, total=jobs, per_queue=jobs)),
+        reservations=draw(st.builds(Reservations, total=jobs, per_queue=jobs, large=large)),
         pools=tuple(draw(st.lists(pool, unique_by=lambda each: each.name, max_size=2))),
         gpu_shares=draw(st.builds(GpuShares, score=st.sampled_from(("pack", "fgd")), cut=st.integers(0, 9))),
         queues=dict(sorted(queues.items())),

@@ -12,18 +12,19 @@ from ganger.core import answers
 from ganger.core.backfill import Opening, earliest
 from ganger.core.changes import Tried, ahead, changes
 from ganger.core.domains import domain_lines
+from ganger.core.factors import size
 from ganger.core.fit import ask
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.lines import Crowd, Entry
 from ganger.core.plan import held
-from ganger.core.policy import Key, Policy, joined
+from ganger.core.policy import Key, Policy, joined, large_after_ms
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.round import Round
 from ganger.core.state import State
 from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
-from ganger.model.view import Explanation, ReasonView
+from ganger.model.view import Explanation, Factor, ReasonView
 
 NOT_FORESEEN = (
     *(Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT),
@@ -62,7 +63,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         changes=tried.changes,
         proof=tried.proof,
         policy=policy.NAME,
-        factors=policy.factors(gang, state, now_ms),
+        factors=_factors(state, gang, now_ms, policy),
     )
 
 
@@ -152,6 +153,15 @@ def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[in
 
         before += bisect_left(line.entries, mine, key=key)
     return 1 + before, waiting
+
+
+def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Factor, ...]:
+    """What decides its place, and whether nodes are reserved for it because it is large."""
+    found, after_ms = policy.factors(gang, state, now_ms), large_after_ms(policy, state.rules, gang)
+    if after_ms is None:
+        return found
+    told = size(gang, after_ms)
+    return (*found, replace(told, points=None) if all(factor.points is None for factor in found) else told)
 
 
 def _timed(reason: Reason, gang: Gang, opening: Opening | None) -> Reason:

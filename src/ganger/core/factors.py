@@ -50,6 +50,20 @@ def starvation(gang: Gang, now_ms: int, after_ms: int, weight: int = 1) -> Facto
     )
 
 
+def size(gang: Gang, after_ms: int) -> Factor:
+    """Nodes it is on, where they are so many that it is promised a start when it is old. It is worth no points."""
+    nodes = gang.shape.all_nodes
+    said = f"it is on {nodes} nodes: when it is older than {format_duration(after_ms)}"
+    return Factor(
+        name="size",
+        value=nodes,
+        unit="nodes",
+        weight=0,
+        points=0,
+        sentence=f"{said}, nodes are reserved for it beside the first of queue {gang.queue}",
+    )
+
+
 def queue_share(state: State, gang: Gang, now_ms: int, most: int | None = None) -> Factor:
     """What its queue has had, beside what is fair to it. `most`: what it is worth, None where it is only compared."""
     use = state.standings.queue_use(gang.queue, now_ms)

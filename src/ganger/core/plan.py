@@ -167,13 +167,18 @@ def _give_way(victim: Gang) -> Stop:
     return Stop(gang=victim.id, generation=victim.generation, cause=Cause.PREEMPTED, notice_ms=notice_ms(victim))
 
 
-def _urgent_since_ms(now: Round, queue: str) -> int | None:
-    """Since when a gang must have waited to get its turn though it has no place: others may be stopped for it, or room
-    kept. None: nobody gets one."""
+def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa: FBT001 - a part of what is asked
+    """Since when a gang must have waited to get its turn though it has no place: others may be stopped for it, a start
+    promised, or room kept. `large`: one on many nodes. None: nobody gets one."""
     if now.policy.ORDERS_RUNNING or now.may_be_head(queue):
         return now.now_ms
-    soonest_ms = now.state.rules.starvation.soonest_ms(now.policy.STARVES_AFTER_MS)
-    return None if soonest_ms is None or not now.may_keep(queue) else now.now_ms - soonest_ms
+    rules = now.state.rules
+    soonest_ms = rules.starvation.soonest_ms(now.policy.STARVES_AFTER_MS)
+    ages_ms = [soonest_ms] if now.may_keep(queue) else []
+    if large and now.may_be_head(queue, large=True):
+        after_ms = rules.reservations.large.after_ms
+        ages_ms.append(soonest_ms if after_ms is None else after_ms)
+    return max((now.now_ms - age_ms for age_ms in ages_ms if age_ms is not None), default=None)
 
 
 def _try(now: Round, gang: Gang) -> Shares | Why | Reason:

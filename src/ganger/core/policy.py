@@ -85,3 +85,11 @@ class Policy(Protocol):
 def starves_after_ms(policy: Policy, rules: Rules, priority: int) -> int | None:
     """The age from which a gang of that priority starves; None: it never does."""
     return rules.starvation.age_ms(priority, policy.STARVES_AFTER_MS)
+
+
+def large_after_ms(policy: Policy, rules: Rules, gang: Gang) -> int | None:
+    """The age from which a gang has a reservation beside that of the first of its queue; None: it never has."""
+    large = rules.reservations.large
+    if policy.STARVES_AFTER_MS is None or large.per_queue == 0 or gang.shape.all_nodes < large.nodes:
+        return None
+    return starves_after_ms(policy, rules, gang.job.spec.priority) if large.after_ms is None else large.after_ms

@@ -197,21 +197,38 @@ class Promises:
         if not all(map(self._stands, order)):
             for promise in order:
                 self._drop(promise)
-            for promise in order:
-                self._put(promise)
-                if not all(map(self._stands, self._in_order())):
-                    broken.append((promise.gang, promise.told, self._why_broken(promise)))
-                    self._drop(promise)
+            broken += self._lay_again(order)
         for gang, fact, cause in broken:
             self._renew(gang, fact, cause)
+
+    def _lay_again(self, order: list[Promise]) -> Iterator[tuple[Gang, Reserve, Moved]]:
+        """One by one, and which of them cannot be kept. One that is due, and waits for those who are leaving, goes
+        before those that come after it: a moment's delay does not put it behind them."""
+        is_late = False
+        for promise in order:
+            self._put(promise)
+            if all(map(self._stands, self._in_order())):
+                continue
+            cause = self._why_broken(promise, is_late=is_late)
+            self._drop(promise)
+            is_due = cause is Moved.OVERRUN and promise.start_ms <= self.now_ms
+            found = self._found(promise.gang, cause, self.now_ms + LINGER_MS + 1) if is_due else None
+            if found is None:
+                yield promise.gang, promise.told, cause
+            else:
+                is_late = True
+                self._keep(promise.told, found)
 
     def _renew(self, gang: Gang, fact: Reserve, cause: Moved) -> None:
         found = self._found(gang, cause)
         if found is None:
             self.decided[gang.id] = Reserve(gang=gang.id, start_ms=None, cause=cause)
-            return
-        start_ms = fact.start_ms or 0
-        if cause is Moved.OVERRUN and found.start_ms <= self.now_ms + LINGER_MS:
+        else:
+            self._keep(fact, found)
+
+    def _keep(self, fact: Reserve, found: Promise) -> None:
+        start_ms, gang = fact.start_ms or 0, found.gang
+        if found.cause is Moved.OVERRUN and start_ms <= self.now_ms and found.start_ms <= self.now_ms + LINGER_MS:
             found = replace(found, start_ms=start_ms)  # late already: it starts as soon as those in its way are gone
         if found.start_ms < start_ms:
             found = replace(found, cause=Moved.EARLIER)
@@ -219,7 +236,8 @@ class Promises:
         if found.told != self.state.promises.get(gang.id):
             self.decided[gang.id] = found.told
 
-    def _why_broken(self, promise: Promise) -> Moved:
+    def _why_broken(self, promise: Promise, *, is_late: bool) -> Moved:
+        """`is_late`: another one is, that goes before it."""
         nodes = self.state.nodes
         if not all(nodes.ready[nodes.index[node]] for node in promise.nodes):
             return Moved.NODE_OUT
@@ -227,7 +245,7 @@ class Promises:
             return Moved.MAINTENANCE
         if self._is_outlived(promise):
             return Moved.PREDICTED
-        if promise.start_ms <= self.now_ms:
+        if is_late or promise.start_ms <= self.now_ms:
             return Moved.OVERRUN
         return Moved.POLICY_CHANGED if self._fits(promise) else Moved.NODE_OUT
 

@@ -18,7 +18,7 @@ from ganger.core.fit import Ask, ask, barred, fit, is_maintained, where
 from ganger.core.foresight import Promise
 from ganger.core.fragmentation import kinds_of
 from ganger.core.gang import Gang
-from ganger.core.policy import Policy, starves_after_ms
+from ganger.core.policy import Policy, large_after_ms, starves_after_ms
 from ganger.core.promises import LARGE, Promises
 from ganger.core.queues import Vector, need
 from ganger.core.runtime import least_ms
@@ -42,7 +42,7 @@ MOST_CLAIMS: Final = 20
 MOST_IN_QUEUE: Final = 5
 """Of these, how many of one queue."""
 HEADS_TRIED: Final = 3
-"""For how many gangs of a queue that has no promise a round looks for one."""
+"""For how many gangs of a queue that has no promise a round looks for one; and for how many large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Round:
     """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
     victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
     granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
-    kept, by gang; promises: starts that are promised; tried: gangs of each queue that no start could be promised to;
-    pushed: promises that do not keep a gang from starting that has run before, by that gang."""
+    kept, by gang; promises: starts that are promised; tried: gangs of each queue, large and others, that no start could
+    be promised to; pushed: promises that do not keep a gang from starting that has run before, by that gang."""
 
     state: State
     now_ms: int
@@ -71,7 +71,7 @@ class Round:
     elements: dict[str, int] = field(default_factory=dict)
     granted: dict[str, int] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
-    tried: dict[str, int] = field(default_factory=dict)
+    tried: dict[tuple[str, bool], int] = field(default_factory=dict)
     pushed: dict[str, list[Promise]] = field(default_factory=dict)
     promises: Promises = field(init=False)
 
@@ -140,7 +140,8 @@ class Round:
             return
         if self._may_promise(gang) and self.promises.reserve(gang):
             return
-        self.tried[gang.queue] = self.tried.get(gang.queue, 0) + 1
+        which = gang.queue, self.is_large(gang)
+        self.tried[which] = self.tried.get(which, 0) + 1
         if why is not Why.MAINTENANCE and self.starves(gang) and self.may_keep(gang.queue):
             opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
             self.keep(gang, why, opening.shares if opening else ())
@@ -150,19 +151,30 @@ class Round:
         after_ms = starves_after_ms(self.policy, self.state.rules, gang.job.spec.priority)
         return after_ms is not None and self.now_ms - gang.since_ms >= after_ms
 
-    def may_promise(self, queue: str) -> bool:
+    def is_large(self, gang: Gang) -> bool:
+        """Whether it is on many nodes, and has waited for so long that it is promised a start beside the first."""
+        after_ms = large_after_ms(self.policy, self.state.rules, gang)
+        return after_ms is not None and self.now_ms - gang.since_ms >= after_ms
+
+    def may_promise(self, queue: str, *, large: bool) -> bool:
         """Whether one more gang may be promised a start, of that queue. Under a policy that stops gangs for others
-        nobody can say when they end."""
-        most = self.state.rules.reservations
+        nobody can say when they end. `large`: one for which that is so of `is_large`."""
+        most, standing = self.state.rules.reservations, self.promises.standing
         if self.policy.ORDERS_RUNNING or self.policy.STARVES_AFTER_MS is None:
             return False
-        standing = self.promises.standing
-        there = [promise for promise in standing.values() if promise.gang.queue == queue]
-        return _is_below(len(standing), most.total) and _is_below(len(there), most.per_queue)
+        if not _is_below(len(standing), most.total):
+            return False
+        there = [promise.gang for promise in standing.values() if promise.gang.queue == queue]
+        own = sum(map(self.is_large, there))
+        if large and _is_below(own, most.large.per_queue):
+            return True
+        beyond = 0 if most.large.per_queue is None else max(0, own - most.large.per_queue)
+        return _is_below(len(there) - own + beyond, most.per_queue)
 
-    def may_be_head(self, queue: str) -> bool:
-        """Whether a gang of the queue that has not waited for long may be promised a start, if it is the next."""
-        if self.tried.get(queue, 0) >= HEADS_TRIED or not self.may_promise(queue):
+    def may_be_head(self, queue: str, *, large: bool = False) -> bool:
+        """Whether the next gang of the queue may be promised a start, though it has not waited for long; `large`: the
+        next of the large ones that have."""
+        if self.tried.get((queue, large), 0) >= HEADS_TRIED or not self.may_promise(queue, large=large):
             return False
         # All that wait in the queue have to be looked at: on a large cluster queues take turns.
         queues = self.state.tree.index
@@ -170,7 +182,7 @@ class Round:
 
     def _may_promise(self, gang: Gang) -> bool:
         # Whether an array has come to its limit is known only when a turn comes.
-        return self.may_promise(gang.queue) and gang.array_limit is None
+        return gang.array_limit is None and self.may_promise(gang.queue, large=self.is_large(gang))
 
     def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
         """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""

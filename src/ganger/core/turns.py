@@ -35,9 +35,10 @@ Turn = tuple[Key, int, Entry]
 
 class Turns:
     """The order of one round. A gang that is promised a start may have it though others of its class may not. `urgent`:
-    since when a gang of a queue must have waited to get its turn even where it has no place; None: none does."""
+    since when a gang of a queue, large or not, must have waited to get its turn even where it has no place; None: none
+    does."""
 
-    def __init__(self, now: Round, urgent: Callable[[str], int | None]) -> None:
+    def __init__(self, now: Round, urgent: Callable[[str, bool], int | None]) -> None:
         """Nobody has had a turn."""
         self._state, self._now_ms, self._policy, self._urgent = now.state, now.now_ms, now.policy, urgent
         self._out, self._promises, self._promised = now.ending, now.promises, now.promises.standing
@@ -51,7 +52,10 @@ class Turns:
             self._with_promise.setdefault(entry.group, []).append(entry)
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open = self._within_quota()
-        self._since: dict[str, int | None] = {}
+        self._since: dict[tuple[str, bool], int | None] = {}
+        large = now.state.rules.reservations.large
+        many = large.nodes if large.per_queue != 0 else NEVER_MS
+        self._large = {kind: None for kind in self._lines.kinds.values() if kind.shape.all_nodes >= many}
         self._refused: dict[tuple[object, ...], None] = {}
         self._had: dict[str, None] = {}
         self._oldest_ms: int | None = None
@@ -151,11 +155,16 @@ class Turns:
                 short = cells[STAYS] <= longest[cells[KIND]]
                 found &= short | (cells[AGAIN] > 0) if any(kind.again for kind in self._kinds) else short
                 found[with_promise] = promised
-        since = np.full(queues, -1, dtype=np.int64)
+        since = np.full((2, queues), -1, dtype=np.int64)
         for at, queue in crowds:
-            since_ms = self._since_ms(queue)
-            since[at] = -1 if since_ms is None else since_ms
-        return found | (cells[SINCE] <= since[cells[QUEUE]]) if (since >= 0).any() else found
+            for large in (False, True) if self._large else (False,):
+                since_ms = self._since_ms(queue, large=large)
+                since[int(large), at] = -1 if since_ms is None else since_ms
+        if not (since >= 0).any():
+            return found
+        is_large = np.zeros(kinds, dtype=np.int64)
+        is_large[[kind.at for kind in self._large]] = 1
+        return found | (cells[SINCE] <= since[is_large[cells[KIND]], cells[QUEUE]])
 
     def _bring_up(self) -> bool:
         """Whoever may be the first has its turn; False where nobody is left."""
@@ -199,7 +208,7 @@ class Turns:
     def _able(self, group: Group, after: int) -> Iterable[Entry]:
         """Those of a group, after that number, of whom one may be worth a try: all, if one of them is; else those that
         are urgent, or are promised a start."""
-        since_ms = self._since_ms(group.line.queue)
+        since_ms = self._urgent_since_ms(group)
         is_open = group.kind in self._open[group.line.queue] and not self._stays_too_long(group)
         is_urgent = since_ms is not None and group.since_ms <= since_ms
         if not (is_open or is_urgent) or (self._refused and group.of_class in self._refused):
@@ -258,11 +267,15 @@ class Turns:
             account = self._accounts[owner] = self._policy.account_key(self._state, *owner, self._now_ms)
         return joined(account, self._policy.gang_key(entry.gang, self._state, self._now_ms))
 
-    def _since_ms(self, queue: str) -> int | None:
-        """Since when one of this queue must have waited to be urgent."""
-        if queue not in self._since:
-            self._since[queue] = self._urgent(queue)
-        return self._since[queue]
+    def _urgent_since_ms(self, group: Group) -> int | None:
+        return self._since_ms(group.line.queue, large=group.kind in self._large)
+
+    def _since_ms(self, queue: str, *, large: bool) -> int | None:
+        """Since when one of this queue must have waited to be urgent; `large`: one of a large kind."""
+        which = queue, large
+        if which not in self._since:
+            self._since[which] = self._urgent(*which)
+        return self._since[which]
 
     def _close(self, kind: Kind) -> None:
         """There is no place for it any more in this round."""
@@ -276,7 +289,9 @@ class Turns:
         """Whether there is room for nobody, and nobody gets a turn without."""
         if self._kinds:
             return False
-        urgent = [since_ms for queue in self._open if (since_ms := self._since_ms(queue)) is not None]
+        sizes = (False, True) if self._large else (False,)
+        since = (self._since_ms(queue, large=large) for queue in self._open for large in sizes)
+        urgent = [since_ms for since_ms in since if since_ms is not None]
         if not urgent:
             return True
         if self._oldest_ms is None:
@@ -296,7 +311,7 @@ class Turns:
         queue = group.line.queue
         if group.kind in self._open[queue] and (not self._stays_too_long(group) or self._is_promised(entry)):
             return True
-        since_ms = self._since_ms(queue)
+        since_ms = self._urgent_since_ms(group)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
     def _within_quota(self) -> dict[str, dict[Kind, None]]:

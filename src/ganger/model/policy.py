@@ -69,12 +69,32 @@ class Starvation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Large:
+    """Jobs on many nodes, for which room never comes by itself while smaller ones come: those that have waited for long
+    have reservations of their own, beside that of the first of their queue."""
+
+    nodes: int = described("from how many nodes on a job is large", form="nodes", default=2)
+    after_ms: int | None = described(
+        "the age from which on nodes are reserved for it; unset: from which on it starves",
+        form="duration",
+        key="after",
+        default=None,
+    )
+    per_queue: int | None = described(
+        "of one queue, besides reservations.per_queue: a number, or all; 0: large jobs have none of their own",
+        form="jobs",
+        default=5,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
     """For how many jobs at a time nodes are reserved. None is for all of them: conservative backfill; total 1 is
     EASY."""
 
     total: int | None = described("of all queues: a number, or all", form="jobs", default=20)
     per_queue: int | None = described("of one queue: a number, or all", form="jobs", default=1)
+    large: Large = described("those that jobs on many nodes have besides, within the total", factory=Large)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
