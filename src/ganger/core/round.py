@@ -47,11 +47,13 @@ HEADS_TRIED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Room kept for a gang: its owner's allowance, that much of each resource of its queue, these nodes."""
+    """Room kept for a gang: its owner's allowance, that much of each resource of its queue, these nodes. is_next: it
+    would be promised a start if so many others of its queue were not; those promises go before this room."""
 
     gang: Gang
     quota: Vector
     nodes: tuple[str, ...]
+    is_next: bool
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class Round:
         self.granted.pop(gang.id, None)
         self.pushed.pop(gang.id, None)
         if gang.id in self.promises.standing:
-            with self._all_lifted():
+            with self._lifted(list(self.claims.values())):
                 return self._start(gang)
         return self._start(gang)
 
@@ -138,13 +140,16 @@ class Round:
         """A gang that waits because of `why` is promised a start, or room is kept for it, as far as that may be."""
         if gang.id in self.promises.standing:
             return
-        if self._may_promise(gang) and self.promises.reserve(gang):
-            return
+        may_promise = self._may_promise(gang)
+        if may_promise:
+            with self._lifted([claim for claim in self.claims.values() if claim.is_next]):
+                if self.promises.reserve(gang):
+                    return
         which = gang.queue, self.is_large(gang)
         self.tried[which] = self.tried.get(which, 0) + 1
         if why is not Why.MAINTENANCE and self.starves(gang) and self.may_keep(gang.queue):
             opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
-            self.keep(gang, why, opening.shares if opening else ())
+            self.keep(gang, why, opening.shares if opening else (), is_next=not may_promise and _has_moment(gang))
 
     def starves(self, gang: Gang) -> bool:
         """Whether it has waited beyond the policy's threshold."""
@@ -181,17 +186,16 @@ class Round:
         return len(self.state.nodes.nodes) <= LARGE or self.state.seq % len(queues) == queues[queue]
 
     def _may_promise(self, gang: Gang) -> bool:
-        # Whether an array has come to its limit is known only when a turn comes.
-        return gang.array_limit is None and self.may_promise(gang.queue, large=self.is_large(gang))
+        return _has_moment(gang) and self.may_promise(gang.queue, large=self.is_large(gang))
 
-    def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
+    def keep(self, gang: Gang, why: Why, shares: Shares, *, is_next: bool = False) -> None:
         """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
         tree, wanted = self.state.tree, self.state.tree.counted(gang.shape)
         quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
         if why in (Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD):
             at = tree.index[gang.queue]
             quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
-        self.claims[gang.id] = Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else ())
+        self.claims[gang.id] = Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else (), is_next)
         self._count(self.claims[gang.id], +1)
 
     def may_keep(self, queue: str) -> bool:
@@ -250,12 +254,12 @@ class Round:
         return not where(self.state, ask(gang).at_least)
 
     @contextmanager
-    def _all_lifted(self) -> Iterator[None]:
-        if not self.claims:
+    def _lifted(self, claims: list[Claim]) -> Iterator[None]:
+        if not claims:
             yield
             return
         with self.state.trial():
-            self._lift(self.claims.values())
+            self._lift(claims)
             yield
 
     def _lift(self, claims: Iterable[Claim]) -> None:
@@ -267,6 +271,12 @@ class Round:
         tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
         tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
         self.state.nodes.hold(claim.nodes, held=sign > 0)
+
+
+def _has_moment(gang: Gang) -> bool:
+    """Whether a moment may be told at which it starts: whether an array has come to its limit is known only when a turn
+    comes, and which devices are free only now."""
+    return gang.array_limit is None and not any(part.selector.devices for part in gang.shape.parts)
 
 
 def _is_below(count: int, most: int | None) -> bool:

@@ -96,7 +96,7 @@ class Turns:
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
-        if entry.gang.id not in self._promises.decided:  # else others of its class may be promised one too
+        if entry.gang.id not in self._promised:  # else others of its class may be promised one too
             self._refused[entry.group.of_class] = None
         self._had[entry.gang.id] = None
         self._since = {}  # room may be kept for it, and for one less of the others
@@ -162,9 +162,10 @@ class Turns:
                 since[int(large), at] = -1 if since_ms is None else since_ms
         if not (since >= 0).any():
             return found
-        is_large = np.zeros(kinds, dtype=np.int64)
-        is_large[[kind.at for kind in self._large]] = 1
-        return found | (cells[SINCE] <= since[is_large[cells[KIND]], cells[QUEUE]])
+        sizes = np.zeros(kinds, dtype=np.int64)
+        sizes[[kind.at for kind in self._large]] = 1
+        urgent: NDArray[np.bool_] = cells[SINCE] <= since[sizes[cells[KIND]], cells[QUEUE]]
+        return found | urgent
 
     def _bring_up(self) -> bool:
         """Whoever may be the first has its turn; False where nobody is left."""

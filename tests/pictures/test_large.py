@@ -1,0 +1,112 @@
+"""Large jobs, and what they are promised beside the first of their queue."""
+
+import pytest
+
+from ganger.core.explain import explain
+from ganger.model.units import MINUTE_MS
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
+from tests.pictures.play import scenarios
+
+CLUSTER = "n1:AA n2:BB A,time=1h B,time=2h"
+COME = "S:1x2,time=2h L:2x2,time=1h M:2x2,time=1h T:1x2,time=3h"
+
+
+def promised(film: Film) -> str:
+    """Who is promised a start, and in how many minutes."""
+    facts = sorted(film.state.promises.values(), key=lambda fact: (fact.start_ms or 0, fact.gang))
+    return " ".join(f"{fact.gang}:{((fact.start_ms or 0) - film.now_ms) // MINUTE_MS}" for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("policy", "minutes", "wanted"),
+    [
+        ("large.per_queue=5", 29, "S:31"),
+        ("large.per_queue=5", 30, "S:30 L:150 M:210"),
+        ("large.per_queue=1", 30, "S:30 L:150"),
+        ("large.per_queue=all", 30, "S:30 L:150 M:210"),
+        ("large.per_queue=0", 30, "S:30"),
+        ("large.after=10m", 10, "S:50 L:170 M:230"),
+        ("large.after=50m", 30, "S:30"),
+        ("large.nodes=3", 30, "S:30"),
+        ("large.nodes=1", 30, "S:30 L:150 M:210 T:270"),
+        ("total=2", 30, "S:30 L:150"),
+        ("per_queue=0", 30, "L:90 M:150"),
+        ("per_queue=2", 0, "S:60 L:180"),
+        ("per_queue=2", 30, "S:30 L:150 M:210 T:270"),
+    ],
+    ids=[
+        "not before it starves",
+        "all that starve, beside the first of the queue",
+        "no more than the policy says",
+        "all of them",
+        "none",
+        "sooner than it starves",
+        "later than it starves",
+        "on more nodes only",
+        "all are large: the first is one of them",
+        "no more than there may be in all",
+        "they alone",
+        "without waiting, where it is the next",
+        "those that are large now leave room for another",
+    ],
+)
+def test_who_is_promised_a_start(policy: str, minutes: int, wanted: str) -> None:
+    film = Film(POLICIES["fifo"], CLUSTER, "")
+    for action in (f"policy reservations.{policy}", COME):
+        film.do(action)
+    film.round()
+    film.do(f"+{minutes}m")
+    film.round()
+    assert promised(film) == wanted
+
+
+test_what_becomes_of_it = scenarios(
+    {
+        "what comes later does not go before it, though it fits": (
+            CLUSTER,
+            "",
+            """S:1x2,time=2h L:2x2,time=1h -> AA BB | S no_capacity, L no_capacity
+               +30m                        -> AA BB | S no_capacity, L no_capacity
+               +30m; done A                -> SS BB | L no_capacity, A succeeded
+               T:1x2,time=3h U:1x2,time=1h -> SS BB | L no_capacity, T no_capacity, U no_capacity
+               +1h; done B                 -> SS UU | L no_capacity, T no_capacity, B succeeded
+               +1h; done S; done U         -> LL LL | T no_capacity, S succeeded, U succeeded""",
+        ),
+        "one that is due waits for those that leave, and those after it wait for it": (
+            CLUSTER,
+            "",
+            """S:1x2,time=2h L:2x2,time=1h -> AA BB | S no_capacity, L no_capacity
+               +1h; done A                 -> SS BB | L no_capacity, A succeeded
+               T:2x2,time=1h               -> SS BB | L no_capacity, T no_capacity
+               +1h; done B                 -> SS .. | L no_capacity, T no_capacity, B succeeded
+               +1h                         -> SS .. | S stopping, L no_capacity, T no_capacity
+               gone S                      -> LL LL | T no_capacity, S stopped""",
+        ),
+    },
+    policy="fifo",
+)
+
+
+def test_a_job_that_is_due_keeps_its_moment_and_the_next_moves_back() -> None:
+    film = Film(POLICIES["fifo"], CLUSTER, "")
+    for action in ("S:1x2,time=2h L:2x2,time=1h T:2x2,time=1h", "+1h", "done A", "+1h", "done B"):
+        film.do(action)
+        film.round()
+    assert promised(film) == "L:60 T:120"
+    film.do("+1h")
+    film.round()
+    assert promised(film) == "L:0 T:70"
+
+
+@pytest.mark.parametrize("policy", ["dynamic", "fifo"])
+def test_explain_says_that_it_is_large(policy: str) -> None:
+    film = Film(POLICIES[policy], CLUSTER, "")
+    film.do(COME)
+    film.round()
+    said = {name: explain(film.state, name, film.now_ms, film.policy).factors for name in ("S", "L")}
+    assert [factor.name for factor in said["L"]] == [*(factor.name for factor in said["S"]), "size"]
+    assert said["L"][-1].value == 2
+    assert said["L"][-1].sentence == (
+        "it is on 2 nodes: when it is older than 30m 00s, nodes are reserved for it beside the first of queue default"
+    )
