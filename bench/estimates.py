@@ -8,7 +8,7 @@ import os
 from typing import Final
 
 from bench.measure import Figure, median
-from bench.queueing import Queueing, cluster04
+from bench.queueing import Queueing, recorded
 from ganger.model.policy import Reservations, Rules
 from ganger.policies import fifo
 
@@ -20,7 +20,7 @@ ALL: Final = Rules(reservations=Reservations(total=None, per_queue=None))
 
 
 def run() -> list[Figure]:
-    jobs = cluster04(JOBS)
+    jobs = recorded("04", JOBS)
     live = Queueing(fifo, NODES)
     live.replay(ALL, jobs)
     minutes = sorted(abs(live.started_ms[name] - told_ms) / 60_000 for name, told_ms in live.first_told_ms.items()) or [
@@ -39,7 +39,7 @@ def _exact() -> tuple[float, ...]:
     """Errors of those that waited, when all of them had come before the first was promised anything."""
     still = Queueing(fifo, NODES // 12)
     still.begin(ALL)
-    for job in cluster04(BACKLOG):
+    for job in recorded("04", BACKLOG):
         still.submit(job)
     still.round()
     told = dict(still.first_told_ms)

@@ -34,9 +34,9 @@ class Recorded:
     gpus: int
 
 
-def cluster04(most: int) -> list[Recorded]:
-    """The first jobs of elasticflow's cluster 04, in order of submission."""
-    with gzip.open(TRACES / "cluster04.csv.gz", "rt") as file:
+def recorded(cluster: str, most: int) -> list[Recorded]:
+    """The first jobs of one of elasticflow's clusters, in order of submission."""
+    with gzip.open(TRACES / f"cluster{cluster}.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))[:most]
     return [
         Recorded(

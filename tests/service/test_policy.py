@@ -57,6 +57,22 @@ def test_what_is_written_is_read_as_the_same(ordered: Embedded) -> None:
     assert trial.changes == ()
 
 
+def test_what_is_kept_for_large_jobs_is_a_part_of_it(ordered: Embedded) -> None:
+    service = ordered.service
+    trial = service.diff_policy(text("reservations: {large: {nodes: 4, after: 2h, per_queue: all}}\n"))
+    assert [(each.path, each.before, each.after) for each in trial.changes] == [
+        ("reservations.large.after", None, "2h"),
+        ("reservations.large.nodes", 2, 4),
+        ("reservations.large.per_queue", 5, "all"),
+    ]
+    found = service.apply_policy(text("reservations: {large: {nodes: 4, after: 2h, per_queue: all}}\n"))
+    assert found.document["reservations"]["large"] == {"nodes": 4, "after": "2h", "per_queue": "all"}
+    assert service.policy().document == found.document
+    assert [each.path for each in service.diff_policy(text("order: dynamic\n")).changes] == [
+        each.path for each in trial.changes
+    ]
+
+
 def test_edits_of_queues_are_versions_too(ordered: Embedded) -> None:
     service = ordered.service
     service.apply_policy(text("half_life: 3d\nqueues: {a: {weight: 2}, b: {parent: a}}\n"))
@@ -174,6 +190,11 @@ WRONG = {
     "a half-life of a minute": ("half_life: 1m", "a half-life from 1h"),
     "weight 0": ("queues: {a: {weight: 0}}", "is not a weight"),
     "a huge weight": ("weights: {queue: 1000000001}", "whole number from 0 to 1000000"),
+    "large jobs on no node": ("reservations: {large: {nodes: 0}}", "is not a number of nodes: write a whole number from 1"),
+    "large jobs, a negative number": ("reservations: {large: {per_queue: -1}}", "is not a number of jobs: write all, or"),
+    "large jobs of no age": ("reservations: {large: {after: soon}}", "policy.yaml:1:31: reservations.large.after"),
+    "an unknown key of large jobs": ("reservations: {large: {gpus: 16}}", "policy.yaml:1:24: reservations.large"),
+    "no large jobs at all": ("reservations: {large: 16}", "reservations.large"),
     "a queue twice": ("queues:\n  a: {}\n  a: {}\n", "is given twice"),
 }
 
