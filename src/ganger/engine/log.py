@@ -50,7 +50,7 @@ SNAPSHOT_EVERY: Final = 2_000
 SNAPSHOTS_KEPT: Final = 4
 
 EVERY: Final = JobFilter()
-_FORMAT: Final = 14
+_FORMAT: Final = 15
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
 _SCHEMA: Final = f"""
