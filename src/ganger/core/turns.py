@@ -96,7 +96,9 @@ class Turns:
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
-        if entry.gang.id not in self._promised:  # else others of its class may be promised one too
+        decided, is_urgent = self._promises.decided, self._urgent_since_ms(entry.group) is not None
+        if entry.gang.id not in decided and not (is_urgent and entry.gang.id in self._promised):
+            # Else others of its class may be promised one too.
             self._refused[entry.group.of_class] = None
         self._had[entry.gang.id] = None
         self._since = {}  # room may be kept for it, and for one less of the others
