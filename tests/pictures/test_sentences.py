@@ -195,6 +195,12 @@ def test_others_give_way() -> None:
     assert told.earliest_ms == 1_000_000_000 + 15 * 60_000
 
 
+def test_others_give_way_for_the_quota_of_a_type() -> None:
+    cluster, queues = "n1:AB..,h100 n2:.,h100", "root=,h100=2,a100=5"
+    told = explained(cluster, queues, "+2h; C:1x1h100,else=a100", policy="las")
+    assert told.sentence == "waiting for B to stop and give way"
+
+
 @pytest.mark.parametrize(
     ("cluster", "happens", "in_ms", "holders"),
     [

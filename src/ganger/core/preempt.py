@@ -35,8 +35,10 @@ def make_room(now: Round, gang: Gang) -> Reason | None:
     now.ending |= {other.id: None for other in stop}
     now.keep(gang, Why.NO_CAPACITY, place)
     there = {share.node: None for share in place}
-    holders = [other.id for other, its in held if _leaves(now, other) and any(share.node in there for share in its)]
-    return Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders))
+    leaves = [(other.id, its) for other, its in held if _leaves(now, other)]
+    holders = [name for name, its in leaves if any(share.node in there for share in its)]
+    # Where none of them is on its nodes, they have the quota of a type that it may have instead of another.
+    return Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaves)))
 
 
 def _leaves(now: Round, other: Gang) -> bool:
