@@ -73,9 +73,9 @@ class State:
     first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
     promises: starts that waiting gangs were promised, by gang; rules, policy_version: the policy document in force but
     its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and
-    when; windows: maintenance that is not over; history: how long jobs took
-    that have ended; arrays: live array jobs by id; active: how many elements of each hold
-    nodes; dependents: who waits for the end of a live gang or array, by its id."""
+    when; windows: maintenance that is not over; history: how long jobs took that have ended; arrays: live array jobs
+    by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by
+    its id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
