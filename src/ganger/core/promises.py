@@ -40,13 +40,14 @@ TURNS: Final = 8
 
 
 class Promises:
-    """standing: promises in force, by gang; decided: what the round changes of them; others_ms: how long others of the
-    kind of a gang that was refused a `start` may stay, at most."""
+    """standing: promises in force, by gang; of_queue: whose they are, by queue; decided: what the round changes of them;
+    others_ms: how long others of the kind of a gang that was refused a `start` may stay, at most."""
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
         """Lay down what was promised. `ending`: gangs that end with this round."""
         self.state, self.now_ms = state, now_ms
         self.standing: dict[str, Promise] = {}
+        self.of_queue: dict[str, dict[str, Gang]] = {}
         self.decided: dict[str, Reserve] = {}
         self._ending, self._seen = ending, Foresight(state, now_ms, ending)
         self._profile: Profile | None = None
@@ -382,7 +383,9 @@ class Promises:
                 self._put(promise)
 
     def _put(self, promise: Promise) -> None:
-        self.standing[promise.gang.id] = promise
+        gang = promise.gang
+        self.standing[gang.id] = promise
+        self.of_queue.setdefault(gang.queue, {})[gang.id] = gang
         if self._profile is not None:
             for stay in promise.stays:
                 self._profile.add(stay)
@@ -393,7 +396,7 @@ class Promises:
         self._kept.clear()
 
     def _drop(self, promise: Promise) -> None:
-        del self.standing[promise.gang.id]
+        del self.standing[promise.gang.id], self.of_queue[promise.gang.queue][promise.gang.id]
         self._tried.clear()
         for profile in filter(None, (self._profile, self._near)):
             for stay in promise.stays:

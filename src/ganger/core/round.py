@@ -169,12 +169,14 @@ class Round:
             return False
         if not _is_below(len(standing), most.total):
             return False
-        there = [promise.gang for promise in standing.values() if promise.gang.queue == queue]
-        own = sum(map(self.is_large, there))
+        if most.per_queue is None or (large and most.large.per_queue is None):
+            return True
+        there = self.promises.of_queue.get(queue, {})
+        own = sum(map(self.is_large, there.values()))
         if large and _is_below(own, most.large.per_queue):
             return True
         beyond = 0 if most.large.per_queue is None else max(0, own - most.large.per_queue)
-        return _is_below(len(there) - own + beyond, most.per_queue)
+        return len(there) - own + beyond < most.per_queue
 
     def may_be_head(self, queue: str, *, large: bool = False) -> bool:
         """Whether the next gang of the queue may be promised a start, though it has not waited for long; `large`: the

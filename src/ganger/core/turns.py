@@ -44,12 +44,15 @@ class Turns:
         self._out, self._promises, self._promised = now.ending, now.promises, now.promises.standing
         self._claims = now.claims
         self._longest: dict[Kind, int] = {}
+        self._by_nodes: dict[Kind, int] = {}
+        """How long one of a kind may stay for all that is promised of the nodes, to others and to itself."""
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
         promised = [entry for name in self._promised if (entry := self._lines.entry(name))]
         self._with_promise: dict[Group, list[Entry]] = {}
         for entry in sorted(promised, key=_number):
             self._with_promise.setdefault(entry.group, []).append(entry)
+        self._with_room = {name: None for name in self._promised if self._has_room_of_its_own(name)}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open = self._within_quota()
         self._since: dict[tuple[str, bool], int | None] = {}
@@ -91,7 +94,12 @@ class Turns:
         """The gang whose turn it was has started."""
         _, number, entry = heappop(self._turns)
         self._had[entry.gang.id] = None
-        self._offer(entry.line, number)
+        if self._promised and (entry.group.again or entry.group in self._with_promise):
+            # What was kept for it, or was moved back for it, others may have that are promised a start.
+            self._by_nodes.clear()
+            self._look()
+        else:
+            self._offer(entry.line, number)
 
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
@@ -108,7 +116,7 @@ class Turns:
         if is_longer and not entry.group.again and entry.gang.expected is None:
             others_ms = self._promises.others_ms if why is Why.HELD else entry.group.stays_ms - 1
             # Found anew: since it was asked last, others have begun.
-            longest_ms = self._promises.longest_ms(entry.kind.parts) if self._promised else self._longest_ms(entry.kind)
+            longest_ms = self._by_nodes_ms(entry.kind) if self._promised else self._longest_ms(entry.kind)
             self._longest[entry.kind] = min(longest_ms, max(0, others_ms))
         if why in NO_PLACE and not self._state.tree.types:
             entry.kind.failed_at = self._growth(entry.kind)
@@ -150,13 +158,13 @@ class Turns:
                 found &= open_[cells[QUEUE], cells[KIND]]
             if self._promised or self._longest:
                 with_promise = [group.row for group in self._with_promise]
-                promised = found[with_promise]
+                promised = found[with_promise] & self._promised_may()
                 longest = np.full(kinds, NEVER_MS, dtype=np.int64)
                 for kind in self._kinds:
                     longest[kind.at] = self._longest_ms(kind)
                 short = cells[STAYS] <= longest[cells[KIND]]
                 found &= short | (cells[AGAIN] > 0) if any(kind.again for kind in self._kinds) else short
-                found[with_promise] = promised
+                found[with_promise] = promised | (found[with_promise] & self._has_others())
         since = np.full((2, queues), -1, dtype=np.int64)
         for at, queue in crowds:
             for large in (False, True) if self._large else (False,):
@@ -167,7 +175,26 @@ class Turns:
         sizes = np.zeros(kinds, dtype=np.int64)
         sizes[[kind.at for kind in self._large]] = 1
         urgent: NDArray[np.bool_] = cells[SINCE] <= since[sizes[cells[KIND]], cells[QUEUE]]
+        if self._promised and not self._may_do_more:
+            with_promise = [group.row for group in self._with_promise]
+            urgent[with_promise] &= self._has_others()
         return found | urgent
+
+    def _promised_may(self) -> NDArray[np.bool_]:
+        """Of each group with promised gangs, whether one of these may start beside the promises of others."""
+        groups = self._with_promise.values()
+        return np.array([not all(map(self._is_kept_out, entries)) for entries in groups], dtype=bool)
+
+    def _has_others(self) -> NDArray[np.bool_]:
+        """Of each group with promised gangs, whether it has others."""
+        groups = self._with_promise.items()
+        return np.array([len(group.entries) > len(entries) for group, entries in groups], dtype=bool)
+
+    @property
+    def _may_do_more(self) -> bool:
+        """Whether a turn may do more for a promised gang than to start it where it has a place: others are stopped for
+        it, or it has room that is kept from others."""
+        return self._policy.ORDERS_RUNNING or bool(self._claims)
 
     def _bring_up(self) -> bool:
         """Whoever may be the first has its turn; False where nobody is left."""
@@ -242,8 +269,18 @@ class Turns:
     def _longest_ms(self, kind: Kind) -> int:
         """How long one of a kind may stay that starts now, so as to be in the way of no promise."""
         if kind not in self._longest:
-            self._longest[kind] = self._promises.longest_ms(kind.parts) if self._promised else NEVER_MS
+            self._longest[kind] = self._by_nodes_ms(kind) if self._promised else NEVER_MS
         return self._longest[kind]
+
+    def _by_nodes_ms(self, kind: Kind) -> int:
+        found = self._by_nodes[kind] = self._promises.longest_ms(kind.parts)
+        return found
+
+    def _has_room_of_its_own(self, name: str) -> bool:
+        """Whether a node that is promised to a gang has room for one of it now."""
+        promise, columns = self._promised[name], self._state.nodes.columns
+        choices = [columns.of(choice).times for part in promise.gang.shape.parts for choice in part.choices]
+        return any(times[stay.at].any() for stay in promise.stays for times in choices)
 
     def _stays_too_long(self, group: Group) -> bool:
         """Whether one of it would be in the way of a promise or in maintenance, wherever it started."""
@@ -254,6 +291,15 @@ class Turns:
 
     def _is_promised(self, entry: Entry) -> bool:
         return entry.group in self._with_promise and entry.gang.id in self._promised
+
+    def _is_kept_out(self, entry: Entry) -> bool:
+        """Whether one that is promised a start would be in the way of another promise, wherever it started: its own
+        makes no difference where that has no room yet."""
+        if entry.group.again or entry.gang.id in self._with_room:
+            return False
+        kind = entry.kind
+        longest_ms = self._by_nodes.get(kind)
+        return entry.group.stays_ms > (self._by_nodes_ms(kind) if longest_ms is None else longest_ms)
 
     def _growth(self, kind: Kind) -> tuple[int, ...]:
         columns = self._state.nodes.columns
@@ -311,9 +357,11 @@ class Turns:
 
     def _is_open(self, entry: Entry) -> bool:
         group = entry.group
-        queue = group.line.queue
-        if group.kind in self._open[queue] and (not self._stays_too_long(group) or self._is_promised(entry)):
+        is_open, is_promised = group.kind in self._open[group.line.queue], self._is_promised(entry)
+        if is_open and not (self._is_kept_out(entry) if is_promised else self._stays_too_long(group)):
             return True
+        if is_promised and not self._may_do_more:
+            return False
         since_ms = self._urgent_since_ms(group)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
