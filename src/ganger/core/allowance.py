@@ -74,6 +74,10 @@ class Allowance:
         """Whether what a gang is promised is more than its queue and its user may have by then."""
         return _is_barred(self._at_promise(name), self._promised[name])
 
+    def breaks_any(self) -> bool:
+        """Whether that is so of any gang."""
+        return any(map(self.breaks, self._promised))
+
     def delayed(self, charge: Charge) -> list[str]:
         """Gangs that could not start as promised if that were charged."""
         others = [own for name, own in self._promised.items() if name != charge.gang.id]

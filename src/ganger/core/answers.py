@@ -94,14 +94,13 @@ class _Fits:
         if state.is_full(gang):
             return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
         wanted = ask(gang)
-        if self._has_its_own(gang):
+        if self._now.claims and self._has_its_own(gang):
             found: Shares | Reason = self._now.fit(gang)
         else:
             found = over_limits(state, wanted) or within_quota(state, wanted, self._room(wanted))
         if isinstance(found, tuple) and self._now.promises.standing:
-            found = (
-                self._now.held_back(gang, found) or found
-            )  # what is promised to others: it depends on how long it stays
+            # What is promised to others: it depends on how long it stays.
+            found = self._now.held_back(gang, found) or found
         return found if isinstance(found, Reason) else without_room(state, wanted, self._now.now_ms)
 
     def bars(self, gang: Gang) -> tuple[Gang, ...]:

@@ -78,7 +78,7 @@ class Foresight:
         return found
 
     def near(self, promises: Iterable[Promise]) -> Profile:
-        """Of the nodes that are promised to somebody, with nothing promised; slots begin with promises."""
+        """Of the nodes that are promised to somebody, with promises laid down; slots begin with these."""
         every, state = list(promises), self.state
         slots = np.unique([self.now_ms, *(max(self.now_ms, each.start_ms) for each in every)])
         among = np.unique(np.concatenate([stay.at for each in every for stay in each.stays]))
@@ -88,6 +88,7 @@ class Foresight:
         names = {state.nodes.names[at]: None for at in among.tolist()} if state.shares.sharers else {}
         sharers = {gang: None for name in names for gang in state.shares.residents.get(name, ())}
         stays = [cut_to(stay, mine) for stay in self._on_devices(sharers, AT_ONCE_MS)]
+        stays += (stay for each in every for stay in each.stays)
         there = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
         return Profile(state.nodes, slots, there, stays, among)
 

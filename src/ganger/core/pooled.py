@@ -73,6 +73,12 @@ class Pooled:
         row = self._rows[name]
         return bool(((self._taken[row] > 0) & (self._taken[row] > self._left[row])).any())
 
+    def breaks_any(self) -> bool:
+        """Whether that is so of any gang."""
+        promised = list(self._rows.values())
+        taken, left = self._taken[promised], self._left[promised]
+        return bool(((taken > 0) & (taken > left)).any())
+
     def delayed(self, charge: Charge) -> list[str]:
         """Gangs that could not start as promised if that were charged."""
         amounts = np.array(charge.taken, dtype=np.int64)

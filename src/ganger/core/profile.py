@@ -145,6 +145,12 @@ class Profile:
             self.alone[rows, at] += sign * times
         self._log += at.tolist()
 
+    def is_kept(self) -> bool:
+        """Whether nobody has too little at any time, and nobody is beside one that shares with nobody. What is about
+        all that is laid down, where `window` is about some."""
+        enough = all(int(amount.min()) >= 0 for amount in self.free)
+        return enough and not bool(((self.alone > 0) & (self.guests > 1)).any())
+
     def close(self, at: Ints, begin_ms: int, end_ms: int) -> None:
         """Nodes that are not there in that time. Called before anything is asked; all that has to do with it are edges,
         or more of it is closed."""
@@ -253,18 +259,28 @@ class Profile:
             np.add.at(change[0], at, taken)
             np.subtract.at(change.reshape(-1), ends * width + at, taken)
             found.append(change)
-        for stay in stays:
-            begin, end = self.slots(stay.begin_ms, stay.end_ms)
-            local = self._local(stay.at)
-            for change, need in zip(found, taken_by(stay.part), strict=True):
-                if need:
-                    np.add.at(change[begin], local, need)
-                    np.subtract.at(change[end], local, need)
+        if stays:
+            begin, end, many, needs = self._columns(stays)
+            local = self._local(np.concatenate([stay.at for stay in stays]))
+            begin, end = (np.repeat(slot, many) * width + local for slot in (begin, end))
+            for change, need in zip(found, needs, strict=True):
+                taken = np.repeat(need.astype(change.dtype), many)
+                np.add.at(change.reshape(-1), begin, taken)
+                np.subtract.at(change.reshape(-1), end, taken)
         for change in found:
             for slot in range(1, slots):
                 # Row by row: of long rows numpy's own takes three times as long.
                 np.add(change[slot], change[slot - 1], out=change[slot])
         return [change[:-1] for change in found]
+
+    def _columns(self, stays: list[Stay]) -> tuple[Ints, Ints, list[int], Ints]:
+        """Of each stay its first slot, the edge up to which it lasts, and how many nodes it has; and (5, stays) what it
+        takes of each."""
+        times_ms = np.array([(stay.begin_ms, stay.end_ms) for stay in stays], dtype=np.int64)
+        begin = np.maximum(0, np.searchsorted(self.edges, times_ms[:, 0], side="right") - 1)
+        end = np.maximum(begin + 1, np.searchsorted(self.edges, times_ms[:, 1]))
+        needs = np.array([taken_by(stay.part) for stay in stays], dtype=np.int64).T
+        return begin, end, [len(stay.at) for stay in stays], needs
 
 
 def meant(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:

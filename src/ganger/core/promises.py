@@ -56,6 +56,8 @@ class Promises:
         self._knows_quota = False
         self.others_ms = NEVER_MS
         self._kept: dict[tuple[int, bool], Kept] = {}
+        self._longest: dict[tuple[Shape, ...], tuple[int, int]] = {}
+        """What was found of kinds, and how far the journal of the nodes had come by then."""
         self._tried: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
         """By (nodes, ms) the slots before which gangs have no place, as long as promises are only added."""
         if state.promises:
@@ -118,15 +120,33 @@ class Promises:
             found, low, high = (longer, middle, high) if longer else (found, low, middle)
         return (found, ends[low] - self.now_ms) if found else None
 
+    def has_room(self, name: str) -> bool:
+        """Whether a node that is promised to a gang has room for one of it now."""
+        promise, columns = self.standing[name], self.state.nodes.columns
+        choices = [columns.of(choice).times for part in promise.gang.shape.parts for choice in part.choices]
+        return any(times[stay.at].any() for stay in promise.stays for times in choices)
+
+    def keep_out(self, gang: Gang) -> bool:
+        """Whether they keep a gang that has not run yet from starting now, wherever that were; False: they may, too."""
+        if gang.generation or (gang.id in self.standing and self.has_room(gang.id)):
+            return False  # its own promise is not in its way, nor are weaker ones
+        return least_ms(gang) > self.longest_ms(gang.shape.parts)
+
     def longest_ms(self, parts: tuple[Shape, ...]) -> int:
         """How long gangs of such parts may stay that start now: one that stays longer would be in the way of a promise
         on any nodes. Quota and levels may say less."""
+        as_of = len(self.state.nodes.journal.entries)
+        known = self._longest.get(parts)
+        if known is not None and known[0] == as_of:
+            return known[1]
         near = self._nearby()
         low, high = 0, len(near.edges) + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._has_room(parts, middle) else (low, middle)
-        return NEVER_MS if low == len(near.edges) else int(near.edges[low]) - self.now_ms
+        found = NEVER_MS if low == len(near.edges) else int(near.edges[low]) - self.now_ms
+        self._longest[parts] = as_of, found
+        return found
 
     def began(self, name: str, gang: Gang, shares: Shares) -> None:
         """The gang starts in this round; `name`: under which it was promised."""
@@ -146,6 +166,7 @@ class Promises:
             for stay in self._seen.stays(gang, shares, when):
                 self._near.add(replace(stay, at=stay.at[self._near.has(stay.at)]))
         self._kept.clear()
+        self._longest.clear()
 
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
         """Who is promised something that a start on these shares would take, for as long as it must stay; in the order
@@ -195,7 +216,7 @@ class Promises:
             else:
                 self._put(promise)
         order = self._in_order()
-        if not all(map(self._stands, order)):
+        if not self._all_stand() and not all(map(self._stands, order)):
             for promise in order:
                 self._drop(promise)
             broken += self._lay_again(order)
@@ -341,6 +362,19 @@ class Promises:
         stays = tuple(self._seen.stays(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
         return Promise(gang, start_ms, end_ms, nodes, cause, stays)
 
+    def _all_stand(self) -> bool:
+        """Whether all can be kept, at a look at all of them together; False: each has to be looked at."""
+        nodes, allowance = self.state.nodes, self._quota()
+        if not self.standing or self.state.windows:
+            return not self.standing
+        on: dict[Shape, list[Ints]] = {}
+        for promise in self.standing.values():
+            for stay in promise.stays:
+                on.setdefault(stay.part, []).append(stay.at)
+        there = {part: np.concatenate(every) for part, every in on.items()}
+        ready = all(bool(nodes.ready[at].all() and self._suits(part, at).all()) for part, at in there.items())
+        return ready and self._nearby().is_kept() and (allowance is None or not allowance.breaks_any())
+
     def _stands(self, promise: Promise) -> bool:
         """Whether it can be kept beside the others that are laid down."""
         nodes, allowance = self.state.nodes, self._quota()
@@ -394,6 +428,7 @@ class Promises:
         if self._knows_quota and self._allowance is not None:
             self._allowance.promise(self._charge(promise))
         self._kept.clear()
+        self._longest.clear()
 
     def _drop(self, promise: Promise) -> None:
         del self.standing[promise.gang.id], self.of_queue[promise.gang.queue][promise.gang.id]
@@ -404,6 +439,7 @@ class Promises:
         if self._knows_quota and self._allowance is not None:
             self._allowance.withdraw(promise.gang.id)
         self._kept.clear()
+        self._longest.clear()
 
     def _add_near(self, promise: Promise) -> bool:
         """Lay it down where promises are held against each other, if that has its nodes and its moment."""
@@ -420,8 +456,6 @@ class Promises:
     def _nearby(self) -> Profile:
         if self._near is None:
             self._near = self._seen.near(self.standing.values())
-            for promise in self.standing.values():
-                self._add_near(promise)
         return self._near
 
     def _whole(self) -> Profile:

@@ -220,7 +220,9 @@ class Round:
     def held_back(self, gang: Gang, found: Shares) -> Reason | None:
         """The answer for a gang that has room but for what is promised to others; None: it has room beside that."""
         for_ms = None if gang.time_ms is None else least_ms(gang)
-        if not self.promises.standing or self.promises.start(gang, ask(gang), for_ms=for_ms):
+        if not self.promises.standing:
+            return None
+        if not self.promises.keep_out(gang) and self.promises.start(gang, ask(gang), for_ms=for_ms):
             return None
         return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
 

@@ -52,7 +52,7 @@ class Turns:
         self._with_promise: dict[Group, list[Entry]] = {}
         for entry in sorted(promised, key=_number):
             self._with_promise.setdefault(entry.group, []).append(entry)
-        self._with_room = {name: None for name in self._promised if self._has_room_of_its_own(name)}
+        self._with_room = {name: None for name in self._promised if self._promises.has_room(name)}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open = self._within_quota()
         self._since: dict[tuple[str, bool], int | None] = {}
@@ -275,12 +275,6 @@ class Turns:
     def _by_nodes_ms(self, kind: Kind) -> int:
         found = self._by_nodes[kind] = self._promises.longest_ms(kind.parts)
         return found
-
-    def _has_room_of_its_own(self, name: str) -> bool:
-        """Whether a node that is promised to a gang has room for one of it now."""
-        promise, columns = self._promised[name], self._state.nodes.columns
-        choices = [columns.of(choice).times for part in promise.gang.shape.parts for choice in part.choices]
-        return any(times[stay.at].any() for stay in promise.stays for times in choices)
 
     def _stays_too_long(self, group: Group) -> bool:
         """Whether one of it would be in the way of a promise or in maintenance, wherever it started."""
