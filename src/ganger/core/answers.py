@@ -19,8 +19,12 @@ from ganger.model.job import GangState
 from ganger.model.queue import UserLimits
 from ganger.model.reason import Reason, Why
 
-MOST_TOLD: Final = 64
+MOST_TOLD: Final = 16
 """Answers that one round looks at."""
+NEWEST: Final = 8
+"""How many of them are about the newest gangs at most: the others have their turn too."""
+STRIDE: Final = 7_919
+"""How far the turn goes on in a line with each event. A prime: every gang has its turn, however many there are."""
 MOST_LOOKED_AT: Final = 8 * MOST_TOLD
 """Gangs among which it finds them: many may be of few classes."""
 
@@ -133,7 +137,7 @@ def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
     if len(now.state.classes) <= MOST_TOLD:
         yield from now.state.classes
         return
-    newest = (gang for gang in islice(reversed(now.state.gangs.values()), MOST_TOLD) if _waits(gang))
+    newest = (gang for gang in islice(reversed(now.state.gangs.values()), NEWEST) if _waits(gang))
     pending = (gang.class_key for gang in islice(chain(newest, _in_turn(now)), MOST_LOOKED_AT))
     seen: dict[ClassKey, None] = {}
     for key in chain(known, pending):
@@ -149,7 +153,7 @@ def _in_turn(now: Round) -> Iterator[Gang]:
     lines, turn = now.state.lines(now.policy).of, now.state.seq
     first = turn % max(1, len(lines))
     for line in chain(islice(lines.values(), first, None), islice(lines.values(), first)):
-        begin = turn * MOST_TOLD % len(line.entries)
+        begin = turn * STRIDE % len(line.entries)
         for entry in chain(line.entries[begin : begin + MOST_TOLD], line.entries[:begin]):
             yield entry.gang
 
