@@ -3,6 +3,7 @@
 from ganger.core.answers import MOST_TOLD
 from ganger.core.explain import every_reason, explain, standing_reason
 from ganger.core.gang import class_text
+from ganger.model.job import GangState
 from ganger.policies import dynamic, priority
 from tests.pictures.film import Film
 
@@ -29,6 +30,19 @@ def test_who_asks_gets_the_answer_of_now_though_a_round_told_it_to_others() -> N
         told = explain(film.state, gang.id, film.now_ms, film.policy)
         assert told.reason
         assert told.reason.holders[0] == "J0", "J0 has the node now, and ends before B"
+
+
+def test_the_others_are_told_in_turn_though_newer_gangs_keep_coming() -> None:
+    film = crowded()
+    before = set(film.state.gangs)
+    for number in range(MANY):
+        film.do(f"K{number}:1x4,time={number + 1}m")
+        film.round()
+    gangs, waits = film.state.gangs, film.state.waits
+    waiting = [name for name in before if name in gangs and gangs[name].state is GangState.PENDING]
+    untold = [name for name in waiting if class_text(gangs[name].class_key) not in waits or _names_a(film, name)]
+    # Where the turn goes on is as good as drawn: one or two may have to wait for longer.
+    assert len(untold) <= len(waiting) // 20, f"{len(untold)} of {len(waiting)} were told nothing in {MANY} rounds"
 
 
 def _names_a(film: Film, gang: str) -> bool:

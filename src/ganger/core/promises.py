@@ -40,7 +40,7 @@ TURNS: Final = 8
 
 
 class Promises:
-    """standing: promises in force, by gang; of_queue: whose they are, by queue; decided: what the round changes of them;
+    """standing: promises in force, by gang; of_queue: the gangs, by queue; decided: what the round changes of them;
     others_ms: how long others of the kind of a gang that was refused a `start` may stay, at most."""
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
