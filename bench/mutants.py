@@ -19,7 +19,9 @@ from typing import Final
 
 from bench.measure import ROOT, Figure
 
-FILES: Final = tuple(f"src/ganger/core/{name}.py" for name in ("place", "share", "backfill", "promises", "profile"))
+FILES: Final = tuple(
+    f"src/ganger/core/{name}.py" for name in ("place", "share", "backfill", "promises", "laid", "profile")
+)
 SEED: Final = 6
 MANY: Final = int(os.environ.get("GANGER_BENCH_MUTANTS", "150"))
 BAR: Final = 0.1
@@ -32,6 +34,7 @@ LAWS: Final = {
     "share": ("share", "fair", "policy"),
     "backfill": ("backfill",),
     "promises": ("backfill", "profile", "promises"),
+    "laid": ("promises", "backfill", "profile"),
     "profile": ("profile", "backfill", "promises"),
 }
 """Of each file: those that say most of it, tried before the others."""

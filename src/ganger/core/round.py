@@ -171,7 +171,7 @@ class Round:
             return False
         if most.per_queue is None or (large and most.large.per_queue is None):
             return True
-        there = self.promises.of_queue.get(queue, {})
+        there = self.promises.laid.of_queue.get(queue, {})
         own = sum(map(self.is_large, there.values()))
         if large and _is_below(own, most.large.per_queue):
             return True

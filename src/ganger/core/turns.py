@@ -52,7 +52,7 @@ class Turns:
         self._with_promise: dict[Group, list[Entry]] = {}
         for entry in sorted(promised, key=_number):
             self._with_promise.setdefault(entry.group, []).append(entry)
-        self._with_room = {name: None for name in self._promised if self._promises.has_room(name)}
+        self._with_room = {name: None for name in self._promised if self._promises.laid.has_room(name)}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._open = self._within_quota()
         self._since: dict[tuple[str, bool], int | None] = {}
@@ -273,7 +273,7 @@ class Turns:
         return self._longest[kind]
 
     def _by_nodes_ms(self, kind: Kind) -> int:
-        found = self._by_nodes[kind] = self._promises.longest_ms(kind.parts)
+        found = self._by_nodes[kind] = self._promises.laid.longest_ms(kind.parts)
         return found
 
     def _stays_too_long(self, group: Group) -> bool:
