@@ -2,7 +2,9 @@
 
 A fixed sample (`mutating`) of the changes that cosmic-ray can make to the files below. Each is tried in a copy of the
 checkout, by the pictures first and then by the laws of its file; one that no test sees survives, and is printed with
-its change. Needs `make setup-mutants`. Takes hours on two cores. Survivors are explained in docs/mutants.md.
+its change. What came of each is kept in mutants.json: a run goes on where the last one was stopped, and tries those
+again whose function has changed. Needs `make setup-mutants`. All of it takes hours on two cores. Survivors are
+explained in docs/mutants.md.
 """
 
 import difflib
@@ -28,7 +30,15 @@ BAR: Final = 0.1
 COPIES: Final = 2
 LIMIT_CPU_S: Final = 1_200
 """A mutant that works for longer never ends: that is seen, too. Of the processor: a busy machine decides nothing."""
-FIRST: Final = ("tests/pictures", "tests/core")
+FIRST: Final = {
+    "place": ("topology", "placement", "sizes", "labels", "gpu_shares"),
+    "share": ("order", "shares", "quota"),
+    "backfill": ("promised", "backfill"),
+    "promises": ("promised", "backfill", "maintenance", "large", "predicted"),
+    "laid": ("promised", "backfill", "maintenance", "gpu_shares", "quota"),
+    "profile": ("promised", "backfill", "maintenance"),
+}
+"""Pictures of each file that see most of what is wrong in it: most mutants end there."""
 LAWS: Final = {
     "place": ("place", "parts", "shares_of_domains"),
     "share": ("share", "fair", "policy"),
@@ -39,24 +49,39 @@ LAWS: Final = {
 }
 """Of each file: those that say most of it, tried before the others."""
 LAST: Final = "every_round"
+TRIED: Final = ROOT / "bench/mutants.json"
+"""By key, of those that were tried: where and what it is, and whether a test sees it."""
 Mutant = dict[str, str | int]
 
 
 def run() -> list[Figure]:
-    mutants = _sample()
+    mutants, tried = _sample(), _tried()
     with TemporaryDirectory(prefix="ganger-mutants-") as folder, ThreadPoolExecutor(COPIES) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(COPIES):
             copies.put(_copy(Path(folder) / str(number)))
-        if not all(_passes(Path(folder) / "0", file) for file in FILES):
+        fresh = [mutant for mutant in mutants if mutant["key"] not in tried]
+        if fresh and not all(_passes(Path(folder) / "0", file) for file in FILES):
             raise SystemExit("mutants: the tests fail without any change: mend them first")
-        survives = list(pool.map(lambda mutant: _survives(mutant, copies), mutants))
-    left = [mutant for mutant, lives in zip(mutants, survives, strict=True) if lives]
+        for mutant, lives in pool.map(lambda mutant: (mutant, _survives(mutant, copies)), fresh):
+            _note(mutant, lives=lives)
+    tried = _tried()
+    left = [mutant for mutant in mutants if not tried[str(mutant["key"])]["seen"]]
     for mutant in left:
         print(_difference(mutant))
     print(f"{len(left)} of {len(mutants)} survive")
     share = len(left) / len(mutants)
     return [Figure(name="mutants_survive", unit="of all", samples=(share,), value=share, op="<=", bar=BAR)]
+
+
+def _tried() -> dict[str, Mutant]:
+    return json.loads(TRIED.read_text()) if TRIED.exists() else {}
+
+
+def _note(mutant: Mutant, *, lives: bool) -> None:
+    where = {name: mutant[name] for name in ("file", "line", "operator")}
+    tried = _tried() | {str(mutant["key"]): {**where, "seen": not lives}}
+    TRIED.write_text(json.dumps(dict(sorted(tried.items())), indent=0) + "\n")
 
 
 def _sample() -> list[Mutant]:
@@ -91,11 +116,13 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
 
 def _passes(copy: Path, file: str) -> bool:
     """Whether every test of a file passes there, and ends."""
-    laws = [f"tests/laws/test_{name}.py" for name in (*LAWS[Path(file).stem], LAST)]
+    name = Path(file).stem
+    first = [f"tests/pictures/test_{each}.py" for each in FIRST[name]]
+    laws = [f"tests/laws/test_{each}.py" for each in (*LAWS[name], LAST)]
     options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", f"--basetemp={copy / 'tmp'}")
     environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
     limited = ("prlimit", f"--cpu={LIMIT_CPU_S}")
-    command = [*limited, sys.executable, "-m", "pytest", *options, *FIRST, *laws]
+    command = [*limited, sys.executable, "-m", "pytest", *options, *first, "tests/core", "tests/pictures", *laws]
     return not subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False).returncode
 
 
