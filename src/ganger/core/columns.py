@@ -74,6 +74,13 @@ class Columns:
         self.refresh(column)
         return column
 
+    def kept(self, part: Shape) -> Column | None:
+        """The same, if there is one: to place a gang once, or one that does not exist, none is made."""
+        column = self._of.get(part)
+        if column is not None:
+            self.refresh(column)
+        return column
+
     def holds(self, part: Shape, many: int) -> bool:
         """Whether all nodes together hold so many of a part now. O(1) where they did with more to spare than nodes have
         changed since."""

@@ -27,9 +27,9 @@ submitted, and its priority."""
 _BEGIN: Final = 64
 """Rows that there is room for at first."""
 
-Alike = tuple["Kind", int, "Times", str, int, bool]
-"""(what it needs of the nodes, priority, its limits, its array where that has a limit, how long it must be able to
-stay, whether it has run before)"""
+Alike = tuple[int, int, "Times", str, int, bool]
+"""(its kind, by number, priority, its limits, its array where that has a limit, how long it must be able to stay,
+whether it has run before)"""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +46,15 @@ class Group:
     row: int
     since_ms: int = NEVER_MS
     entries: list[Entry] = field(default_factory=list)
+
+    def admit(self, entry: Entry) -> None:
+        """One more gang is in it; its columns are to be told."""
+        entries, gang = self.entries, entry.gang
+        self.since_ms = min(self.since_ms, gang.since_ms)
+        if entries and entries[-1].gang.number > gang.number:
+            insort(entries, entry, key=_number)
+        else:
+            entries.append(entry)
 
     @property
     def of_class(self) -> tuple[object, ...]:
@@ -74,17 +83,10 @@ class Groups:
         """(COLUMNS, groups)"""
         return self._cells[:, : len(self.of)]
 
-    def admit(self, entry: Entry, line: Line, alike: Alike) -> Group:
-        """The group that a gang of a line is in from now on; its columns are to be told."""
-        group = line.groups.get(alike)
-        if group is None:
-            group = line.groups[alike] = Group(line, alike, alike[0], alike[4], alike[5], len(self.of))
-            self.of.append(group)
-        group.since_ms = min(group.since_ms, entry.gang.since_ms)
-        if group.entries and _number(group.entries[-1]) > entry.gang.number:
-            insort(group.entries, entry, key=_number)
-        else:
-            group.entries.append(entry)
+    def begin(self, line: Line, kind: Kind, alike: Alike) -> Group:
+        """A new one, of those in a line that are alike in that; its columns are to be told when one is in it."""
+        group = line.groups[alike] = Group(line, alike, kind, alike[4], alike[5], len(self.of))
+        self.of.append(group)
         return group
 
     def dismiss(self, entry: Entry) -> None:
@@ -106,10 +108,10 @@ class Groups:
             self._cells = np.concatenate((self._cells, np.zeros_like(self._cells)), axis=1)
         self._cells[:, group.row] = group.cells
 
-    def tell_all(self) -> None:
-        """Those of all groups are."""
-        if self.of:
-            self._cells = np.array([group.cells for group in self.of], dtype=np.int64).T.copy()
+    def tell_all(self, cells: list[int]) -> None:
+        """Those of all groups are these, one group after the other."""
+        if cells:
+            self._cells = np.array(cells, dtype=np.int64).reshape(-1, COLUMNS).T.copy()
 
     def _remove(self, group: Group) -> None:
         """The last one takes its row."""

@@ -85,6 +85,7 @@ def _placed_together(
             undo.put(array, slice(None), 0)
         for array, then in zip(arrays, (*there, ~usable, owner), strict=True):
             undo.put(array, slice(None), then.astype(array.dtype))
+        undo.put(nodes.journal, every, None)
         found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
     return None if found is None else shares_on(wanted.shape, tuple(share.node for share in found))
 

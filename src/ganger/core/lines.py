@@ -6,7 +6,7 @@ is used and whatever time it is, so that a round compares the heads of the lines
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -74,10 +74,10 @@ class Line:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One gang in its line."""
+    """One gang in its line. group: those that it is alike to."""
 
     gang: Gang
-    group: Group = field(init=False)
+    group: Group
 
     @property
     def line(self) -> Line:
@@ -113,28 +113,37 @@ class Lines:
         self.groups = Groups()
         self.line_numbers, self.kind_numbers, self.queue_numbers = Numbers(), Numbers(), Numbers()
         self._band = band
-        self._entries: dict[str, Entry] = {}
+        cells: list[int] = []
         for of_class, members in pending.items():
-            for gang in members:
-                entry = self._admit(of_class, gang)
-                entry.line.entries.append(entry)
-        self.groups.tell_all()
+            new = len(self.groups.of)
+            for entry in self._admit(of_class, members):
+                entry.group.line.entries.append(entry)
+            # Told now: no group has gangs of two classes, and later each of them would have to be looked up again.
+            for group in self.groups.of[new:]:
+                cells += group.cells
+        self.groups.tell_all(cells)
         for line in self.of.values():
             line.entries.sort(key=_number)
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, gang: Gang) -> Entry | None:
         """That of a gang, if it waits."""
-        return self._entries.get(name)
+        line = self.of.get((gang.queue, gang.job.user, self._band(gang)))
+        if line is None:
+            return None
+        at = bisect_left(line.entries, gang.number, key=_number)
+        return line.entries[at] if at < len(line.entries) and line.entries[at].gang.id == gang.id else None
 
     def add(self, of_class: ClassKey, gang: Gang) -> None:
         """A gang waits from now on."""
-        entry = self._admit(of_class, gang)
-        self.groups.tell(entry.group)
-        insort(entry.line.entries, entry, key=_number)
+        for entry in self._admit(of_class, (gang,)):
+            self.groups.tell(entry.group)
+            insort(entry.line.entries, entry, key=_number)
 
     def remove(self, gang: Gang) -> None:
         """A gang does not wait any more."""
-        entry = self._entries.pop(gang.id)
+        entry = self.entry(gang)
+        if entry is None:
+            raise KeyError(gang.id)
         line, kind, stays_ms = entry.line, entry.kind, entry.group.stays_ms
         del line.entries[bisect_left(line.entries, gang.number, key=_number)]
         self.groups.dismiss(entry)
@@ -152,7 +161,7 @@ class Lines:
     def retime(self, gangs: Iterable[Gang]) -> None:
         """Another time may be expected of these gangs; nothing happens to those that are in no line yet."""
         for gang in gangs:
-            entry = self._entries.get(gang.id)
+            entry = self.entry(gang)
             if entry is not None and entry.group.stays_ms != least_ms(gang):
                 self.remove(gang)
                 self.add(gang.class_key, gang)
@@ -169,22 +178,28 @@ class Lines:
                     "one has waited for longer"
                 )
 
-    def _admit(self, of_class: ClassKey, gang: Gang) -> Entry:
-        """It has an entry, which its line counts but does not have yet."""
+    def _admit(self, of_class: ClassKey, gangs: Iterable[Gang]) -> Iterator[Entry]:
+        """Entries of gangs of one class, the oldest first, which their lines count but do not have yet."""
         queue, user, priority, shape, times, array, avoids = of_class
-        kind = self.kinds.get((shape, avoids))
-        if kind is None:
-            kind = self.kinds[shape, avoids] = Kind(self.kind_numbers.take(), shape, shape.parts, avoids)
-        key = queue, user, self._band(gang)
-        line = self.of.get(key) or self._line(key)
-        stays_ms, again = least_ms(gang), gang.generation > 0
-        kind.waiting += 1
-        kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
-        kind.again += again
-        line.since_ms = min(line.since_ms, gang.since_ms)
-        entry = self._entries[gang.id] = Entry(gang)
-        entry.group = self.groups.admit(entry, line, (kind, priority, times, array, stays_ms, again))
-        return entry
+        kind = self.kinds.get((shape, avoids)) or self._kind(shape, avoids)
+        for gang in gangs:
+            key = queue, user, self._band(gang)
+            line = self.of.get(key) or self._line(key)
+            stays_ms, again = least_ms(gang), gang.generation > 0
+            kind.waiting += 1
+            kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
+            kind.again += again
+            line.since_ms = min(line.since_ms, gang.since_ms)
+            alike = kind.at, priority, times, array, stays_ms, again
+            group = line.groups.get(alike) or self.groups.begin(line, kind, alike)
+            entry = Entry(gang, group)
+            group.admit(entry)
+            yield entry
+
+    def _kind(self, shape: Shape, avoids: tuple[str, ...]) -> Kind:
+        """A new one."""
+        kind = self.kinds[shape, avoids] = Kind(self.kind_numbers.take(), shape, shape.parts, avoids)
+        return kind
 
     def _line(self, key: LineKey) -> Line:
         """A new one."""

@@ -183,9 +183,14 @@ class NodeTable:
         return fits
 
     def times(self, part: Shape) -> NDArray[np.int64]:
-        """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node."""
-        times = self.times_at(part, EVERY) * ~self.barred
+        """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node. Not to be
+        changed."""
+        column = self.columns.kept(part)
+        times = self.times_at(part, EVERY) if column is None else column.times
+        if self.barred.any():
+            times = times * ~self.barred
         if self.kept is not None:
+            times = times.copy()
             times[self.kept.at] = np.minimum(times[self.kept.at], self._times_beside(part, self.kept))
         return times
 

@@ -66,10 +66,11 @@ def _now_short(state: State, told: tuple[Shape, Shape], layout: Layout, stays_ms
     """Of what there is too little now, for as long as the gang stays, and how much of it maintenance takes away.
     `told`: a part, and which of what it may be is counted."""
     nodes, windows, (part, choice) = state.nodes, state.windows, told
-    times = nodes.times(choice) if nodes.barred.any() or nodes.kept else nodes.columns.of(choice).times.copy()
+    times = nodes.times(choice) if nodes.barred.any() or nodes.kept else nodes.columns.of(choice).times
     free = stays = _tallies(nodes, choice, layout, times)
     away = windows.away(nodes, stays_ms) if windows else NOWHERE
     if away.size:
+        times = times.copy()
         times[away] = 0
         stays = _tallies(nodes, choice, layout, times)
     binds = _binding(stays)

@@ -48,7 +48,7 @@ class Turns:
         """How long one of a kind may stay for all that is promised of the nodes, to others and to itself."""
         self._shapes = {promise.gang.shape: None for promise in self._promised.values()}
         self._lines = now.state.lines(now.policy)
-        promised = [entry for name in self._promised if (entry := self._lines.entry(name))]
+        promised = [entry for each in self._promised.values() if (entry := self._lines.entry(each.gang))]
         self._with_promise: dict[Group, list[Entry]] = {}
         for entry in sorted(promised, key=_number):
             self._with_promise.setdefault(entry.group, []).append(entry)

@@ -23,8 +23,8 @@ class Undo:
         """`where[key] = value`, undone at the end of the trial if one is open. `where` is an array, list or dict."""
         if self._depth:
             old = where.get(key, _ABSENT) if isinstance(where, dict) else where[key]
-            # A slice or mask of an array gives a view: without a copy it would change with the array.
-            self._stack.append((where, key, old.copy() if hasattr(old, "copy") else old))
+            # A slice of an array is a view: without a copy it would change with the array.
+            self._stack.append((where, key, old.copy() if isinstance(key, slice) else old))
         where[key] = value
 
     def drop(self, where: dict[Any, Any], key: Any) -> None:
