@@ -28,7 +28,8 @@ STEPS, CHECKPOINT_STEPS = 200, 20
 NOISE = 1e-4
 """Relative difference that the order of float additions may make over a few hundred steps."""
 LIVE = ("pending", "starting", "running", "requeueing", "failing", "stopping")
-DEADLINE_S = 120
+LIMIT = "10m"
+DEADLINE_S = 300
 
 started_s = time.monotonic()
 
@@ -52,27 +53,33 @@ def main() -> int:
 
 
 def story(home: Path) -> bool:
-    """Three jobs: one that loses a worker, a larger one that waits for it, and the same job undisturbed."""
+    """Three jobs: one that loses a worker, a larger one that waits for it, and the same job undisturbed.
+
+    The first is held before the step at which it loses the worker, so that it is there for all that is asked of it
+    until then, however slow the asking or fast the training is.
+    """
+    step = random.SystemRandom().randrange(2 * CHECKPOINT_STEPS, STEPS - 3 * CHECKPOINT_STEPS)
+    go_on = Path("go-on").absolute()
     say("Four ranks of a transformer on two nodes; gradients are all-reduced at every step:")
-    first = submit("train", nodes=2, ranks=2, steps=STEPS, limit="3m")
+    first = submit("train", "--hold", str(step), str(go_on), nodes=2, ranks=2, steps=STEPS)
     say("A larger gang. It fits only when the first is done, so it waits, whole:")
-    second = submit("larger", nodes=2, ranks=3, steps=40, limit="2m")
+    second = submit("larger", nodes=2, ranks=3, steps=40)
     wait_for("the first job to run", lambda: state(first) == "running")
     show("explain", second)
 
-    step = random.SystemRandom().randrange(2 * CHECKPOINT_STEPS, STEPS - 3 * CHECKPOINT_STEPS)
-    wait_for(f"step {step}, chosen by lot", lambda: step_of(first) >= step)
+    wait_for(f"step {step}, chosen by lot", lambda: step_of(first) >= step - 1)
     rank = random.SystemRandom().randrange(4)
     pid = pid_of(home, first, rank)
-    say(f"Step {step_of(first)}: kill -9 {pid} (rank {rank})")
+    say(f"Step {step}: kill -9 {pid} (rank {rank})")
     os.kill(pid, signal.SIGKILL)
+    go_on.touch()
 
     wait_for("the job to finish", lambda: state(first) not in LIVE)
     show("events", first)
     say("Now the larger one has room:")
     wait_for("the larger job", lambda: state(second) not in LIVE)
     say("The same training undisturbed, to compare with:")
-    undisturbed = submit("undisturbed", nodes=2, ranks=2, steps=STEPS, limit="3m")
+    undisturbed = submit("undisturbed", nodes=2, ranks=2, steps=STEPS)
     wait_for("the undisturbed job", lambda: state(undisturbed) not in LIVE)
     show("ls")
 
@@ -113,21 +120,12 @@ def ledgers(jobs: list[str]) -> None:
         print(f"  {name:<18}" + "".join(f"{ledger[f'{part}_ms'] / 1000:>12.1f}" for part in parts))
 
 
-def submit(name: str, nodes: int, ranks: int, steps: int, limit: str) -> str:
-    """Submit a training job as a user would; gives its id."""
+def submit(name: str, *options: str, nodes: int, ranks: int, steps: int) -> str:
+    """Submit a training job as a user would, with more options of the script; gives its id."""
     flags = ["--name", name, "--framework", "torch", "--nodes", str(nodes), "--nproc-per-node", str(ranks)]
-    flags += ["--checkpoint", f"checkpoints-{name}", "--time", limit]
-    command = [
-        "submit",
-        *flags,
-        "--",
-        "python",
-        "train.py",
-        "--steps",
-        str(steps),
-        "--checkpoint-steps",
-        str(CHECKPOINT_STEPS),
-    ]
+    flags += ["--checkpoint", f"checkpoints-{name}", "--time", LIMIT]
+    script = ["python", "train.py", "--steps", str(steps), "--checkpoint-steps", str(CHECKPOINT_STEPS), *options]
+    command = ["submit", *flags, "--", *script]
     show(*command)
     newest = ask("ls")[0]
     assert newest["name"] == name, newest

@@ -1,13 +1,14 @@
 """Train a small transformer on synthetic text: an ordinary data-parallel PyTorch script that ganger can bring back.
 
 Runs as `ganger run --framework torch --nodes 2 --nproc-per-node 2 -- python train.py`, under torchrun, or alone. What
-is ganger's are the four marked calls; outside ganger they do nothing. The batch of a step depends on the step and the
+is ganger's are the five marked calls; outside ganger they do nothing. The batch of a step depends on the step and the
 rank alone, so a resumed run computes what an uninterrupted one computes.
 """
 
 import argparse
 import os
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -73,12 +74,20 @@ def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         )
 
 
+def hold(path: Path) -> None:
+    """For whoever shows this job to somebody: it gets no further before he is ready."""
+    with train.phase("hold"):  # ganger: no rank that stands still
+        while not path.exists():
+            time.sleep(0.05)
+
+
 def main() -> None:
     """Train for --steps steps, from the newest checkpoint if there is one."""
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, default=240)
     options.add_argument("--checkpoint-steps", type=int, default=20)
     options.add_argument("--pause", type=float, default=0.0, help="seconds to add to each step, to watch it")
+    options.add_argument("--hold", nargs=2, metavar=("STEP", "FILE"), help="wait before STEP until FILE is there")
     args = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -97,6 +106,8 @@ def main() -> None:
         if rank == 0:
             print(f"resumed from step {state['step']}", flush=True)
     for step in range(first, args.steps):
+        if args.hold and step == int(args.hold[0]):
+            hold(Path(args.hold[1]))
         tokens = batch(step, rank)
         logits = model(tokens[:, :-1])
         loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
