@@ -26,7 +26,8 @@ from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job, JobSpec, Origin
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
+"""Of what comes at all: no more than that is said of how soon, on a machine that others use too."""
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
