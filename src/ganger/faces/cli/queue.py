@@ -33,7 +33,7 @@ COLUMNS: Final = (
     Column("CPUS"),
     Column("MEMORY"),
     Column("FAIR GPUS", right=True),
-    Column("FREE GPUS", right=True),
+    Column("QUOTA LEFT", right=True),
     Column("BORROWS", right=True),
     Column("LENDS", right=True),
     Column("RUNNING", right=True),
@@ -109,7 +109,9 @@ def _figure(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
 def queue_command(ctx: click.Context, output: str) -> None:
     """List, set and delete queues: quota, lending, limits of each user.
 
-    Without a command: lists them. Queues are a tree under `root`; a job that names none waits in `default`.
+    Without a command: lists them. Queues are a tree under `root`; a job that names none waits in `default`. QUOTA LEFT
+    is how many more GPUs a queue may use by the quotas, its own and what others lend it; `ganger fit` shows which GPUs
+    are free.
     """
     if ctx.invoked_subcommand is None:
         rows = connected().queues()
