@@ -3,6 +3,7 @@
 One server for all of them. After each there is no job more and none less, and the one that runs has not noticed.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class Row:
 
 
 RUN = "\nrun: [python, ok.py]\n"
+CHAIN = "queues:\n  q0: {}\n" + "".join(f"  q{at + 1}: {{parent: q{at}}}\n" for at in range(3_000))
 FROM_FILE = "submit -f job.yaml"
 ROWS = {
     "unknown field": Row(FROM_FILE, "job.yaml:2:1: node is not a key", "--dry-run", job=f"name: a\nnode: 2{RUN}"),
@@ -67,6 +69,16 @@ ROWS = {
     "queue under itself": Row("queue set zero --parent zero", "zero", "ganger queue"),
     "queue that all need": Row("queue delete default", "default is always there", "ganger queue set default --help", 4),
     "topology for a server that runs": Row("server start --topology topology.yaml", "runs already", "server stop", 4),
+    "root below another": Row("queue set root --parent one", "root is above all queues", "ganger queue"),
+    "no digit": Row("queue set zero --gpus \N{SUPERSCRIPT TWO}", "is not a whole number", "ganger queue set --help"),
+    "more node-hours than there are": Row("queue set one --max-node-hours 1e308", "no", "ganger queue set --help"),
+    "maintenance without end": Row("node maintain n1 --from now --for 99999999d", "at most", "node maintain --help"),
+    "empty name": Row("explain ''", "'' is nothing's name", "ganger ls", 3),
+    "path for a name": Row("explain ../../etc", "'../../etc' is nothing's name", "ganger ls", 3),
+    "job file without end": Row("submit -f /dev/zero", "/dev/zero is longer than 1 MiB: is it a job", "ganger init"),
+    "policy without end": Row("policy diff /dev/zero", "/dev/zero is longer than 1 MiB", "ganger policy > "),
+    "empty policy": Row("policy apply job.yaml", "job.yaml:1:1: the file is empty: what holds", "ganger policy diff"),
+    "chain of queues": Row("policy apply job.yaml", "at most 32 levels below root", "ganger policy diff", job=CHAIN),
     "not a duration": Row("wait ok --timeout soon", "'soon' is not a duration", "ganger wait --help"),
 }
 
@@ -91,7 +103,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 def test_a_bad_request_is_refused_and_nothing_is_lost(row: Row, jobs: Worked) -> None:
     jobs.yard.put("job.yaml", row.job)
-    jobs.yard.ganger(*row.words.split()).refuses(row.code, row.says, row.next)
+    jobs.yard.ganger(*shlex.split(row.words)).refuses(row.code, row.says, row.next)
     jobs.are_safe()
 
 

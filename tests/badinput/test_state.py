@@ -157,6 +157,12 @@ def test_many_who_start_one_at_once_get_the_same(jobs: Worked) -> None:
     jobs.are_safe()
 
 
+def test_a_topology_without_end(tmp_path: Path) -> None:
+    yard = Yard(tmp_path)
+    yard.ganger("server", "start", "--topology", "/dev/zero").refuses(2, "longer than 16 MiB", "another file")
+    assert not yard.home.topology.exists()
+
+
 UNUSABLE = {
     "a file": ("ok.py", "a file is in the way"),
     "below a file": ("ok.py/state", "a file is in the way"),

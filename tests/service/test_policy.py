@@ -57,6 +57,18 @@ def test_what_is_written_is_read_as_the_same(ordered: Embedded) -> None:
     assert trial.changes == ()
 
 
+def test_queues_are_so_deep_and_no_deeper(ordered: Embedded) -> None:
+    rows = ["  q1: {}", *(f"  q{at}: {{parent: q{at - 1}}}" for at in range(2, 33))]
+    ordered.service.apply_policy(text("\n".join(["queues:", *rows])))
+    assert {row.name for row in ordered.service.queues()} >= {"q1", "q32"}
+    for beyond in (Queue(name="q33", parent="q32"), Queue(name="q1", parent="low")):
+        ordered.service.set_queue(Queue(name="low"))
+        with pytest.raises(Refused, match="at most 32 levels below root"):
+            ordered.service.set_queue(beyond)
+    deeper = "\n".join(["queues:", *rows, "  q33: {parent: q32}", "  q34: {parent: q33}"])
+    assert refusal(ordered, deeper).detail.count("at most 32 levels below root") == 1
+
+
 def test_what_is_kept_for_large_jobs_is_a_part_of_it(ordered: Embedded) -> None:
     service = ordered.service
     trial = service.diff_policy(text("reservations: {large: {nodes: 4, after: 2h, per_queue: all}}\n"))

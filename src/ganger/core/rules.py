@@ -57,9 +57,9 @@ def unsound(queues: dict[str, Queue]) -> str | None:
 
 def circle_of(queues: dict[str, Queue], name: str) -> tuple[str, ...]:
     """The queues that are above each other, beginning with `name`, if it is one of them."""
-    found, above = [name], queues[name].parent
+    found, above = {name: None}, queues[name].parent
     while above is not None and above in queues and above not in found:
-        found.append(above)
+        found[above] = None
         above = queues[above].parent
     return tuple(found) if above == name else ()
 

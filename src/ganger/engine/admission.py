@@ -5,7 +5,7 @@ cluster itself or a quota changes could help. What others use is `core.fit`'s ma
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
@@ -17,9 +17,12 @@ from ganger.core.state import State
 from ganger.engine.possible import SAY, check_nodes
 from ganger.engine.refusal import Refused
 from ganger.model.job import GangState, JobSpec
-from ganger.model.queue import Queue
+from ganger.model.queue import ROOT, Queue
 from ganger.model.units import DEVICE_MILLI, format_cpu, format_duration
 
+MAX_LEVELS: Final = 32
+"""Of queues below the root: more is no organisation, and each costs every answer about quota a step."""
+TOO_DEEP: Final = f"a queue is at most {MAX_LEVELS} levels below {ROOT}: put it, or one above it, higher up"
 _QUEUE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _AT_LEAST: Final[dict[str, Callable[[int], str]]] = {
     "gpu_milli": lambda amount: f"--gpus {-(-amount // DEVICE_MILLI)}",
@@ -123,6 +126,8 @@ def contradicts(state: State, queue: Queue) -> str | None:
     """What speaks against a queue among the others: more is guaranteed than there is to give; a type of GPU that no
     node has, unless it had a figure for that before."""
     queues = {**state.queues, queue.name: queue}
+    if any(levels_below_root(queues, name) > MAX_LEVELS for name in queues):
+        return TOO_DEEP
     if (why := contradiction(queues.values(), queue.name)) is not None:
         return why
     there = sorted({kind: None for kind in state.nodes.gpu_types if kind})
@@ -133,6 +138,15 @@ def contradicts(state: State, queue: Queue) -> str | None:
                 types = ", ".join(there) or "none"
                 return f"{part}.gpu_types names {kind}, and no node has {kind} GPUs; types here: {types}"
     return None
+
+
+def levels_below_root(queues: Mapping[str, Queue], name: str) -> int:
+    """How many queues it is below the root: 1 for the root's own. Of one that is further down than any may be, or in a
+    circle, only that it is."""
+    levels, above = 0, queues[name].parent
+    while above is not None and above in queues and levels <= MAX_LEVELS + 1:
+        levels, above = levels + 1, queues[above].parent
+    return levels
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

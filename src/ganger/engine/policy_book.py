@@ -15,6 +15,7 @@ from ganger.core.queues import OF_TYPE, RESOURCES, QueueTree, lowered, nominal, 
 from ganger.core.rules import circle_of
 from ganger.core.state import State
 from ganger.core.undo import Undo
+from ganger.engine.admission import MAX_LEVELS, TOO_DEEP, levels_below_root
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown
 from ganger.engine.spec.schema import build, by_key, model_of, written
@@ -42,7 +43,7 @@ def read_policy(text: str | bytes, filename: str) -> Draft:
     """The document that a YAML or JSON text is. Refused (bad_policy) with `filename:line:column: what` for each thing
     that is wrong with it by itself."""
     try:
-        return _draft(read_text(text, filename))
+        return _draft(read_text(text, filename, "policy"))
     except Refused as refused:
         raise _bad(refused) from None
 
@@ -183,7 +184,7 @@ def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[
 
 
 def _astray(queues: dict[str, Queue]) -> Iterator[Problem]:
-    """Queues whose parent is not there, and circles, each told once."""
+    """Queues whose parent is not there, circles, each told once, and queues that are too far down."""
     told: dict[str, None] = {}
     for name, queue in queues.items():
         at = ("queues", name, "parent")
@@ -194,6 +195,8 @@ def _astray(queues: dict[str, Queue]) -> Iterator[Problem]:
             told |= dict.fromkeys(circle)
             around = " is above ".join((*reversed(circle), circle[-1]))
             yield Problem(at, f"{dotted(at)}: {around}: put one of them below {ROOT}")
+        elif name not in told and levels_below_root(queues, name) == MAX_LEVELS + 1:
+            yield Problem(at, f"{dotted(at)}: {TOO_DEEP}")
 
 
 def _over_promised(queues: dict[str, Queue]) -> Iterator[Problem]:

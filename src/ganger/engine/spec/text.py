@@ -20,6 +20,10 @@ _TAG: Final = "tag:yaml.org,2002:"
 _TEXT: Final = (f"{_TAG}str", f"{_TAG}timestamp")
 """A date is text here: no field is one."""
 _NUMBERS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null")
+_LEAST: Final = {
+    "job": "a job needs at least `run: COMMAND`",
+    "policy": "what holds without a document is in force with `ganger policy apply --version 0`",
+}
 _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 """At the beginning of a line it can be nothing else: what is inside a value stands further right, or is no YAML."""
 _NOTHING: Final = re.compile(r"(---)?([ \t\r\n]*(#[^\n]*|\.\.\.)?(\n|$))*")
@@ -34,9 +38,10 @@ _HINTS: Final = {
 }
 
 
-def read_text(text: str | bytes, filename: str) -> Document:
-    """The document that `text` is. Refused when it cannot be read at all, with line and column."""
-    decoded = _decoded(text, filename)
+def read_text(text: str | bytes, filename: str, of: str = "job") -> Document:
+    """The document that `text` is, `of` a job or a policy. Refused when it cannot be read at all, with line and
+    column."""
+    decoded = _decoded(text, filename, of)
     try:
         root = _compose(decoded, filename)
     except YAMLError as error:
@@ -45,7 +50,7 @@ def read_text(text: str | bytes, filename: str) -> Document:
         what = f"this is not YAML: a character code that does not exist, or a number too long: {error}"
         raise refused((_at(filename, 1, 1), what)) from None
     if root is None:
-        raise refused((_at(filename, 1, 1), "the file is empty: a job needs at least `run: COMMAND`"))
+        raise refused((_at(filename, 1, 1), f"the file is empty: {_LEAST[of]}"))
     document = Document(filename)
     document.data = _TextWalk(document).node(root, ())
     return document
@@ -117,10 +122,10 @@ class _TextWalk(Walk):
         return value
 
 
-def _decoded(text: str | bytes, filename: str) -> str:
+def _decoded(text: str | bytes, filename: str, of: str) -> str:
     """The text, with JSON's tabs as spaces. Refused when it is too long or not UTF-8."""
     if len(text) > MAX_BYTES:
-        what = f"the file is longer than {MAX_BYTES >> 20} MiB: is it a job at all?"
+        what = f"the file is longer than {MAX_BYTES >> 20} MiB: is it a {of} at all?"
         raise refused((_at(filename, 1, 1), what))
     if isinstance(text, bytes):
         try:

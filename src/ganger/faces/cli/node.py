@@ -12,7 +12,7 @@ from ganger.faces.cli.render import Column, clock, now_ms, quoted, say, show, sh
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.times import AHEAD
 from ganger.faces.client import Client
-from ganger.model.units import format_bytes, format_cpu, format_duration, parse_duration_ms
+from ganger.model.units import DAY_MS, format_bytes, format_cpu, format_duration, parse_duration_ms
 
 Record = dict[str, Any]
 
@@ -26,6 +26,7 @@ _COLUMNS: Final = (
 )
 
 _LOOK_EVERY_S: Final = 0.25
+_FURTHEST_MS: Final = 3650 * DAY_MS
 
 nodes_argument = click.argument("names", metavar="NODE...", nargs=-1, required=True, shell_complete=candidates.nodes)
 why_option = click.option("--reason", "--why", "why", default="", help="The reason, for the event log.")
@@ -188,6 +189,8 @@ def _span(names: tuple[str, ...], said: Record) -> tuple[int, int]:
         raise click.UsageError("say when: --from TIME, and either --for DURATION or --until TIME")
     begin_ms: int = said["begin_ms"]
     until_ms: int = said["until_ms"] if said["lasts"] is None else begin_ms + parse_duration_ms(said["lasts"])
+    if max(begin_ms, until_ms) > now_ms() + _FURTHEST_MS:
+        raise click.UsageError(f"it may end at most {format_duration(_FURTHEST_MS)} from now")
     return begin_ms, until_ms
 
 

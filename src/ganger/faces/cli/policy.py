@@ -1,11 +1,11 @@
 """`ganger policy`: the document that says how the cluster is given out, its versions, and what another would change."""
 
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from ganger.faces.cli.given_file import read_given
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, now_ms, say, show, show_json, show_json_array, show_table, when
@@ -13,7 +13,6 @@ from ganger.faces.cli.run import connected
 
 Record = dict[str, Any]
 
-MAX_BYTES: Final = 1 << 20
 SHOWN: Final = 10
 """Jobs of a kind that are named before the rest is counted."""
 _CHANGES: Final = (Column("KEY"), Column("NOW", folds=True), Column("THEN", folds=True))
@@ -172,16 +171,8 @@ def _proposal(file: str | None, version: int | None) -> Record:
     if file is None:
         return {"version": version}
     name = "stdin" if file == "-" else file
-    try:
-        content = sys.stdin.buffer.read(MAX_BYTES + 1) if file == "-" else Path(file).read_bytes()
-        text = content.decode()
-    except OSError as error:
-        raise Problem(f"cannot read {file}: {error.strerror}", "ganger policy > policy.yaml") from None
-    except UnicodeDecodeError as error:
-        raise Problem(f"{name} is not UTF-8: {error.reason} at byte {error.start}", "save it as UTF-8") from None
-    if len(content) > MAX_BYTES:
-        raise Problem(f"{name} is longer than 1 MiB: is it a policy at all?", "ganger policy > policy.yaml")
-    return {"text": text, "filename": name}
+    stream = sys.stdin.buffer if file == "-" else None
+    return {"text": read_given(name, "policy", "ganger policy > policy.yaml", stream), "filename": name}
 
 
 def _made(found: Record) -> str:

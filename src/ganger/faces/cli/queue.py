@@ -11,7 +11,7 @@ from ganger.faces.cli.render import Column, quoted, show, show_json, show_json_a
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.several import each_name
 from ganger.faces.client import Client, ClientError
-from ganger.model.queue import MAX_WEIGHT
+from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import (
     HOUR_MS,
     format_bytes,
@@ -48,7 +48,7 @@ def _or_none(parse: Any) -> Any:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit():
+    if not text.isdecimal():
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 
@@ -58,7 +58,7 @@ def _node_hours_ms(text: str) -> int:
         hours = float(text)
     except ValueError:
         hours = -1
-    if not 0 <= hours < float("inf"):
+    if not 0 <= hours * HOUR_MS <= MAX_FIGURE:
         raise ValueError(f"{text!r} is not a number of node-hours: write 128 for 16 nodes for 8 hours")
     return int(hours * HOUR_MS)
 

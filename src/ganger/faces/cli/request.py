@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger import settings
+from ganger.faces.cli.given_file import read_given
 from ganger.faces.cli.problem import Problem
 from ganger.faces.client.naming import name_of_command
 from ganger.faces.client.secrets import secret_values, secret_values_of_text
@@ -36,7 +37,7 @@ def build_request(flags: Mapping[str, Any], command: Sequence[str]) -> dict[str,
     if path is None:
         overrides.setdefault("name", name_of_command(overrides["run"]))
         return request | {"spec": overrides, "secrets": values}
-    text = _read(path)
+    text = read_given(path, "job", "ganger init")
     values = secret_values_of_text(text, os.environ) | values
     return request | {"spec_text": text, "filename": path, "overrides": overrides, "secrets": values}
 
@@ -155,12 +156,3 @@ def _parameter(text: str) -> tuple[str, str]:
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None and value != {}}
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError as error:
-        raise Problem(f"cannot read {path}: {error.strerror}", next="ganger init") from None
-    except UnicodeDecodeError:
-        raise Problem(f"cannot read {path}: it is not UTF-8 text", next="ganger init") from None

@@ -12,6 +12,8 @@ from ganger.faces.cli.render import Column, now_ms, show, show_json, show_json_a
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.several import each_name
 
+_MOST_READ: Final = (64 << 10) + 2
+"""More than a value may have, with the end of a line."""
 _COLUMNS: Final = (Column("SECRET"), Column("SET"))
 
 
@@ -47,7 +49,7 @@ def set_command(name: str, output: str) -> None:
     if sys.stdin.isatty():
         value = click.prompt(f"value of {name}", hide_input=True, err=True)
     else:
-        value = sys.stdin.read().removesuffix("\n")
+        value = sys.stdin.read(_MOST_READ).removesuffix("\n")
     if not value:
         raise Problem(f"the value of {name} is empty", next=f"printf %s VALUE | ganger secret set {name}")
     row = connected().set_secret(name, value)

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -16,6 +16,8 @@ from ganger.faces.client import Client, ClientError
 from ganger.settings import BadHome, Home
 
 Record = dict[str, Any]
+
+_MOST_BYTES: Final = 16 << 20
 
 
 @click.group("server")
@@ -130,7 +132,7 @@ def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
     try:
         settings.make_private(home.path)
         before = home.topology.read_bytes() if home.topology.exists() else None
-        _replace(home.topology, topology.read_bytes())
+        _replace(home.topology, _read(topology))
     except BadHome as error:
         raise Problem(str(error), error.next, UNREACHABLE) from None
     except OSError as error:
@@ -145,6 +147,15 @@ def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
         # The copy is gone: what there is to correct is the caller's file.
         told = error.detail.replace(str(home.topology), str(topology))
         raise ClientError(error.code, told, error.next, error.exit_code) from None
+
+
+def _read(path: Path) -> bytes:
+    """A topology, no further than one can be long: a device never ends."""
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise Problem(f"{path} is longer than {_MOST_BYTES >> 20} MiB: is it a topology at all?", "name another file")
+    return content
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -178,9 +178,13 @@ def problem_of(status: int, body: bytes) -> ClientError:
 
 
 def quoted(name: str) -> str:
-    """A name as a part of a path."""
+    """A name as a part of a path. NotFound for what would be none, or several."""
     from urllib.parse import quote
 
+    if not name or "/" in name:
+        raise client_error(
+            "not_found", f"{name!r} is nothing's name: one is not empty and has no /", "ganger ls", NOT_FOUND
+        )
     return quote(name, safe="")
 
 

@@ -92,7 +92,7 @@ async def put_queue(request: Request, service: Served, name: str, body: QueueBod
     """Make a queue, or replace one."""
     queue = Queue(
         name=name,
-        parent=None if name == ROOT else body.parent,
+        parent=None if name == ROOT and body.parent == ROOT else body.parent,
         weight=body.weight,
         nominal=body.nominal,
         borrowing=body.borrowing,
