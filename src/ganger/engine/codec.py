@@ -1,4 +1,6 @@
-"""Events, and snapshots of the state, as JSON and back. Called by `engine.log`; the classes themselves are the schema.
+"""Events, snapshots of the state and jobs as JSON and back, and what listings show of a job as JSON.
+
+Called by `engine.log` and its tables; the classes themselves are the schema.
 
 pydantic builds the codec from the dataclasses; a row that does not fit them is an error that names the field.
 """
@@ -11,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from ganger.core.state import Image
 from ganger.model.event import Event
 from ganger.model.job import Job
+from ganger.model.view import JobRow, Ledger
 
 
 @cache
@@ -26,6 +29,16 @@ def _images() -> TypeAdapter[Image]:
 @cache
 def _jobs() -> TypeAdapter[Job]:
     return TypeAdapter(Job)
+
+
+@cache
+def _rows() -> TypeAdapter[JobRow]:
+    return TypeAdapter(JobRow)
+
+
+@cache
+def _figures() -> TypeAdapter[dict[str, Ledger | int | None]]:
+    return TypeAdapter(dict[str, Ledger | int | None])
 
 
 def encode(event: Event) -> bytes:
@@ -56,3 +69,13 @@ def encode_job(job: Job) -> bytes:
 def decode_job(text: str | bytes) -> Job:
     """The job again."""
     return _jobs().validate_json(text)
+
+
+def encode_row(row: JobRow) -> bytes:
+    """What listings show of a job, as JSON."""
+    return _rows().dump_json(row)
+
+
+def encode_figures(ledger: Ledger, checkpoint_step: int | None) -> bytes:
+    """What else is kept of how a job does, as JSON."""
+    return _figures().dump_json({"ledger": ledger, "checkpoint_step": checkpoint_step})

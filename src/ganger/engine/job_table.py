@@ -7,8 +7,7 @@ Labels and notes are columns of their own: people change them after a job has en
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from ganger.engine import accounts, codec
 from ganger.engine.projection import Projection
@@ -47,8 +46,8 @@ def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
     array has a short row in a table of its own: listings of jobs do not walk past thousands of them."""
     accounts.put(db, projection, last)
     row, job = projection.row, projection.job
-    figures = {"ledger": asdict(projection.ledger), "checkpoint_step": projection.checkpoint_step}
-    changing = (row.state, row.ended_ms, _json(asdict(row)), _json(figures))
+    figures = codec.encode_figures(projection.ledger, projection.checkpoint_step)
+    changing = (row.state, row.ended_ms, codec.encode_row(row), figures)
     if row.array is not None:
         db.execute("INSERT OR REPLACE INTO element VALUES (?, ?, ?, ?, ?, ?)", (row.array, row.index, *changing))
         return
@@ -90,7 +89,3 @@ def _label(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> No
 def _unlabel(db: sqlite3.Connection, number: int, labels: Mapping[str, str]) -> None:
     rows = [(*label, number) for label in labels.items()]
     db.executemany("DELETE FROM label WHERE key = ? AND value = ? AND number = ?", rows)
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

@@ -4,7 +4,7 @@ over TCP."""
 from typing import Final
 
 from anyio import CapacityLimiter
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from ganger import __version__
 from ganger.engine.service import Service
@@ -55,7 +55,6 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
     app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
     app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
     app.state.streamers = CapacityLimiter(STREAMERS)
-    api = APIRouter(prefix=PREFIX)
     for router in (
         server.router,
         jobs.router,
@@ -73,8 +72,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
         secrets.router,
         tokens.router,
     ):
-        api.include_router(router)
-    app.include_router(api)
+        app.include_router(router, prefix=PREFIX)
     problems.install(app)
     app.openapi = describe(app, problems.SCHEMA)  # type: ignore[method-assign]
     return app
