@@ -92,6 +92,13 @@ class Row:
         return self.rounded(word, unit) if self.text(word) else None
 
 
+def bounded(word: str, number: int) -> int:
+    """The number, if it is not larger than anything real."""
+    if number > LARGEST:
+        raise Broken(Flaw.OUT_OF_RANGE, f"{word}: {number} is more than can be")
+    return number
+
+
 def _exact(word: str, text: str) -> Fraction | int:
     if text.isdecimal() and text.isascii() and len(text) < _SHORT:
         return int(text)
@@ -108,6 +115,4 @@ def _within(word: str, text: str, number: int, least: int) -> int:
         raise Broken(Flaw.NEGATIVE, f"{word}: {text[:40]} is less than zero")
     if number < least:
         raise Broken(Flaw.NOT_LEGAL, f"{word}: {text[:40]} is less than {least}")
-    if number > LARGEST:
-        raise Broken(Flaw.OUT_OF_RANGE, f"{word}: {text[:40]} is more than can be")
-    return number
+    return bounded(word, number)

@@ -13,7 +13,7 @@ from typing import Final
 
 from ganger.backends.simulator.traces.format import Format
 from ganger.backends.simulator.traces.recorded import Flaw, RecordedJob
-from ganger.backends.simulator.traces.row import Broken, Row
+from ganger.backends.simulator.traces.row import Broken, Row, bounded
 from ganger.backends.simulator.traces.watch import each_job, submitted_ms
 from ganger.model.units import KIB_BYTES, SECOND_MS
 
@@ -35,7 +35,7 @@ def job(row: Row) -> RecordedJob:
     if status in _PARTS:
         raise Broken(Flaw.PART_OF_A_JOB, f"job {row.text('name')} has status {status}")
     submitted_ms, wait_ms = row.rounded("submitted", SECOND_MS), _known(row, "wait", SECOND_MS)
-    processors = _known(row, "requested_processors") or _known(row, "processors") or 0
+    processors = _count(row, "requested_processors") or _count(row, "processors") or 0
     memory_bytes = _known(row, "requested_memory", KIB_BYTES)
     if memory_bytes is None:
         memory_bytes = _known(row, "memory", KIB_BYTES)
@@ -43,11 +43,11 @@ def job(row: Row) -> RecordedJob:
         name=row.needed("name"),
         submitted_ms=submitted_ms,
         duration_ms=_known(row, "run", SECOND_MS),
-        cpu_milli=processors * 1000,
-        memory_bytes=None if memory_bytes is None else memory_bytes * processors,
+        cpu_milli=bounded("processors", processors * 1000),
+        memory_bytes=None if memory_bytes is None else bounded("memory", memory_bytes * processors),
         user=_word(row, "user"),
         queue=_word(row, "queue"),
-        started_ms=None if wait_ms is None else submitted_ms + wait_ms,
+        started_ms=None if wait_ms is None else bounded("wait", submitted_ms + wait_ms),
         limit_ms=_known(row, "requested_time", SECOND_MS) or None,
         extra=row.extra(),
         line=row.line,
@@ -56,6 +56,10 @@ def job(row: Row) -> RecordedJob:
 
 def _known(row: Row, word: str, unit: int = 1) -> int | None:
     return None if _UNKNOWN.fullmatch(row.text(word)) else row.rounded(word, unit)
+
+
+def _count(row: Row, word: str) -> int | None:
+    return None if _UNKNOWN.fullmatch(row.text(word)) else row.whole(word)
 
 
 def _word(row: Row, word: str) -> str:
