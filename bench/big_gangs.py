@@ -14,7 +14,8 @@ from bench.queueing import GPUS, Queueing, Recorded, recorded
 from ganger.model.policy import Reservations, Rules, Starvation
 from ganger.policies import dynamic
 
-JOBS: Final = int(os.environ.get("GANGER_BENCH_JOBS", "2000"))
+JOBS: Final = int(os.environ.get("GANGER_BENCH_JOBS", "1000000"))
+"""At most so many: all of them."""
 CLUSTER, NODES = "04", 72
 OTHERS: Final = (("02", 16), ("03", 20))
 LARGE: Final = 16
