@@ -332,11 +332,14 @@ def test_near_promises_it_is_what_is_free_at_their_moments(data: st.DataObject) 
         return
     found = Foresight(state, now_ms, {}).near(known)
     truth = Truth(state, now_ms, now_ms + AT_ONCE_MS, windows=False)
-    for each in known:
-        for stay in each.stays:
-            found.add(stay)
-            truth.stays.append(stay)
+    truth.stays += [stay for each in known for stay in each.stays]
+    again = data.draw(st.sampled_from(known), label="taken back, and laid down again")
+    for sign in (-1, 1):
+        for stay in again.stays:
+            found.add(stay, sign)
     assert found.edges.tolist() == sorted({now_ms, *(each.start_ms for each in known)})
     ends = [*found.edges.tolist()[1:], NEVER_MS]
     for slot, (begin_ms, end_ms) in enumerate(zip(found.edges.tolist(), ends, strict=True)):
-        assert amounts(found, slot, slot + 1) == [truth.worst(at, begin_ms, end_ms) for at in found.at.tolist()]
+        worst = [truth.worst(at, begin_ms, end_ms) for at in found.at.tolist()]
+        assert amounts(found, slot, slot + 1) == worst
+        assert not found.is_kept() or all(min(node[:3]) >= 0 for node in worst), "somebody has too little"
