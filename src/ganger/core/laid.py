@@ -115,9 +115,9 @@ class Laid:
 
     def all_stand(self) -> bool:
         """Whether all can be kept, at a look at all of them together; False: each has to be looked at."""
-        nodes, allowance = self.state.nodes, self.quota()
         if not self.standing or self.state.windows:
             return not self.standing
+        nodes, allowance = self.state.nodes, self.quota()
         on: dict[Shape, list[Ints]] = {}
         for promise in self.standing.values():
             for stay in promise.stays:
