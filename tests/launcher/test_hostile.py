@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ganger.launcher import strays
@@ -29,9 +30,12 @@ LINE_BYTES = 20_000_000
 
 
 def _children(pid: int) -> list[str]:
-    """States of the children of a process."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] for child in found]
+    """States of the children of a process; one that ends while it is looked at is none."""
+    states = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            states.append(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0])
+    return states
 
 
 def test_a_daemon_with_nothing_of_ours_in_its_environment_ends_with_the_generation(task: Task, server: Server) -> None:
