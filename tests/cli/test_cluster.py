@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from ganger.faces.cli.exit_codes import USAGE
 from ganger.model.queue import Amount, UserLimits
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, node, queue
+
+TREE = {"root": None, "ai": "root", "default": "root", "nlp": "ai", "cv": "ai"}
+"""As the server lists them: parents first."""
 
 
 def put(world: World) -> Any:
@@ -21,7 +26,7 @@ def put(world: World) -> Any:
 def test_queues(shell: Shell, world: World) -> None:
     world.queues["nlp"] = queue("nlp", nominal=asdict(Amount(gpus=8)), user_limits=asdict(UserLimits(gpus=4)))
     *_, last = shell("queue").out.splitlines()
-    assert last.split()[:4] == ["nlp", "root", "1", "3/8"]
+    assert last.split()[:3] == ["nlp", "1", "3/8"]
     assert last.endswith("4 GPUs")
     assert [row["name"] for row in json.loads(shell("queue", "-o", "json").out)] == ["default", "nlp"]
 
@@ -69,6 +74,32 @@ def test_a_bad_figure_names_its_flag(shell: Shell, world: World) -> None:
     for flag, text, word in (("--weight", "0", "from 1 to 1000"), ("--gpus", ":4", "names no type")):
         said = shell("queue", "set", "nlp", flag, text)
         assert (said.code, word in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        *[(f"queue set nlp {flag} 0", flag) for flag in ("--max-time", "--max-queue-time", "--default-time")],
+        *[(f"submit {flag} 0s true", flag) for flag in ("--time", "--time-min", "--queue-time", "--checkpoint-every")],
+        ("fit --time 0", "--time"),
+        ("token create ci --expires 0", "--expires"),
+        ("node maintain n1 --from now --for 0.0001s", "--for"),
+    ],
+)
+def test_no_time_at_all_is_refused_where_it_makes_no_sense(shell: Shell, world: World, words: str, flag: str) -> None:
+    said = shell(*words.split())
+    assert said.code == USAGE
+    assert re.search(rf"'{flag}': '[0.s1]+' is no time at all: write more than 0, as 90s", said.err)
+    assert not world.asked
+
+
+def test_a_tree_of_queues_is_read_from_above(shell: Shell, world: World) -> None:
+    world.queues = {name: queue(name, parent=above) for name, above in TREE.items()}
+    rows = shell("queue").out.splitlines()[1:]
+    assert [row.partition(" 1 ")[0].rstrip() for row in rows] == ["root", "  ai", "    nlp", "    cv", "  default"]
+    rows = shell("top", "queues", "--once").out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["root", "ai", "nlp", "cv", "default"]
+    assert shell("queue", "set", "nlp", "--weight", "2").out.startswith("set nlp, below ai\n")
 
 
 def test_delete_queue(shell: Shell, world: World) -> None:

@@ -8,12 +8,13 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from ganger.model.queue import Amount, UserLimits
 from tests.cli.conftest import PROGRAM, Shell
-from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
+from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, queue
 
 
 def on_terminal(*words: str, columns: int = 100, until: Callable[[str], None] = lambda shown: None) -> str:
@@ -48,6 +49,23 @@ def test_a_table_has_colours_and_keeps_to_the_width(shell: Shell, world: World) 
         assert max(len(each) for each in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()) <= columns
     assert "\x1b[33mpending" in on_terminal("ls")
     assert f"\n  {REASON.sentence}" in re.sub(r" *\r", "", on_terminal("ls", columns=80))
+
+
+def test_no_figure_of_a_queue_is_lost_in_80_columns(shell: Shell, world: World) -> None:
+    none, user = asdict(Amount()), asdict(UserLimits(jobs=4, time_ms=86_400_000))
+    world.queues["language"] = queue(
+        "language",
+        nominal=none | {"gpu_types": {"h100": 24}, "cpu_milli": 400_000, "memory_bytes": 2 << 40},
+        borrowing=none | {"gpus": 32},
+        lending=none | {"gpus": 16},
+        user_limits=user,
+    )
+    shown = re.sub(r"\x1b\[[0-9;]*m| *\r", "", on_terminal("queue", columns=80))
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    *_, row, below = shown.splitlines()
+    assert row.split() == ["language", "1", "3/h100:24", "1.5/400", "5", "-", "2", "1"]
+    assert below == "  MEMORY 0/2Ti  BORROWS 32  LENDS 16  4 jobs, 1d 00h a job"
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])

@@ -60,6 +60,10 @@ class Definitions:
         bubbled = (max(Fraction(0), self.usage(child) - self.local(child)) for child in self.children(name))
         return Fraction(own) + sum(bubbled, Fraction(0))
 
+    def held(self, name: str) -> int:
+        own = sum(amount for queue, amount in self.charges if queue == name)
+        return own + sum(self.held(child) for child in self.children(name))
+
     def available(self, name: str) -> Fraction:
         parent = self.queues[name].parent
         if parent is None:
@@ -86,6 +90,7 @@ def test_tree_keeps_to_the_definitions(queues: tuple[Queue, ...], charges: list[
         empty, defined = Definitions(tree, r, []), Definitions(tree, r, charges)
         for name, at in tree.index.items():
             assert tree.usage[r][at] == defined.usage(name)
+            assert tree.held(r)[at] == defined.held(name)
             assert tree.available(at, r) == defined.available(name)
             assert tree.potential(at, r) == empty.available(name)
     for name, amount in reversed(charges):

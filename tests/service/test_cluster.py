@@ -1,6 +1,7 @@
 """Queues and nodes: what is shown of them, what may be changed, what is refused."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,36 @@ def test_a_queue_shows_what_it_may_use_and_what_it_uses(world: Embedded) -> None
     assert (row.used["gpus"], row.available["gpus"], row.running, row.pending) == (4, 2, 1, 1)
     replaced = world.service.set_queue(Queue(name="nlp", nominal=Amount(gpus=8)))
     assert (replaced.nominal["gpus"], replaced.borrowing["gpus"]) == (8, None)
+
+
+def test_a_queue_shows_what_is_used_below_it_also_of_what_is_lent_to_nobody(world: Embedded) -> None:
+    world.service.set_queue(Queue(name="ai", nominal=Amount(gpus=6), borrowing=Amount(gpus=0), lending=Amount(gpus=0)))
+    world.service.set_queue(Queue(name="nlp", parent="ai", nominal=Amount(gpus=4), lending=Amount(gpus=1)))
+    world.until(world.submit(queue="nlp", resources={"gpu": 4}), "running")
+    world.submit(queue="ai", resources={"gpu": 3})
+    world.service.suspend(world.submit(queue="nlp", resources={"gpu": 4}), suspended=True)
+    rows = {row.name: row for row in world.service.queues()}
+    shown = {name: (row.used["gpus"], row.running, row.pending) for name, row in rows.items()}
+    assert shown == {"root": (4, 1, 1), "default": (0, 0, 0), "ai": (4, 1, 1), "nlp": (4, 1, 0)}
+    server = world.service.server()
+    assert (server.running, server.pending) == (1, 1)
+
+
+def test_a_quota_is_raised_by_what_is_told(world: Embedded) -> None:
+    ai = Queue(name="ai", nominal=Amount(gpus=6), borrowing=Amount(gpus=0))
+    world.service.set_queue(ai)
+    world.service.set_queue(Queue(name="nlp", parent="ai", nominal=Amount(gpus=4), lending=Amount(gpus=1)))
+    with pytest.raises(Refused, match="queue ai may use at most 3 GPUs when nobody else uses any") as refused:
+        world.submit(queue="ai", resources={"gpu": 4})
+    assert refused.value.next.endswith("ganger queue set ai --gpus 7")
+    world.service.set_queue(replace(ai, nominal=Amount(gpus=7)))
+    world.submit(queue="ai", resources={"gpu": 4})
+
+
+@pytest.mark.parametrize("limit", ["time_ms", "queue_time_ms"])
+def test_no_job_could_be_where_none_may_take_any_time(world: Embedded, limit: str) -> None:
+    with pytest.raises(Refused, match=rf"user_limits.{limit} is 0: it is from 1 to "):
+        world.service.set_queue(Queue(name="x", user_limits=UserLimits(**{limit: 0})))
 
 
 def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:

@@ -131,6 +131,13 @@ class QueueTree:
         cluster has no more: that is the quota of a root without a figure."""
         return self._room(at, r, self.usage[r].__getitem__, as_set=as_set)
 
+    def held(self, r: int) -> list[int]:
+        """What is used of resource r in each queue and all below it, also of what they keep from their parents."""
+        below = [0] * len(self.queues)
+        for at in range(len(below) - 1, 0, -1):
+            below[self.parent[at]] += below[at] + min(self.usage[r][at], self._local[r][at])
+        return [used + more for used, more in zip(self.usage[r], below, strict=True)]
+
     def potential(self, at: int, r: int, *, as_set: bool = False) -> int:
         """How much of resource r the queue may use when nobody else uses any."""
         return self._room(at, r, _nothing, as_set=as_set)
@@ -265,8 +272,9 @@ def wrong_with(queue: Queue) -> str | None:
         return f"weight is {queue.weight}: it is from 1 to {MAX_WEIGHT}"
     for part in ("nominal", "borrowing", "lending", "user_limits"):
         for name, figure in _figures(getattr(queue, part)):
-            if figure is not None and not 0 <= figure <= MAX_FIGURE:
-                return f"{part}.{name} is {figure}: it is from 0 to {MAX_FIGURE}; leave it out for no limit"
+            least = 1 if name in ("time_ms", "queue_time_ms") else 0  # no job could be
+            if figure is not None and not least <= figure <= MAX_FIGURE:
+                return f"{part}.{name} is {figure}: it is from {least} to {MAX_FIGURE}; leave it out for no limit"
     if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
         return f"default_time_ms is {queue.default_time_ms}: it is from 1 to {MAX_FIGURE}; leave it out for no limit"
     types = queue.nominal.gpu_types

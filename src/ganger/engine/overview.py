@@ -45,8 +45,8 @@ def overview(state: State, now_ms: int, policy: Policy, order: Order = "turn") -
         out=int(out.sum()),
         blocks=tuple(_blocks(state, depth)),
         queues=queues,
-        pending=sum(row.pending for row in queues),
-        running=sum(row.running for row in queues),
+        pending=queues[0].pending,
+        running=queues[0].running,
         order=order,
         next=tuple(_turns(state, now_ms, policy) if order == "turn" else _first(state, now_ms, order)),
     )

@@ -1,11 +1,10 @@
 """Queues, nodes and waiting jobs of a state, as faces show them. Called by `engine.service`; reads, never tries."""
 
-from collections import Counter
 from dataclasses import asdict
 
 from ganger.core.explain import own_reason, reason_view
 from ganger.core.fair import fair_gpus
-from ganger.core.gang import Gang, class_text
+from ganger.core.gang import RESTING, Gang, class_text
 from ganger.core.queues import UNLIMITED, in_figures, scale_of
 from ganger.core.state import State
 from ganger.core.topology import path
@@ -16,10 +15,8 @@ from ganger.model.view import NodeRow, QueueRow, ReasonView
 def queue_rows(state: State) -> list[QueueRow]:
     """Every queue, parents first."""
     tree, fair = state.tree, fair_gpus(state)
-    pending, live = Counter[str](), Counter[str]()
-    for gang in state.gangs.values():
-        live[gang.queue] += many(state, gang)
-        pending[gang.queue] += many(state, gang) * (gang.state is GangState.PENDING)
+    pending, running = _many(state)
+    held = {name: tree.held(r) for r, name in enumerate(tree.resources)}
     return [
         QueueRow(
             name=queue.name,
@@ -28,16 +25,30 @@ def queue_rows(state: State) -> list[QueueRow]:
             nominal=asdict(queue.nominal),
             borrowing=asdict(queue.borrowing),
             lending=asdict(queue.lending),
-            used={in_figures(name): _written(name, tree.usage[r][at]) for r, name in enumerate(tree.resources)},
+            used={in_figures(name): _written(name, amounts[at]) for name, amounts in held.items()},
             available={in_figures(name): _room(name, tree.available(at, r)) for r, name in enumerate(tree.resources)},
             user_limits=asdict(queue.user_limits),
             default_time_ms=queue.default_time_ms,
             fair_gpus=fair[at],
-            pending=pending[queue.name],
-            running=live[queue.name] - pending[queue.name],
+            pending=pending[at],
+            running=running[at],
         )
         for at, queue in enumerate(tree.queues)
     ]
+
+
+def _many(state: State) -> tuple[list[int], list[int]]:
+    """How many jobs wait in each queue and all below it, and how many run there: suspended ones do neither."""
+    tree = state.tree
+    pending, running = [0] * len(tree.queues), [0] * len(tree.queues)
+    for gang in state.gangs.values():
+        at, amount = tree.index[gang.queue], many(state, gang)
+        pending[at] += amount * (gang.state is GangState.PENDING)
+        running[at] += amount * (gang.state not in RESTING)
+    for at in range(len(running) - 1, 0, -1):
+        pending[tree.parent[at]] += pending[at]
+        running[tree.parent[at]] += running[at]
+    return pending, running
 
 
 def many(state: State, gang: Gang) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from ganger import __version__
 from ganger.core.due import deadline_ms
 from ganger.core.explain import explain
-from ganger.core.gang import RUNS
+from ganger.core.gang import RESTING, RUNS
 from ganger.core.sizes import Wanted as WantedSize
 from ganger.engine import codec
 from ganger.engine.accounts import Wanted
@@ -342,7 +342,7 @@ class Service(ClusterService, PolicyService):
         """The server itself."""
         with self._loop.view() as state:
             pending = sum(many(state, gang) for gang in state.gangs.values() if gang.state is GangState.PENDING)
-            live = sum(many(state, gang) for gang in state.gangs.values())
+            running = sum(many(state, gang) for gang in state.gangs.values() if gang.state not in RESTING)
             nodes = len(state.nodes.nodes)
         return ServerView(
             version=__version__,
@@ -353,7 +353,7 @@ class Service(ClusterService, PolicyService):
             started_ms=self._started_ms,
             health=self._loop.health(),
             pending=pending,
-            running=live - pending,
+            running=running,
             nodes=nodes,
         )
 

@@ -41,9 +41,9 @@ class UserLimits:
     gpus: int | None = described("GPUs held at one time", form="figure", default=None)
     jobs: int | None = described("jobs that hold nodes at one time", form="figure", default=None)
     pending: int | None = described("jobs that wait at one time, elements of arrays each", form="figure", default=None)
-    time_ms: int | None = described("the longest time limit of one job", form="lasting", key="time", default=None)
+    time_ms: int | None = described("the longest time limit of one job", form="longest", key="time", default=None)
     queue_time_ms: int | None = described(
-        "the longest that a job may wait; then it ends", form="lasting", key="queue_time", default=None
+        "the longest that a job may wait; then it ends", form="longest", key="queue_time", default=None
     )
     node_ms: int | None = described(
         "nodes times time limit, over a user's live jobs: 128h is 16 nodes for 8 hours",

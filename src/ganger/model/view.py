@@ -252,9 +252,9 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """A queue with what it may use and what it uses. None is no limit; amounts are {"gpus", "cpu_milli",
-    "memory_bytes"}: figures with "gpu_types", an amount by type, what is used and available with "gpus.TYPE" for each
-    type that some queue has a figure for."""
+    """A queue with what it may use and what is used in it and below it. None is no limit; amounts are {"gpus",
+    "cpu_milli", "memory_bytes"}: figures with "gpu_types", an amount by type, what is used and available with
+    "gpus.TYPE" for each type that some queue has a figure for."""
 
     name: str
     parent: str | None
@@ -269,7 +269,9 @@ class QueueRow:
     fair_gpus: int
     """What is fair to it of the GPUs there are, by guarantee, weight and what its jobs hold and wait for."""
     pending: int
+    """Jobs that wait in it and below it."""
     running: int
+    """Jobs there that neither wait nor are suspended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

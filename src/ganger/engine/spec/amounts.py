@@ -231,6 +231,12 @@ def read_lasting(value: Any) -> int:
     return _quantity(value, parse_duration_ms, legal, 0, MAX_FIGURE)
 
 
+def read_longest(value: Any) -> int:
+    """The most that the time of one job may be, in ms."""
+    legal = "a time of more than 0: write 30m, 8h, 30d, or a number of seconds"
+    return _quantity(value, parse_duration_ms, legal, 1, MAX_FIGURE)
+
+
 def read_half_life(value: Any) -> int:
     """Milliseconds, not so few that everything would be made anew all the time."""
     legal = "a half-life from 1h to 3650d: write 7d, 36h, or a number of seconds"

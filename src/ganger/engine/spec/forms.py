@@ -33,6 +33,7 @@ from ganger.engine.spec.amounts import (
     read_half_life,
     read_jobs,
     read_lasting,
+    read_longest,
     read_memory,
     read_nproc,
     read_priority,
@@ -241,6 +242,11 @@ def _of_policies() -> dict[str, Form]:
         "cpus": Form(read_cpus, _any_of({"type": "number", "minimum": 0}, _pattern(r"\d+m|\d+(\.\d+)?")), write_cpu),
         "memory": Form(read_memory, _any_of(_integer(0, MAX_FIGURE), _pattern(SIZE_PATTERN)), write_bytes),
         "lasting": Form(read_lasting, lasting, write_duration),
+        "longest": Form(
+            read_longest,
+            _any_of({"type": "number", "exclusiveMinimum": 0}, _pattern(DURATION_PATTERN)),
+            write_duration,
+        ),
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from ganger.faces.cli import candidates
-from ganger.faces.cli.options import CPUS, DURATION, GPUS, SIZE, output_option
+from ganger.faces.cli.options import CPUS, GPUS, LASTING, SIZE, output_option
 from ganger.faces.cli.render import Column, now_ms, quoted, show, show_json, show_table, when
 from ganger.faces.cli.request import build_request
 from ganger.faces.cli.run import connected
@@ -23,7 +23,7 @@ _OF_JOB: Final = ("queue", "gpu", "cpu", "memory", "time")
 @click.option("--gpu", type=GPUS, help="GPUs on each node: 8, or H100:8; without it: every number.")
 @click.option("--cpu", type=CPUS, help="CPUs on each node; without it: one for each GPU.")
 @click.option("--memory", type=SIZE, help="Memory on each node: 64Gi.")
-@click.option("--time", type=DURATION, help="Time the job may hold its nodes: a short one may fit before others.")
+@click.option("--time", type=LASTING, help="Time the job may hold its nodes: a short one may fit before others.")
 @output_option
 def fit_command(path: str | None, output: str, **flags: str | None) -> None:
     """Show how large a job may be to start now: for each type of GPU, at each level of the network.

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ganger.faces.cli.render import Column, aligned, clock
+from ganger.faces.cli.tree import in_tree, indented
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
@@ -156,15 +157,13 @@ def _queues(seen: Record, width: int) -> Iterator[Line]:
     )
     wide = width - 66
     rows = []
-    by_name = {row["name"]: row for row in seen["queues"]}
-    busy = [row for row in seen["queues"] if row["parent"] is None or _is_busy(row)]
-    for row in busy:
+    busy = [(depth, row) for depth, row in in_tree(seen["queues"]) if row["parent"] is None or _is_busy(row)]
+    for depth, row in busy:
         nominal, used, fair = _figures(row, seen["unit"])
         whole = max(1, seen["whole"])
         bar = "█" * min(max(8, wide), int(-(-max(8, wide) * used // whole))) if used else ""
-        name = "  " * _below(row, by_name) + row["name"]
         figures = (_NONE if nominal is None else f"{nominal:g}", f"{used:g}", fair)
-        rows.append((name, *figures, str(row["running"]), str(row["pending"]), bar))
+        rows.append((indented(depth, row["name"]), *figures, str(row["running"]), str(row["pending"]), bar))
     yield from _table(columns, rows, width)
     if idle := len(seen["queues"]) - len(busy):
         yield [(f"and {idle} idle", "dim")]
@@ -180,13 +179,6 @@ def _figures(row: Record, unit: str) -> tuple[float | None, float, str]:
 
 def _is_busy(row: Record) -> bool:
     return bool(row["running"] or row["pending"] or row["used"]["cpu_milli"])
-
-
-def _below(row: Record, by_name: dict[str, Record]) -> int:
-    depth = 0
-    while row["parent"] in by_name:
-        row, depth = by_name[row["parent"]], depth + 1
-    return depth
 
 
 def _next(seen: Record, width: int) -> Iterator[Line]:

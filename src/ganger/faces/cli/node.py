@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from ganger.faces.cli import candidates
-from ganger.faces.cli.options import DURATION, output_option
+from ganger.faces.cli.options import DURATION, LASTING, output_option
 from ganger.faces.cli.render import Column, clock, now_ms, quoted, say, show, show_json_array, show_table
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.times import AHEAD
@@ -16,12 +16,14 @@ from ganger.model.units import DAY_MS, format_bytes, format_cpu, format_duration
 
 Record = dict[str, Any]
 
+_POOL: Final = Column("POOL", spare=True)
 _COLUMNS: Final = (
     Column("STATE", state=True),
     Column("GPU"),
     Column("GPUS USED", right=True),
-    Column("CPUS USED", right=True),
-    Column("MEMORY USED", right=True),
+    Column("CPUS USED", right=True, spare=True),
+    Column("MEMORY USED", right=True, spare=True),
+    _POOL,
     Column("JOBS"),
 )
 
@@ -128,7 +130,7 @@ def preempt_command(names: tuple[str, ...], notice: str, output: str) -> None:
 @node_command.command("maintain")
 @click.argument("names", metavar="NODE...", nargs=-1, shell_complete=candidates.nodes)
 @click.option("--from", "begin_ms", type=AHEAD, help="When it begins: 22:00, 2h (from now), 2026-11-21T22:00, now.")
-@click.option("--for", "lasts", type=DURATION, help="How long it lasts: 90m, 1d.")
+@click.option("--for", "lasts", type=LASTING, help="How long it lasts: 90m, 1d.")
 @click.option("--until", "until_ms", type=AHEAD, help="When it ends, instead.")
 @click.option("--note", default="", help="What it is for, for all to read.")
 @click.option("--clear", "cleared", metavar="ID", help="Call one off, or end it before its time.")
@@ -224,8 +226,8 @@ def _show(rows: list[Record], output: str) -> None:
         return
     levels = tuple(rows[0]["domains"]) if rows else ()
     has_pools = any(row["pool"] for row in rows)
-    columns = (Column("NODE"), *map(_of_level, levels), *_COLUMNS, *[Column("POOL")] * has_pools)
-    cells = [(*_cells(row), *[row["pool"] or "-"] * has_pools) for row in rows]
+    columns = (Column("NODE"), *map(_of_level, levels), *(each for each in _COLUMNS if has_pools or each != _POOL))
+    cells = [_cells(row, [row["pool"] or "-"] * has_pools) for row in rows]
     show_table(columns, cells, "no nodes: ganger doctor")
     total = sum(row["gpus"] for row in rows)
     if total:
@@ -250,7 +252,7 @@ def _state(row: Record) -> str:
     return f"{row['state']} ({', '.join(row['maintenance'])})" if row["maintenance"] else str(row["state"])
 
 
-def _cells(row: Record) -> tuple[str, ...]:
+def _cells(row: Record, pool: list[str]) -> tuple[str, ...]:
     cpu = row["cpu_milli"]
     memory = row["memory_bytes"]
     return (
@@ -261,5 +263,6 @@ def _cells(row: Record) -> tuple[str, ...]:
         f"{row['gpus'] - row['gpus_free']}/{row['gpus']}",
         f"{format_cpu(cpu - row['cpu_free_milli'])}/{format_cpu(cpu)}",
         f"{format_bytes(memory - row['memory_free_bytes'])}/{format_bytes(memory)}",
+        *pool,
         ", ".join(row["gangs"]) or "-",
     )

@@ -83,7 +83,16 @@ def _pattern(text: str) -> None:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
+def lasting_ms(text: str) -> int:
+    """Milliseconds of a time that something lasts. ValueError says what is legal: none at all is not."""
+    duration_ms = parse_duration_ms(text)
+    if not duration_ms:
+        raise ValueError(f"{text!r} is no time at all: write more than 0, as 90s, 30m, 1h30m or 2d")
+    return duration_ms
+
+
 DURATION: Final = Checked("duration", parse_duration_ms)
+LASTING: Final = Checked("duration", lasting_ms)
 SIZE: Final = Checked("size", parse_bytes)
 CPUS: Final = Checked("cpus", parse_cpu_milli)
 GPUS: Final = Checked("[type:]n", _gpu)
@@ -154,14 +163,14 @@ _OVERRIDES: Final = (
     click.option("--code", metavar="DIR", help="Copy this directory and run there; without it: run in place."),
     click.option("--setup", metavar="LINE", help="Shell line run once on each node before the processes."),
     click.option("--checkpoint", metavar="DIR", help="Where checkpoints are kept."),
-    click.option("--checkpoint-every", type=DURATION, help="How often to save: 30m."),
+    click.option("--checkpoint-every", type=LASTING, help="How often to save: 30m."),
     click.option(
         "--checkpoint-keep", type=click.IntRange(min=1), metavar="N", help="How many of the last checkpoints stay: 3."
     ),
     click.option("--retry", type=click.IntRange(min=0), metavar="N", help="Attempts without progress to forgive."),
-    click.option("--time", type=DURATION, help="Time the job may hold its nodes: 24h."),
-    click.option("--time-min", type=DURATION, help="Start with less time, at least this, where that fits a hole: 2h."),
-    click.option("--queue-time", type=DURATION, help="Time it may wait; then it ends."),
+    click.option("--time", type=LASTING, help="Time the job may hold its nodes: 24h."),
+    click.option("--time-min", type=LASTING, help="Start with less time, at least this, where that fits a hole: 2h."),
+    click.option("--queue-time", type=LASTING, help="Time it may wait; then it ends."),
     click.option("--array", metavar="LIST", help="One job for each index: 0-99, 1,3,5-9:2; 0-99%10: ten at a time."),
     click.option(
         "--after",

@@ -6,10 +6,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from ganger.faces.cli import candidates
-from ganger.faces.cli.options import Checked, output_option
+from ganger.faces.cli.options import Checked, lasting_ms, output_option
 from ganger.faces.cli.render import Column, quoted, show, show_json, show_json_array, show_table
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.several import each_name
+from ganger.faces.cli.tree import in_tree, indented
 from ganger.faces.client import Client, ClientError
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
 from ganger.model.units import (
@@ -19,7 +20,6 @@ from ganger.model.units import (
     format_duration,
     parse_bytes,
     parse_cpu_milli,
-    parse_duration_ms,
 )
 
 Record = dict[str, Any]
@@ -27,15 +27,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 COLUMNS: Final = (
     Column("QUEUE"),
-    Column("PARENT"),
-    Column("WEIGHT", right=True),
+    Column("WEIGHT", right=True, spare=True),
     Column("GPUS"),
-    Column("CPUS"),
-    Column("MEMORY"),
+    Column("CPUS", spare=True),
+    Column("MEMORY", spare=True),
     Column("FAIR GPUS", right=True),
     Column("QUOTA LEFT", right=True),
-    Column("BORROWS", right=True),
-    Column("LENDS", right=True),
+    Column("BORROWS", right=True, spare=True),
+    Column("LENDS", right=True, spare=True),
     Column("RUNNING", right=True),
     Column("PENDING", right=True),
     Column("EACH USER"),
@@ -90,8 +89,8 @@ _FIGURES: Final = {
     "max_gpus_per_user": ("user_limits", "gpus", _or_none(_count)),
     "max_jobs_per_user": ("user_limits", "jobs", _or_none(_count)),
     "max_pending_per_user": ("user_limits", "pending", _or_none(_count)),
-    "max_time": ("user_limits", "time_ms", _or_none(parse_duration_ms)),
-    "max_queue_time": ("user_limits", "queue_time_ms", _or_none(parse_duration_ms)),
+    "max_time": ("user_limits", "time_ms", _or_none(lasting_ms)),
+    "max_queue_time": ("user_limits", "queue_time_ms", _or_none(lasting_ms)),
     "max_node_hours": ("user_limits", "node_ms", _or_none(_node_hours_ms)),
 }
 """Flag -> (part of the queue, figure in it, how its text is read)."""
@@ -118,7 +117,7 @@ def queue_command(ctx: click.Context, output: str) -> None:
         if output == "json":
             show_json_array(rows)
         else:
-            show_table(COLUMNS, [queue_cells(row) for row in rows], "no queues")
+            show_table(COLUMNS, [queue_cells(row, depth) for depth, row in in_tree(rows)], "no queues")
 
 
 @queue_command.command("set")
@@ -143,7 +142,7 @@ def queue_command(ctx: click.Context, output: str) -> None:
 @click.option(
     "--default-time",
     metavar="DURATION",
-    type=Checked("DURATION", _or_none(parse_duration_ms)),
+    type=Checked("DURATION", _or_none(lasting_ms)),
     help="The time limit of a job that names none; without, as in the queue above.",
 )
 @output_option
@@ -167,12 +166,12 @@ def set_command(
     queue = _present(client, name)
     above = {} if parent is None else {"parent": parent}
     heavier = {} if weight is None else {"weight": _weight(weight)}
-    timed = {} if default_time is None else {"default_time_ms": _or_none(parse_duration_ms)(default_time)}
+    timed = {} if default_time is None else {"default_time_ms": _or_none(lasting_ms)(default_time)}
     row = client.set_queue(name, changed(queue | above | heavier | timed, figures))
     if output == "json":
         show_json(row)
     else:
-        show(f"set {quoted(name)}")
+        show(f"set {quoted(name)}, below {quoted(row['parent'])}" if row["parent"] else f"set {quoted(name)}")
         show_table(COLUMNS, [queue_cells(row)], "")
 
 
@@ -210,16 +209,15 @@ def _present(client: Client, name: str) -> Record:
         return {}
 
 
-def queue_cells(row: Record) -> tuple[str, ...]:
-    """A row of COLUMNS."""
+def queue_cells(row: Record, depth: int = 0) -> tuple[str, ...]:
+    """A row of COLUMNS, of a queue with so many above it."""
     used, nominal = row["used"], row["nominal"]
     return (
-        row["name"],
-        row["parent"] or "-",
+        indented(depth, row["name"]),
         str(row["weight"]),
         f"{used['gpus']}/{_gpus_text(nominal)}",
-        f"{format_cpu(used['cpu_milli'])}/{_figure_text(nominal['cpu_milli'], format_cpu)}",
-        f"{format_bytes(used['memory_bytes'])}/{_figure_text(nominal['memory_bytes'], format_bytes)}",
+        _of(used["cpu_milli"], nominal["cpu_milli"], format_cpu),
+        _of(used["memory_bytes"], nominal["memory_bytes"], format_bytes),
         str(row["fair_gpus"]),
         _figure_text(row["available"]["gpus"], str),
         _gpus_text(row["borrowing"]),
@@ -228,6 +226,11 @@ def queue_cells(row: Record) -> tuple[str, ...]:
         str(row["pending"]),
         _limits(row["user_limits"], row["default_time_ms"]),
     )
+
+
+def _of(used: int, nominal: int | None, text: Any) -> str:
+    """What is used of what is guaranteed; nothing where nothing is either."""
+    return f"{text(used)}/{_figure_text(nominal, text)}" if used or nominal is not None else "-"
 
 
 def _figure_text(value: int | None, text: Any) -> str:

@@ -53,12 +53,13 @@ Row = Sequence[str]
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table. Numbers stand to the right; a column of states is coloured; one that folds, and the last, is
-    never cut short."""
+    never cut short; one that is spare stands below its row, with its title, where a terminal is too narrow."""
 
     title: str
     right: bool = False
     state: bool = False
     folds: bool = False
+    spare: bool = False
 
 
 def fancy(stream: TextIO) -> bool:
@@ -129,7 +130,7 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> "Table":
 
 
 def _print(console: "Console", columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """The table; what would be squeezed in the last column stands below its row."""
+    """The table; what would be squeezed in the last column, and what is spare, stands below its row."""
     from rich.padding import Padding
     from rich.segment import Segment, Segments
     from rich.text import Text
@@ -139,12 +140,29 @@ def _print(console: "Console", columns: Sequence[Column], rows: Sequence[Row]) -
     if beside >= min(last, SQUEEZED) or any(each.folds for each in columns):
         console.print(rich_table(columns, rows))
         return
-    table = _table(columns[:-1], [row[:-1] for row in rows], None)
-    below = ("", *(row[-1] for row in rows))
+    kept = _kept(columns[:-1], widths, console.width)
+    table = _table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], None)
+    gone = [i for i in range(len(columns) - 1) if i not in kept]
+    below = ("", *(_below(columns, row, gone) for row in rows))
     for line, cell in zip(console.render_lines(table, pad=False), below, strict=True):
         console.print(Segments([*line, Segment.line()]), end="")
         if cell not in ("", "-"):
             console.print(Padding(Text(cell, overflow="fold"), (0, 0, 0, 2)))
+
+
+def _kept(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """Which columns stay in a table so wide: of those that are spare the last goes first."""
+    kept = list(range(len(columns)))
+    for i in reversed(kept):
+        if columns[i].spare and sum(widths[each] + 2 for each in kept) - 2 > room:
+            kept.remove(i)
+    return kept
+
+
+def _below(columns: Sequence[Column], row: Row, gone: Sequence[int]) -> str:
+    """What stands below a row: the columns that are gone, where they say anything, and the last one."""
+    said = [f"{columns[i].title} {row[i]}" for i in gone if row[i] not in ("", "-")]
+    return "  ".join([*said, *(cell for cell in row[-1:] if cell not in ("", "-"))])
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Row], folding: int | None) -> "Table":

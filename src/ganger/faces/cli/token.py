@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from ganger.faces.cli import candidates
-from ganger.faces.cli.options import DURATION, output_option
+from ganger.faces.cli.options import LASTING, output_option
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, now_ms, show, show_json, show_json_array, show_table, when
 from ganger.faces.cli.run import connected
@@ -39,7 +39,7 @@ def ls_command(output: str) -> None:
 
 @token_command.command("create")
 @click.argument("name")
-@click.option("--expires", type=DURATION, default="90d", show_default=True, help="How long it is good for: 12h.")
+@click.option("--expires", type=LASTING, default="90d", show_default=True, help="How long it is good for: 12h.")
 @click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, for you alone to read.")
 @output_option
 def create_command(name: str, expires: str, file: Path | None, output: str) -> None:

@@ -11,6 +11,7 @@ from ganger.faces.cli.glance import Line, drawn, spoken, width_of
 from ganger.faces.cli.options import DURATION, output_option
 from ganger.faces.cli.render import Column, aligned, fancy, show, show_json, show_table
 from ganger.faces.cli.run import connected
+from ganger.faces.cli.tree import in_tree, indented, with_all_below
 from ganger.faces.client import Client
 from ganger.model.overview import ORDERS
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
@@ -192,13 +193,15 @@ def _queues(seen: Record, by: str) -> Picture:
     )
     gpus = {(gpu["node"], gpu["device"]): gpu for gpu in seen["gpus"]}
     rows: Rows = []
-    for queue in seen["queues"]:
-        ranks = [each for each in seen["ranks"] if each["queue"] == queue["name"]]
+    for depth, queue in in_tree(seen["queues"]):
+        names = with_all_below(seen["queues"], queue["name"])
+        ranks = [each for each in seen["ranks"] if each["queue"] in names]
         devices = {(each["node"], device): None for each in ranks for device in each["devices"]}
         busy = [gpus[device] for device in devices if device in gpus]
         nominal, held = queue["nominal"]["gpus"], queue["used"]["gpus"]
         used = str(held) + ("" if nominal is None else f"/{nominal}")
-        cells = queue["name"], str(queue["running"]), str(queue["pending"]), used, *_used(ranks), *_busy(busy)
+        name = indented(depth, queue["name"]) if by == SORTS["queues"][0] else queue["name"]
+        cells = name, str(queue["running"]), str(queue["pending"]), used, *_used(ranks), *_busy(busy)
         amounts = {"running": queue["running"], "pending": queue["pending"], "gpus": held} | _amounts(ranks, busy)
         rows.append((amounts, cells))
     return Picture(columns, _sorted(rows, "queues", by), "", "no queues")
