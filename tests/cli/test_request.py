@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from ganger.faces.cli.exit_codes import UNREACHABLE
 from tests.cli.conftest import Shell
-from tests.cli.world import World
+from tests.cli.world import World, ended, job
 
 
 def sent(world: World) -> Any:
@@ -118,6 +119,35 @@ def test_a_lost_connection_is_tried_again_with_the_same_id(shell: Shell, world: 
     ids = [body["request_id"] for method, target, body in world.asked if (method, target) == ("POST", "/jobs")]
     assert len(ids) == 2
     assert ids[0] == ids[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("submit true", "POST /jobs"),
+        ("run true", "POST /jobs"),
+        ("submit -f two.yaml", "POST /batches"),
+        ("retry bert-7f3", "POST /jobs/bert-7f3/retry"),
+        ("clone bert-7f3", "POST /jobs/bert-7f3/clone"),
+    ],
+)
+def test_where_nobody_knows_whether_a_job_was_made_it_is_said(
+    shell: Shell, world: World, words: str, asked: str
+) -> None:
+    Path("two.yaml").write_text("run: 'true'\n---\nrun: 'true'\n")
+    world.add(ended(job()))
+    world.hang_ups[asked] = 100
+    said = shell(*words.split())
+    assert (said.code, said.out) == (UNREACHABLE, "")
+    what, unknown, remedy = said.err.splitlines()
+    assert "went away" in what
+    assert unknown.startswith("  whether it made a job is not known: if it did, `ganger ls` shows it")
+    assert remedy == "  next: ganger ls"
+    world.refusals[asked] = (503, "server_stopping", "the server is stopping", "try again")
+    world.hang_ups.clear()
+    assert shell(*words.split()).err == "error: the server is stopping\n  next: try again\n"
+    world.refusals[asked] = (500, "internal_error", "incident 7", "ganger doctor")
+    assert "whether it made a job is not known" in shell(*words.split()).err
 
 
 def test_submit_prints_the_id_alone(shell: Shell, world: World) -> None:

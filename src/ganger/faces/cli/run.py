@@ -1,7 +1,8 @@
 """`ganger run`, `submit` and `wait`: a job from its first word to its exit code."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ganger.faces.cli.follow import Follower
 
 Record = dict[str, Any]
+T = TypeVar("T")
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -42,7 +44,7 @@ def run_command(own_exit_code: bool, command: tuple[str, ...], output: str, dry_
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
     after = client.server()["seq"]
-    ended = follow_job(client, submit(client, request), after)
+    ended = follow_job(client, submitted_once(client.submit, request), after)
     return INTERRUPTED if ended is None else exit_code_of(ended["row"], own_exit_code)
 
 
@@ -58,7 +60,10 @@ def submit_command(command: tuple[str, ...], output: str, dry_run: bool, **flags
     client = connected()
     if dry_run:
         return show_dry_run(client.dry_run(request), output)
-    jobs = client.submit_all(request) if has_several_jobs(request) else [submit(client, request)]
+    if has_several_jobs(request):
+        jobs = submitted_once(client.submit_all, request)
+    else:
+        jobs = [submitted_once(client.submit, request)]
     if output == "json":
         show_json(jobs if len(jobs) > 1 else jobs[0])
         return 0
@@ -97,14 +102,10 @@ def connected() -> Client:
     return Client(settings.home(os.environ)).connect()
 
 
-def submit(client: Client, request: Record) -> Record:
-    """Submit; once more when the server went away meanwhile: the request's id makes sure of one job."""
+def submitted_once(submit: Callable[[Record], T], request: Record) -> T:
+    """What `submit` gives; to somebody who interrupts it, where to look."""
     try:
-        return client.submit(request)
-    except ClientError as error:
-        if error.code != "unreachable":
-            raise
-        return client.connect().submit(request)
+        return submit(request)
     except KeyboardInterrupt:
         say("interrupted while submitting: `ganger ls` shows whether the job was taken")
         raise

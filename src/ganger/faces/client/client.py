@@ -15,7 +15,7 @@ from ganger import __version__
 from ganger.faces.client import holder, spawn
 from ganger.faces.client.blocking import BlockingLink
 from ganger.faces.client.errors import ClientError
-from ganger.faces.client.talk import Record, ask, at_once, each_at_once, ended, events, log_lines
+from ganger.faces.client.talk import Record, ask, at_once, each_at_once, ended, events, log_lines, made
 from ganger.faces.client.wire import ANSWER_S, SUBMIT_S, Request, query_of, quoted
 from ganger.settings import Home
 
@@ -111,11 +111,11 @@ class Client:
 
     def submit(self, request: Record) -> Record:
         """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job."""
-        return self._record("POST", "/jobs", request, timeout_s=SUBMIT_S)
+        return self._made("/jobs", request, request["request_id"])
 
     def submit_all(self, request: Record) -> list[Record]:
         """Submit a file of several documents; gives the jobs, those that others come after first."""
-        items: list[Record] = self._ask("POST", "/batches", request, timeout_s=SUBMIT_S)["items"]
+        items: list[Record] = self._made("/batches", request, request["request_id"])["items"]
         return items
 
     def dry_run(self, request: Record) -> Record:
@@ -338,9 +338,12 @@ class Client:
         return at_once(ask(self._link, Request(method, target + query_of(query), body, timeout_s)))
 
     def _again(self, id: str, verb: str, body: Record | None = None) -> Record:
-        """A new job from another one. Its key makes sure of one job, also when the server restarts meanwhile."""
-        request = Request("POST", f"/jobs/{quoted(id)}/{verb}", body, SUBMIT_S, os.urandom(16).hex())
-        job: Record = at_once(ask(self._link, request))
+        """A new job from another one."""
+        return self._made(f"/jobs/{quoted(id)}/{verb}", body, os.urandom(16).hex())
+
+    def _made(self, target: str, body: Record | None, key: str) -> Record:
+        """What makes a job. Its key makes sure of one, also when the server restarts meanwhile."""
+        job: Record = at_once(made(self._link, Request("POST", target, body, SUBMIT_S, key)))
         return job
 
     def _record(self, method: str, target: str, body: Any = None, timeout_s: float = ANSWER_S, **query: Any) -> Record:

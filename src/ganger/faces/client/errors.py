@@ -50,7 +50,10 @@ class Refused(ClientError):
 
 
 class Unreachable(ClientError):
-    """There is no server, none can be started, or it went away. Jobs run on without it."""
+    """There is no server, none can be started, or it went away. Jobs run on without it. `sent`: it went away when the
+    request was on its way, and may have been carried out."""
+
+    sent = False
 
 
 class TimedOut(ClientError):
@@ -65,9 +68,15 @@ def client_error(code: str, detail: str, next: str, exit_code: int) -> ClientErr
     return _KINDS[exit_code](code, detail, next, exit_code)
 
 
-def unreachable(detail: str, next: str = "ganger server status") -> ClientError:
+def unreachable(detail: str, next: str = "ganger server status") -> Unreachable:
     """The error of a server that is not there, or went away."""
     return Unreachable("unreachable", detail, next)
+
+
+def maybe_made(error: ClientError, next: str) -> ClientError:
+    """The same error, of a request that may have made a job. `next`: what to type, if not what the error says."""
+    unknown = "whether it made a job is not known: if it did, `ganger ls` shows it, and the same again makes another"
+    return client_error(error.code, f"{error.detail}\n{unknown}", next or error.next, error.exit_code)
 
 
 def timed_out(detail: str, next: str = "ganger doctor") -> ClientError:

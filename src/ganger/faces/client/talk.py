@@ -9,20 +9,25 @@ import json
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from ganger.faces.client.errors import TimedOut, Unreachable, unreachable
+from ganger.faces.client.errors import TimedOut, Unreachable, maybe_made, unreachable
 from ganger.faces.client.seen import Query, Seen
 from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
 from ganger.model.job import ENDED
 
 Record = dict[str, Any]
 """One JSON object; `model.view` has its class."""
+_MAYBE_DONE: Final = ("timeout", "internal_error", "no_problem")
+"""Codes of answers, or of none, after which a request may have been carried out."""
 T = TypeVar("T")
 
 
 class Link(Protocol):
     """A way to the server. It blocks, or it suspends whoever awaits it."""
+
+    async def connect(self) -> None:
+        """Find the server; start one if there is none."""
 
     async def came_back(self) -> bool:
         """Wait for a server that restarts; False when there is none any more."""
@@ -43,6 +48,26 @@ async def ask(link: Link, request: Request) -> Any:
             raise
         content = await link.ask(request)
     return json.loads(content) if content else None
+
+
+async def made(link: Link, request: Request) -> Any:
+    """The JSON of an answer to what makes a job, under its key: asked again of a server that is found or started when
+    the first went away. The error says so where nobody knows whether it was heard."""
+    sent, found = False, True
+    try:
+        try:
+            return json.loads(await link.ask(request))
+        except Unreachable as lost:
+            if lost.code != "unreachable":
+                raise
+            sent, found = lost.sent, False
+            await link.connect()
+            found = True
+            return json.loads(await link.ask(request))
+    except (Unreachable, TimedOut) as error:
+        if sent or error.code in _MAYBE_DONE or (isinstance(error, Unreachable) and error.sent):
+            raise maybe_made(error, "ganger ls" if found else "") from None
+        raise
 
 
 async def job_of(link: Link, id: str) -> Record:

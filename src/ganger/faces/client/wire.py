@@ -20,6 +20,7 @@ from ganger.faces.client.errors import (
     UNREACHABLE,
     USAGE,
     ClientError,
+    Unreachable,
     client_error,
     timed_out,
     unreachable,
@@ -117,9 +118,11 @@ def not_in_time(request: Request) -> ClientError:
     return timed_out(f"no answer in time to {request.method} {request.target}")
 
 
-def went_away(path: Path, error: Exception) -> ClientError:
+def went_away(path: Path, error: Exception) -> Unreachable:
     """The error of a connection that broke."""
-    return unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}")
+    lost = unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}")
+    lost.sent = True
+    return lost
 
 
 def listens(path: Path) -> bool:

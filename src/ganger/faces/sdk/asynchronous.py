@@ -18,7 +18,7 @@ _CHUNK_BYTES = 65536
 
 
 class AsynchronousLink:
-    """A way to the server that a client of faces.client found (`verbs.Link`)."""
+    """A way to the server that a client of faces.client found (`talk.Link`)."""
 
     def __init__(self, finder: Client) -> None:
         self._finder = finder

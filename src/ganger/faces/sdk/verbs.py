@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, TypedDict, Unpack, cast
 
 from ganger.faces.client import talk
 from ganger.faces.client.errors import Unreachable, timed_out
@@ -43,13 +43,6 @@ PAGE: Final = 200
 
 Submittable = JobFile | Mapping[str, Any]
 """What may be submitted: a file that `Job.load` read, or a job as a mapping with the keys of a job file."""
-
-
-class Link(talk.Link, Protocol):
-    """A way to a server that is found, or started, when it is needed."""
-
-    async def connect(self) -> None:
-        """Find the server; start one if there is none."""
 
 
 class LogFields(TypedDict, total=False):
@@ -104,7 +97,7 @@ class Verbs:
     """Everything that may be asked of the server of one state directory. A job is named by its id, or by its name: the
     newest job of that name."""
 
-    def __init__(self, link: Link, home: Home) -> None:
+    def __init__(self, link: talk.Link, home: Home) -> None:
         """Reach for nothing yet."""
         self._link = link
         self._found = False
@@ -116,14 +109,15 @@ class Verbs:
 
     async def submit(self, job: Submittable, /, **fields: Unpack[JobFields]) -> JobView:
         """Submit a job; `fields` go over it. The job, once it is accepted; BadRequest says everything that is wrong.
-        However often the request has to be sent, it makes one job."""
+        However often the request has to be sent, it makes one job. Unreachable and TimedOut say so where nobody knows
+        whether it did."""
         body = submission(job, spec_of(fields))
-        return view(JobView, await self._ask("POST", "/jobs", body, key=body["request_id"], timeout_s=SUBMIT_S))
+        return view(JobView, await self._made("/jobs", body, body["request_id"]))
 
     async def submit_all(self, file: JobFile, /, **fields: Unpack[JobFields]) -> Sequence[JobView]:
         """Submit a file of several jobs, which may come after each other: all of them or, when one is wrong, none."""
         body = submission(file, spec_of(fields))
-        told = await self._ask("POST", "/batches", body, key=body["request_id"], timeout_s=SUBMIT_S)
+        told = await self._made("/batches", body, body["request_id"])
         return [view(JobView, each) for each in told["items"]]
 
     async def call(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
@@ -325,8 +319,13 @@ class Verbs:
         return view(JobView, await self._ask("PATCH", f"/jobs/{quoted(id)}", change))
 
     async def _again(self, id: str, verb: str, body: Any) -> JobView:
-        target, key = f"/jobs/{quoted(id)}/{verb}", os.urandom(16).hex()
-        return view(JobView, await self._ask("POST", target, body, key=key, timeout_s=SUBMIT_S))
+        return view(JobView, await self._made(f"/jobs/{quoted(id)}/{verb}", body, os.urandom(16).hex()))
+
+    async def _made(self, target: str, body: Any, key: str) -> Any:
+        if not self._found:
+            await self._link.connect()
+            self._found = True
+        return await talk.made(self._link, Request("POST", target, body, SUBMIT_S, key))
 
     async def _ask(
         self, method: str, target: str, body: Any = None, *, key: str | None = None, timeout_s: float = ANSWER_S
