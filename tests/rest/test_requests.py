@@ -94,6 +94,7 @@ def assert_problem(answer: Answer, status: int, code: str) -> None:
     assert (answer.status, problem["status"], problem["code"]) == (status, status, code), problem
     assert problem["detail"]
     assert problem["title"]
+    assert problem["next"]
 
 
 @pytest.fixture
@@ -108,6 +109,12 @@ def test_errors_are_problems(app: FastAPI, world: Embedded, holder: str) -> None
     for method, target, body, status, code in PROBLEMS.values():
         assert_problem(call(app, method, target.format(job=holder), body), status, code)
     assert world.service.seq() == before
+
+
+def test_what_the_interface_does_not_take_names_the_page_that_says_what_it_does(app: FastAPI) -> None:
+    answer = call(app, "PUT", "/queues/a", {"weight": "2"})
+    assert answer.json["detail"] == "body.weight: a number is needed, not text or a truth value"
+    assert answer.json["next"] == "see what PUT /api/v1/queues/a takes: GET /api/v1/openapi.json"
 
 
 def test_a_body_that_is_too_large_is_refused_without_being_read_whole(app: FastAPI) -> None:

@@ -39,6 +39,7 @@ SCHEMA: Final[dict[str, Any]] = {
     }
 }
 
+_DOCUMENT: Final = "GET /api/v1/openapi.json"
 _CODES: Final = {404: "no_such_route", 405: "no_such_method"}
 _log = logging.getLogger("ganger.rest")
 
@@ -64,8 +65,10 @@ async def _refused(_: Request, error: Refused) -> Response:
     return problem(error.status, error.code, error.detail, error.next)
 
 
-async def _invalid(_: Request, error: RequestValidationError) -> Response:
-    return problem(422, "invalid_request", "; ".join(_sentence(found) for found in error.errors()))
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    detail = "; ".join(_sentence(found) for found in error.errors())
+    remedy = f"see what {request.method} {request.url.path} takes: {_DOCUMENT}"
+    return problem(422, "invalid_request", detail, remedy)
 
 
 def _sentence(found: Any) -> str:
@@ -76,7 +79,7 @@ def _sentence(found: Any) -> str:
 
 async def _http(request: Request, error: HTTPException) -> Response:
     detail = f"{request.method} {request.url.path}: {str(error.detail).lower()}"
-    remedy = "GET /api/v1/openapi.json lists what there is" if error.status_code in {404, 405} else ""
+    remedy = f"{_DOCUMENT} lists what there is" if error.status_code in {404, 405} else ""
     answer = problem(error.status_code, _CODES.get(error.status_code, "bad_request"), detail, remedy)
     answer.headers.update(error.headers or {})
     return answer
