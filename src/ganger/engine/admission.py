@@ -159,11 +159,13 @@ def _check_quota(tree: QueueTree, wanted: Ask) -> None:
     amounts, at = tree.wanted(wanted.shape), tree.index[wanted.queue]
     if (why := over_quota(tree, wanted.queue, amounts)) is not None:
         r = next(r for r, total in enumerate(amounts) if total > max(0, tree.potential(at, r)))
+        missing = amounts[r] - max(0, tree.potential(at, r))
+        enough = max(amounts[r], tree.promised[at][r] + missing)  # some of what it has may be what those below keep
         raise Refused(
             "quota_too_small",
             why,
             "submit smaller or to another queue (`ganger queue`), or raise it: "
-            f"ganger queue set {wanted.queue} {_flag(tree.resources[r], amounts[r])}",
+            f"ganger queue set {wanted.queue} {_flag(tree.resources[r], enough)}",
         )
 
 
