@@ -21,6 +21,7 @@ from ganger.engine import accounts, codec, elements, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
 from ganger.engine.refusal import Refused
+from ganger.engine.reserve import Reserve
 from ganger.model.decision import Start, Stop
 from ganger.model.event import (
     Decided,
@@ -86,6 +87,7 @@ class EventLog:
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error
         self._file = None if self._path == MEMORY else Path(self._path).stat()
+        self.reserve = Reserve(None if self._path == MEMORY else Path(self._path + "-reserve"))
 
     def close(self) -> None:
         """Let the file go, with all in it that is in the WAL. Readers of other threads end with their threads."""
@@ -433,7 +435,7 @@ def _refused(path: str, error: sqlite3.Error) -> Refused:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _corrupt(path, str(error))
     if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
-        detail = f"no room to write {path}: {error}; running jobs go on, nothing new is accepted until there is room"
+        detail = f"no room to write {path}: {error}; running jobs go on, nothing is taken until there is room"
         return Refused("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
     return Refused("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 

@@ -46,6 +46,9 @@ REQUESTS = (
 )
 """Kinds of events that somebody asked for and waits for an answer to; all others are facts."""
 
+FREEING = ("stop_requested", "suspend_requested", "deleted")
+"""Requests that give something back. They are taken on a full disk too, with what the log holds in reserve for them."""
+
 Wish = tuple[Event, Future[int]]
 
 
@@ -165,6 +168,8 @@ class Loop:
         """ok, or what is wrong."""
         if self._trouble is not None:
             return self._trouble.detail
+        if not self._log.reserve.held:
+            return self._log.reserve.missing().detail
         behind_ms = self._clock.behind_ms()
         if abs(behind_ms) < ASTRAY_MS:
             return "ok"
@@ -226,7 +231,10 @@ class Loop:
             self._clock.catch_up()
         now_ms = self.now_ms()
         wishes, self._unwritten = [*self._unwritten, *batch], []
+        self._log.reserve.hold()
         turn = self._round(wishes, now_ms) if now_ms >= self._retry_ms else None
+        if turn is None and self._may_use_reserve(wishes):
+            turn = self._round(wishes, now_ms)
         if turn is None:
             self._put_off(wishes)
             return
@@ -237,7 +245,8 @@ class Loop:
         turn.answer()
         self._carry_out(turn)
         self._take_away(now_ms)
-        self._log.snapshot(self._state)
+        if self._log.reserve.held:
+            self._log.snapshot(self._state)
 
     # -- parts of a turn -----------------------------------------------------------------------------------------------
 
@@ -274,6 +283,12 @@ class Loop:
             self._reading.follow(turn.rows)
             return turn
 
+    def _may_use_reserve(self, wishes: list[Wish]) -> bool:
+        """Whether it is no room that keeps back what would free something, and there is some now."""
+        frees = any(event.kind in FREEING for event, _ in wishes)
+        no_room = self._trouble is not None and self._trouble.code == "no_room"
+        return frees and no_room and self._log.reserve.give_back()
+
     def _show(self) -> None:
         """From here on the log shows what readers are not told of yet."""
         self._is_shown = True
@@ -283,7 +298,9 @@ class Loop:
         turn = _Turn()
         for event, done in wishes:
             why = self._state.refusal(event)
-            if why is None:
+            if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.held:
+                turn.answers.append((done, self._log.reserve.missing()))
+            elif why is None:
                 row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
                 turn.take(row, self._state.apply(row))
                 turn.answers.append((done, row.seq))

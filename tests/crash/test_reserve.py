@@ -1,0 +1,180 @@
+"""On a full disk what frees something is taken, with what was held in reserve for it, wherever the server is killed."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.world import World
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.projection import Projection
+from ganger.engine.refusal import Refused
+from ganger.engine.reserve import RESERVE_BYTES, Reserve
+from ganger.model import event as e
+from tests.crash.mortal import Day, Fuse, Killed, MortalLog, MortalWorld, check_sound
+from tests.engine.scenes import nodes, serve, submit
+
+S = 1_000
+RESERVED_ROWS = 200
+ROOM = 1 << 30
+JOBS = ("early-0", "a-0", "b-0", "c-0", "d-0")
+FREES = (e.StopRequested(gang="a-0"), e.Deleted(gang="early-0"))
+
+
+@dataclass
+class Disk:
+    """How many more rows of a log it has room for, and whether some are held back: it outlives servers."""
+
+    rows: int = ROOM
+    reserved: bool = False
+    gave: int = 0
+
+
+class DiskReserve(Reserve):
+    """What a disk that only counts holds back."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(None)
+        self.disk, self.held = disk, disk.reserved
+
+    def hold(self) -> bool:
+        self.held = self.disk.reserved = self.disk.reserved or self.disk.rows > ROOM // 2
+        return self.held
+
+    def give_back(self) -> bool:
+        if not self.held:
+            return False
+        self.held = self.disk.reserved = False
+        self.disk.rows += RESERVED_ROWS
+        self.disk.gave += 1
+        return True
+
+
+class CrampedLog(MortalLog):
+    """On a disk that may be full; its server may be killed."""
+
+    def __init__(self, path: Path, fuse: Fuse, disk: Disk) -> None:
+        super().__init__(path, fuse)
+        self.disk, self.reserve = disk, DiskReserve(disk)
+
+    def append(
+        self, batch: Sequence[e.Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+    ) -> None:
+        if len(batch) > self.disk.rows:
+            raise Refused("no_room", "the disk is full", "df -h", 507)
+        self.disk.rows -= len(batch)
+        super().append(batch, projections, shows)
+
+
+def begun(folder: Path, fuse: Fuse, disk: Disk) -> tuple[MortalWorld, CrampedLog, Loop]:
+    """Two jobs hold all nodes, two wait, one was stopped; then the disk is full."""
+    world = MortalWorld(nodes(2, gpus=4), dict.fromkeys(JOBS, Behaviour(steps=None)))
+    world.fuse = fuse
+    log = CrampedLog(folder / "g.db", fuse, disk)
+    for at, name in enumerate(JOBS):
+        world.at(at * 10, submit(name, 1, 4))
+    world.at(2 * S, e.StopRequested(gang="early-0"))
+    loop = serve(world, log)
+    world.run(loop, 10 * S)
+    disk.rows = 0
+    return world, log, loop
+
+
+def answer(world: World, event: e.Event) -> BaseException | None:
+    """What was answered to it last."""
+    return [done for asked, done in world.asked if asked is event][-1].exception()
+
+
+def states(log: EventLog) -> dict[str, str]:
+    return {row["id"]: state for _, state, row in log.jobs()}
+
+
+def test_a_stop_and_a_delete_are_taken_on_a_full_disk_and_nothing_new_is(folder: Path) -> None:
+    disk = Disk()
+    world, log, loop = begun(folder, Fuse(), disk)
+    new, stop, delete, later = submit("new-0"), *FREES, submit("late-0")
+    for at, event in enumerate((new, stop, delete, later)):
+        world.at(10 * S + at * S, event)
+    world.run(loop, 60 * S)
+    refused = answer(world, new)
+    assert isinstance(refused, Refused)
+    assert refused.code == "no_room"
+    assert answer(world, stop) is answer(world, delete) is None
+    refused = answer(world, later)
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.status, disk.gave) == ("no_room", 507, 1)
+    assert "only what frees something is taken: stop, suspend, delete" in refused.detail
+    assert refused.detail == loop.health()
+    assert states(log) == {"a-0": "stopped", "b-0": "running", "c-0": "running", "d-0": "pending"}
+    assert {*world.processes()} == {"b-0", "c-0"}
+    disk.rows = ROOM
+    again = submit("again-0")
+    world.at(61 * S, again)
+    world.run(loop, 70 * S)
+    assert answer(world, again) is None
+    assert (loop.health(), disk.reserved) == ("ok", True)
+    check_sound(Day(log, loop, world, []))
+
+
+def test_a_server_killed_at_any_moment_of_it_has_stopped_the_job_in_the_end(folder: Path) -> None:
+    whole = Fuse()
+    begun(folder, whole, Disk())
+    first = whole.passed + 1
+    for moment in range(first, first + 100):
+        for part in folder.iterdir():
+            part.unlink()
+        fuse, disk = Fuse(at=(moment,)), Disk()
+        world, log, loop = begun(folder, fuse, disk)
+        world.at(10 * S, FREES[0])
+        try:
+            world.run(loop, 12 * S)
+        except Killed:
+            log._writer.close()
+            world.run(None, world.passed_ms() + S)
+            log = CrampedLog(folder / "g.db", fuse, disk)
+            loop = serve(world, log)
+            world.at(world.passed_ms() + S, e.StopRequested(gang="a-0"))
+            world.run(loop, world.passed_ms() + 3 * S)
+        over, fuse.at = fuse.passed < moment, ()
+        assert states(log)["a-0"] == "stopped", fuse.names[-3:]
+        assert "a-0" not in world.processes()
+        disk.rows = ROOM
+        world.at(world.passed_ms(), submit("again-0"))
+        world.run(loop, world.passed_ms() + 2 * S)
+        assert loop.health() == "ok"
+        world.asked = [(event, done) for event, done in world.asked if done.done()]
+        check_sound(Day(log, loop, world, []))
+        log.close()
+        if over:
+            break
+    else:
+        pytest.fail("it has no end")
+    assert moment > first + 2, "it was killed in the middle of it"
+
+
+def test_a_reserve_is_room_on_the_disk_and_is_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "g.db-reserve"
+    reserve = Reserve(path)
+    assert not reserve.held
+    assert reserve.hold()
+    assert path.stat().st_blocks * 512 >= RESERVE_BYTES
+    assert Reserve(path).hold()
+    assert reserve.give_back()
+    assert not path.exists()
+    assert not reserve.give_back()
+    assert Reserve(None).held
+
+
+def test_what_is_not_there_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, at: int, length: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    reserve = Reserve(tmp_path / "g.db-reserve")
+    monkeypatch.setattr("ganger.engine.reserve.os.posix_fallocate", full)
+    assert not reserve.hold()
+    assert (tmp_path / "g.db-reserve").stat().st_size == 0
+    assert not Reserve(tmp_path / "gone" / "g.db-reserve").hold()
