@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ganger.core.sizes import Wanted
+from ganger.core.state import State
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter
+from ganger.model import event as e
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS
 from tests.service.world import Embedded, wait_until
@@ -102,8 +104,12 @@ def test_a_quota_is_raised_by_what_is_told(world: Embedded) -> None:
 
 @pytest.mark.parametrize("limit", ["time_ms", "queue_time_ms"])
 def test_no_job_could_be_where_none_may_take_any_time(world: Embedded, limit: str) -> None:
-    with pytest.raises(Refused, match=rf"user_limits.{limit} is 0: it is from 1 to "):
-        world.service.set_queue(Queue(name="x", user_limits=UserLimits(**{limit: 0})))
+    queue = Queue(name="x", user_limits=UserLimits(**{limit: 0}))
+    with pytest.raises(Refused, match=f"user_limits.{limit} is 0, and no job takes no time"):
+        world.service.set_queue(queue)
+    state = State()
+    state.apply(e.Stamped(1, 0, e.QueueSet(queue=queue)))
+    assert "x" in state.tree.index, "a log that has one is still read"
 
 
 def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:

@@ -272,9 +272,8 @@ def wrong_with(queue: Queue) -> str | None:
         return f"weight is {queue.weight}: it is from 1 to {MAX_WEIGHT}"
     for part in ("nominal", "borrowing", "lending", "user_limits"):
         for name, figure in _figures(getattr(queue, part)):
-            least = 1 if name in ("time_ms", "queue_time_ms") else 0  # no job could be
-            if figure is not None and not least <= figure <= MAX_FIGURE:
-                return f"{part}.{name} is {figure}: it is from {least} to {MAX_FIGURE}; leave it out for no limit"
+            if figure is not None and not 0 <= figure <= MAX_FIGURE:
+                return f"{part}.{name} is {figure}: it is from 0 to {MAX_FIGURE}; leave it out for no limit"
     if queue.default_time_ms is not None and not 1 <= queue.default_time_ms <= MAX_FIGURE:
         return f"default_time_ms is {queue.default_time_ms}: it is from 1 to {MAX_FIGURE}; leave it out for no limit"
     types = queue.nominal.gpu_types

@@ -119,6 +119,9 @@ def wrong_with(queue: Queue) -> str | None:
     place among the others that of `contradicts`."""
     if not _QUEUE_NAME.fullmatch(queue.name):
         return f"{queue.name!r} is no name of a queue: up to 63 of a-z, 0-9 and '-', a letter or digit first"
+    for name in ("time_ms", "queue_time_ms"):  # asked here and not by the core: older logs have such queues
+        if getattr(queue.user_limits, name) == 0:
+            return f"user_limits.{name} is 0, and no job takes no time: leave it out for no limit"
     return figures_wrong_with(queue)
 
 
