@@ -105,7 +105,9 @@ CODES: Final[dict[str, Code]] = {
     # the server
     "corrupt_log": Code(500, "the event log cannot be read"),
     "log_failed": Code(500, "the event log cannot be used"),
-    "no_room": Code(507, "no room on the disk"),
+    "no_room": Code(
+        507, "no room on the disk; what frees something is taken all the same, with what is held in reserve"
+    ),
     "secret_unreadable": Code(500, "the file of a secret cannot be read"),
     "server_stopping": Code(503, "the server ends"),
     "store_failed": Code(500, "the store of code snapshots cannot be written"),

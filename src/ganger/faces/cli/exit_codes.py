@@ -25,7 +25,10 @@ EXIT_CODES: Final[dict[int, tuple[str, str]]] = {
     USAGE: ("usage or bad spec", "what was typed, or the spec, cannot be"),
     NOT_FOUND: ("not found", "there is no such job, attempt, rank, role, queue, node, secret or token"),
     REFUSED: ("refused", "it stands against how things are: the job has ended, is suspended already ..."),
-    UNREACHABLE: ("no server", "no server, and none could be started; or it broke down"),
+    UNREACHABLE: (
+        "no server",
+        "no server, and none could be started; or it broke down: what was to make a job says if it may have",
+    ),
     TIMED_OUT: ("time-out", "`wait` ran out of time"),
     NOT_STARTED: ("not started", "`exec` could not run the command; else it exits as the command did"),
     INTERRUPTED: ("interrupted", "by Ctrl-C; a job that was followed runs on"),
