@@ -16,12 +16,14 @@ FOLDER = Path(__file__).parent
 
 
 def found(folder: Path = FOLDER) -> dict[str, str]:
-    """Name and first docstring line of every bench: each module of the folder that defines `run`."""
+    """Name and first docstring line of every bench: each module of the folder, and of its tables, that defines
+    `run`."""
     benches = {}
-    for path in sorted(folder.glob("*.py")):
+    for path in (*sorted(folder.glob("*.py")), *sorted(folder.glob("tables/*.py"))):
         tree = ast.parse(path.read_text())
         if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
-            benches[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+            name = ".".join(path.relative_to(folder).with_suffix("").parts)
+            benches[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return benches
 
 

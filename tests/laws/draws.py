@@ -26,7 +26,7 @@ from ganger.model.job import (
     Rule,
     Slice,
 )
-from ganger.model.policy import GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
+from ganger.model.policy import SCORES, TIES, GpuShares, Large, Pool, Reservations, Rules, Starvation, Weights
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -152,7 +152,7 @@ def policy_rules(half_life_ms: int) -> st.SearchStrategy[Rules]:
         starvation=st.just(Starvation()) | starvation,
         reservations=st.just(Reservations()) | reservations,
         pools=pools(),
-        gpu_shares=st.just(GpuShares()) | fragments(),
+        gpu_shares=st.just(GpuShares()) | scores(),
     )
 
 
@@ -165,10 +165,10 @@ def pools() -> st.SearchStrategy[tuple[Pool, ...]]:
     return st.just(()) | st.tuples(zone) | st.tuples(zone, rest)
 
 
-def fragments() -> st.SearchStrategy[GpuShares]:
-    """Devices chosen by what is left in fragments."""
-    ties = st.sampled_from(("least", "order"))
-    return st.builds(GpuShares, score=st.just("fgd"), cut=st.sampled_from((0, 1, 100)), ties=ties)
+def scores() -> st.SearchStrategy[GpuShares]:
+    """Nodes and devices chosen by any score."""
+    cut, ties = st.sampled_from((0, 1, 100)), st.sampled_from(TIES)
+    return st.builds(GpuShares, score=st.sampled_from(SCORES), cut=cut, ties=ties, seed=st.integers(0, 2))
 
 
 def specs(queue_names: tuple[str, ...] = (*QUEUES, DEFAULT)) -> st.SearchStrategy[JobSpec]:

@@ -17,7 +17,7 @@ from ganger.core.undo import Undo
 from ganger.engine.codec import decode, decode_image, encode, encode_image
 from ganger.engine.policy_book import changes, policy_from_dict, policy_text, policy_to_dict, read_policy
 from ganger.model import event as e
-from ganger.model.policy import GpuShares, Large, PolicyDocument, Pool, Reservations, Starvation, Weights, document_of
+from ganger.model.policy import Large, PolicyDocument, Pool, Reservations, Starvation, Weights, document_of
 from ganger.model.queue import DEFAULT, MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.laws import draws
@@ -67,7 +67,7 @@ def documents(draw: st.DrawFn) -> PolicyDocument:
         starvation=draw(st.builds(Starvation, after_ms=st.none() | LASTING, by_priority=ages)),
         reservations=draw(st.builds(Reservations, total=jobs, per_queue=jobs, large=large)),
         pools=tuple(draw(st.lists(pool, unique_by=lambda each: each.name, max_size=2))),
-        gpu_shares=draw(st.builds(GpuShares, score=st.sampled_from(("pack", "fgd")), cut=st.integers(0, 9))),
+        gpu_shares=draw(draws.scores()),
         queues=dict(sorted(queues.items())),
     )
 

@@ -44,6 +44,12 @@ class Journal:
         else:
             self.entries.frombytes(at.astype(np.int64, copy=False).tobytes())
 
+    def since(self, read: int, nodes: int) -> NDArray[np.int64]:
+        """Which of so many nodes have changed since it had so many entries: rising, each once."""
+        there = np.zeros(nodes, dtype=bool)
+        there[np.array(self.entries[read:])] = True
+        return np.flatnonzero(there)
+
 
 @dataclass(slots=True)
 class Column:
@@ -106,9 +112,7 @@ class Columns:
         fresh = len(entries) - column.read
         if not fresh:
             return
-        there = np.zeros(len(column.times), dtype=bool)
-        there[np.array(entries[column.read :])] = True
-        changed = np.flatnonzero(there)
+        changed = self._nodes.journal.since(column.read, len(column.times))
         column.read = len(entries)
         before, now = column.times[changed], self._nodes.times_at(column.part, changed)
         column.growth += bool((now > before).any())
@@ -120,6 +124,7 @@ class Columns:
         entries = self._nodes.journal.entries
         if len(entries) <= JOURNAL * max(1, len(self._nodes.nodes)):
             return
+        self._nodes.scores.trim()
         for column in self._columns.values():
             self.refresh(column)
             column.read = 0
@@ -132,12 +137,14 @@ class Columns:
             now = self._nodes.times_at(part, slice(None))
             assert (column.times == now).all(), f"what nodes hold of {part} differs from the nodes"
             assert column.total == now.sum(), f"the sum of what nodes hold of {part} is not {now.sum()}"
+        self._nodes.scores.validate()
 
     def _made(self, part: Shape) -> Column:
         alike = part.one
         if alike not in self._columns:
             if len(self._columns) >= MOST_COLUMNS:
                 self._of, self._columns = {}, {}
+                self._nodes.scores.forget()
             times = self._nodes.times_at(alike, slice(None))
             self._columns[alike] = Column(alike, times, int(times.sum()), len(self._nodes.journal.entries))
         return self._columns[alike]

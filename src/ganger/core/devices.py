@@ -5,7 +5,7 @@ device, and its compute and its memory are counted separately: what several devi
 it. It goes to the device with the least left that holds it (reference: elastic-network-data, section 4).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,6 +30,8 @@ EVERY: Final = slice(None)
 _NO_DEVICE: Final = np.iinfo(np.int64).max
 _MEMORY_BITS: Final = 50
 """More than the memory of any device has."""
+Order = Callable[[Shape, Ints], Ints]
+"""Of a part and of devices of one node: these by index, the first to be had first."""
 
 
 class Devices:
@@ -49,6 +51,9 @@ class Devices:
         count = int(self.first[-1])
         self.node = np.repeat(np.arange(len(nodes)), gpus)
         self.place = np.arange(count) - self.first[self.node]
+        places = np.arange(int(gpus.max(initial=0)))
+        self._there = places < gpus[:, None]
+        self._grid = np.where(self._there, self.first[:-1, None] + places, 0)
         self.memory_bytes = np.array([node.gpu_memory_bytes for node in nodes], dtype=np.int64)
         self.owner = np.full(count, FREE, dtype=np.int64)
         self.sharers, self.used_milli, self.used_memory_bytes = np.zeros((3, count), dtype=np.int64)
@@ -56,38 +61,42 @@ class Devices:
     def counts(self, part: Shape, at: Places) -> Ints:
         """How many of a part that asks for a share, or for certain devices, the devices of each of these nodes could
         take now."""
-        devices, sums = self._of(at)
-        return _sums(self._rooms(part, devices), sums) // max(1, part.gpus)
+        counts: Ints = self.rooms_at(part, at).sum(axis=1)
+        return counts // part.gpus if part.gpus > 1 else counts
 
     def most(self, part: Shape) -> Ints:
         """(N,) the same if nobody held any."""
-        devices, sums = self._of(EVERY)
-        return _sums(self._sizes(part, devices), sums) // max(1, part.gpus)
+        sizes = self._sizes(part, self._grid.ravel()).reshape(self._grid.shape) * self._there
+        most: Ints = sizes.sum(axis=1) // max(1, part.gpus)
+        return most
 
-    def left(self, part: Shape) -> Ints:
-        """(N,) what would be left, at the least, of a device that takes a share: compute first, then memory."""
-        return self.least(np.where(self.rooms(part) > 0, self.keys(part), _NO_DEVICE))
-
-    def least(self, keys: Ints) -> Ints:
-        """(N,) the least over the devices of each node."""
-        sums = self.first
-        found = np.full(len(self.memory_bytes), _NO_DEVICE, dtype=np.int64)
-        there = sums[:-1] < sums[1:]
-        if keys.size:
-            found[there] = np.minimum.reduceat(keys, sums[:-1][there])
+    def left(self, part: Shape, at: Ints) -> Ints:
+        """(n,) of each of these nodes what would be left, at the least, of a device that takes a share: compute first,
+        then memory."""
+        keys = np.where(self.rooms_at(part, at) > 0, self.keys(part, self._grid[at]), _NO_DEVICE)
+        found: Ints = keys.min(axis=1, initial=_NO_DEVICE)
         return found
 
-    def rooms(self, part: Shape) -> Ints:
-        """(D,) how many of a part's shares each device could take now."""
-        return self._rooms(part, np.arange(len(self.owner)))
+    def rooms_at(self, part: Shape, at: Ints | Places) -> Ints:
+        """(n, most devices of a node) how many of a part's shares each device of these nodes could take now."""
+        grid = self._grid[at]
+        rooms: Ints = self._rooms(part, grid.ravel()).reshape(grid.shape) * self._there[at]
+        return rooms
 
-    def keys(self, part: Shape) -> Ints:
-        """(D,) what would be left of each: compute first, then memory."""
-        return self._keys(part, np.arange(len(self.owner)))
+    def left_milli(self, at: Ints) -> Ints:
+        """(n, most devices of a node) what each device of these nodes has left: nothing where there is none."""
+        grid = self._grid[at]
+        is_open = (self.owner[grid] < 0) & self._there[at]
+        left: Ints = (DEVICE_MILLI - self.used_milli[grid]) * is_open
+        return left
 
-    def choose(self, part: Shape, at: Ints, many: Ints, first: Ints | None = None) -> Iterator[tuple[int, ...]]:
+    def owners(self, at: Ints) -> Ints:
+        """(n, most devices of a node) who holds each device of these nodes: FREE where there is none."""
+        return np.where(self._there[at], self.owner[self._grid[at]], FREE)
+
+    def choose(self, part: Shape, at: Ints, many: Ints, order: Order | None = None) -> Iterator[tuple[int, ...]]:
         """`many` times for each of these nodes: the devices that one of the part's nodes gets there. There is room.
-        first: (D,) what is compared for a share, the least first, instead of what would be left."""
+        order: of the devices of a node, that which a share gets first; else by what would be left."""
         for node, times in zip(at.tolist(), many.tolist(), strict=True):
             devices = np.arange(self.first[node], self.first[node + 1])
             rooms = self._rooms(part, devices)
@@ -95,15 +104,15 @@ class Devices:
                 free = self.place[devices[rooms > 0]].tolist()
                 yield from (tuple(free[begin : begin + part.gpus]) for begin in range(0, times * part.gpus, part.gpus))
                 continue
-            order = np.argsort(self._keys(part, devices) if first is None else first[devices], kind="stable")
+            turn = np.argsort(self.keys(part, devices), kind="stable") if order is None else order(part, devices)
             # The tightest is filled before the next is begun: it only becomes tighter.
-            filled = (int(self.place[devices[which]]) for which in order.tolist() for _ in range(int(rooms[which])))
+            filled = (int(self.place[devices[which]]) for which in turn.tolist() for _ in range(int(rooms[which])))
             yield from ((next(filled),) for _ in range(times))
 
     def take(self, part: Shape, at: Ints, devices: Ints) -> Ints:
         """Shares of a part on these devices, on these nodes; gives how many of the devices were free, by entry of `at`.
         ValueError if one of them has not that much left: nothing is ever given twice."""
-        where, first, times = np.unique(devices, return_index=True, return_counts=True)
+        where, first, times = _each(devices)
         if (self._rooms(part, where) < times).any():
             raise ValueError("a device has not enough left")
         fresh = self.owner[where] == FREE
@@ -113,7 +122,7 @@ class Devices:
 
     def release(self, part: Shape, at: Ints, devices: Ints) -> Ints:
         """The same shares are free again; gives how many of the devices nobody shares any more."""
-        where, first, times = np.unique(devices, return_index=True, return_counts=True)
+        where, first, times = _each(devices)
         self._add(part, where, -times)
         idle = self.sharers[where] == 0
         self._undo.put(self.owner, where[idle], FREE)
@@ -134,24 +143,19 @@ class Devices:
         more = times * part.gpu_memory_bytes
         self._undo.put(self.used_memory_bytes, where, self.used_memory_bytes[where] + more)
 
-    def _of(self, at: Places) -> tuple[Ints, Ints]:
-        """The devices of these nodes, and where those of each begin and end."""
-        if isinstance(at, slice):
-            return np.arange(len(self.owner)), self.first
-        begin, sizes = self.first[at], self.first[at + 1] - self.first[at]
-        sums = np.concatenate(([0], np.cumsum(sizes)))
-        return np.arange(sums[-1]) + np.repeat(begin - sums[:-1], sizes), sums
-
     def _rooms(self, part: Shape, devices: Ints) -> Ints:
         """How many of a part's shares each of these devices could take now; 1 for one that may be had whole."""
         owner = self.owner[devices]
         if not part.has_share:
             free: Ints = ((owner == FREE) & self._meant(part, devices)).astype(np.int64)
             return free
-        milli, memory = DEVICE_MILLI - self.used_milli[devices], self._memory(devices) - self.used_memory_bytes[devices]
-        is_open = ((owner == FREE) | (owner == SHARED_OUT)) & self._meant(part, devices)
-        rooms: Ints = _times(part, milli, memory) * is_open
-        return rooms
+        milli = DEVICE_MILLI - self.used_milli[devices]
+        if not part.gpu_memory_bytes and not part.selector.devices:
+            alone: Ints = milli // part.gpu_milli * (owner < 0)
+            return alone
+        memory = self._memory(devices) - self.used_memory_bytes[devices]
+        rooms: Ints = _times(part, milli, memory) * (owner < 0)
+        return rooms * self._meant(part, devices) if part.selector.devices else rooms
 
     def _sizes(self, part: Shape, devices: Ints) -> Ints:
         """The same if nobody held any."""
@@ -161,8 +165,8 @@ class Devices:
         sizes: Ints = _times(part, whole, self._memory(devices)) * self._meant(part, devices)
         return sizes
 
-    def _keys(self, part: Shape, devices: Ints) -> Ints:
-        """What would be left of each: compute, then memory."""
+    def keys(self, part: Shape, devices: Ints) -> Ints:
+        """What would be left of each of these: compute first, then memory."""
         milli = DEVICE_MILLI - self.used_milli[devices] - part.gpu_milli
         memory = self._memory(devices) - self.used_memory_bytes[devices] - part.gpu_memory_bytes
         keys: Ints = (milli << _MEMORY_BITS) + memory
@@ -185,15 +189,15 @@ def _times(part: Shape, milli: Ints, memory: Ints) -> Ints:
     return found
 
 
-def _sums(values: Ints, bounds: Ints) -> Ints:
-    """Sums over values[bounds[i] : bounds[i + 1]], any of which may be empty."""
-    total = np.concatenate(([0], np.cumsum(values)))
-    found: Ints = total[bounds[1:]] - total[bounds[:-1]]
-    return found
-
-
 def _counted(at: Ints, first: Ints, which: NDArray[np.bool_]) -> Ints:
     """How many devices are meant, by entry of `at`, each at its first occurrence."""
     found = np.zeros(len(at), dtype=np.int64)
     found[first[which]] = 1
     return found
+
+
+def _each(devices: Ints) -> tuple[Ints, Ints, Ints]:
+    """Different ones, where each is first, and how often it is there."""
+    if devices.size == 1:
+        return devices, np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+    return np.unique(devices, return_index=True, return_counts=True)

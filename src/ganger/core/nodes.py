@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.columns import MOST_COLUMNS, Columns, Journal
-from ganger.core.devices import EVERY, FREE, Devices, Places
+from ganger.core.devices import EVERY, FREE, Devices, Order, Places
 from ganger.core.fragmentation import Kind
 from ganger.core.pools import Pools
+from ganger.core.scored import Scored
 from ganger.core.topology import Ints, Topology, in_order
 from ganger.core.traits import Traits
 from ganger.core.undo import Undo
@@ -58,7 +59,7 @@ class NodeTable:
     outside `keeping`); pools: in which each node is, by the `rules` of the policy; kinds: what jobs here ask for, where
     these rules heed it. `nodes` and `states` are lists in the same order; `topology` has the domains,
     `traits` what nodes are by label, taint and network. journal: nodes that changed; columns: what of each need they
-    hold.
+    hold; scores: what is said of each for a need by the score of the policy.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class NodeTable:
         self._bare: NodeTable | None = None
         self.journal = Journal()
         self.columns = Columns(self)
+        self.scores = Scored(self)
         self.traits = Traits(self.nodes)
 
     def set_state(self, name: str, state: NodeState) -> None:
@@ -164,6 +166,11 @@ class NodeTable:
 
     def fits(self, part: Shape, at: Places) -> NDArray[np.bool_]:
         """Which of these nodes can take one of the part's nodes now. Bars are not looked at."""
+        fits = self._fits(part, at)
+        return fits & (self.devices.counts(part, at) > 0) if picks_devices(part) else fits
+
+    def _fits(self, part: Shape, at: Places) -> NDArray[np.bool_]:
+        """The same, if it were all the same which devices they have."""
         fits: NDArray[np.bool_] = (
             self.ready[at]
             & ~self.held[at]
@@ -174,8 +181,6 @@ class NodeTable:
             & (self.free_memory_bytes[at] >= part.memory_bytes)
             & (self.alone[at] == 0)
         )
-        if picks_devices(part):
-            fits &= self.devices.counts(part, at) > 0
         if part.selector.sharing == SHARED:
             return fits
         left_over = (self.gpus[at] != part.devices) & (part.selector.sharing == WHOLE)
@@ -197,7 +202,7 @@ class NodeTable:
     def times_at(self, part: Shape, at: Places) -> NDArray[np.int64]:
         """The same of these nodes. Bars are not looked at."""
         free = (self.free_gpus[at], self.free_cpu_milli[at], self.free_memory_bytes[at])
-        times = self._times(part, self.fits(part, at), free)
+        times = self._times(part, self._fits(part, at), free)
         return np.minimum(times, self.devices.counts(part, at)) if picks_devices(part) else times
 
     def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -243,12 +248,12 @@ class NodeTable:
             times *= np.minimum.reduce(most) if most else UNCOUNTED
         return times
 
-    def choose(self, part: Shape, at: Ints, many: Ints, first: Ints | None) -> Iterator[tuple[int, ...]]:
+    def choose(self, part: Shape, at: Ints, many: Ints, order: Order | None) -> Iterator[tuple[int, ...]]:
         """`many` times, for each of these nodes, the indices on it of the devices that one of the part's nodes gets:
-        the first that are free, or, for a share, the one with the least left that holds it, unless what comes first
-        is said."""
+        the first that are free, or, for a share, the one with the least left that holds it, unless another order is
+        said."""
         return (
-            self.devices.choose(part, at, many, first) if picks_devices(part) else self._first_free(at, many, part.gpus)
+            self.devices.choose(part, at, many, order) if picks_devices(part) else self._first_free(at, many, part.gpus)
         )
 
     def _first_free(self, at: Ints, many: Ints, each: int) -> Iterator[tuple[int, ...]]:

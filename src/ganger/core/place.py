@@ -16,14 +16,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ganger.core.fragmentation import Gradient, graded
+from ganger.core.devices import Order
 from ganger.core.layout import bounds, lay_out, only_named, rooms
 from ganger.core.nodes import NodeTable
 from ganger.core.pools import Usable
 from ganger.core.preference import most_preferred
 from ganger.core.topology import Ints
 from ganger.model.decision import NodeShare
-from ganger.model.policy import LEAST
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, SPREAD, Layout, Slices
 
@@ -45,10 +44,10 @@ class _Part:
     index: int
     first_rank: int
 
-    def shares(self, nodes: NodeTable, at: Ints, many: Ints, first: Ints | None) -> Shares:
+    def shares(self, nodes: NodeTable, at: Ints, many: Ints, order: Order | None) -> Shares:
         """So many of it on each of these nodes, which rise, on the devices that they have for it."""
         ranks = self.shape.ranks
-        names, devices = nodes.names, nodes.choose(self.shape, at, many, first)
+        names, devices = nodes.names, nodes.choose(self.shape, at, many, order)
         places = np.repeat(at, many).tolist() if self.shape.stacked else at.tolist()
         return tuple(
             NodeShare(names[place], tuple(range(first, first + ranks)), its, self.index)
@@ -58,52 +57,40 @@ class _Part:
 
 def place(nodes: NodeTable, shape: Shape) -> Shares | None:
     """Shares in rank order for every node of the gang, or None when it cannot be placed whole. O(nodes) for a part."""
-    parts = list(_parts(shape))
-    if len(parts) > 1:
+    if shape.more:
+        parts = list(_parts(shape))
         together = (_place_together(nodes, shape, parts, usable) for usable in nodes.pools.in_turn(shape))
         return next(filter(None, together), None)
-    asked = shape.layout, shape.slices
-    found = (_place_part(nodes, parts[0], room, asked) for choice in shape.choices for room in _rooms(nodes, choice))
+    found = (
+        _place_part(nodes, _Part(choice, 0, 0), times) for choice in shape.choices for times in _times(nodes, choice)
+    )
     return next(filter(None, found), None)
 
 
-def _rooms(nodes: NodeTable, choice: Shape) -> Iterator[list[Ints]]:
-    """What domains could take, pool by pool, then of several pools."""
+def _times(nodes: NodeTable, choice: Shape) -> Iterator[Ints]:
+    """(N,) how many each node could take, pool by pool, then of several pools."""
     times = nodes.times(choice)
     for usable in nodes.pools.in_turn(choice):
         there = times if usable is None else np.where(usable, times, 0)
         if usable is None or int(there.sum()) >= choice.nodes:
-            yield rooms(nodes.topology, there)
+            yield there
 
 
 class _First(NamedTuple):
-    """What is compared before all else that is left, the least first: (N,) each of nodes; (D,) of the devices of a
-    node, None: what would be left of them."""
+    """What is compared before all else that is left, the least first: (N,) each of nodes; order: of the devices of a
+    node, None: by what would be left of them."""
 
     nodes: tuple[Ints, ...] = ()
-    devices: Ints | None = None
+    order: Order | None = None
 
 
 def preferred(nodes: NodeTable, choice: Shape, strategy: str) -> _First:
-    """For a share what is left of the device that takes it; what it adds to the fragments, under that score, unless it
-    is to be spread."""
-    if nodes.kinds and strategy != SPREAD:
-        return _by_fragments(nodes, choice)
-    return _First((nodes.devices.left(choice),)) if choice.has_share else _First()
-
-
-def _by_fragments(nodes: NodeTable, choice: Shape) -> _First:
-    """With the grades and the ties that the policy says."""
-    said, gradient = nodes.rules.gpu_shares, Gradient(nodes, nodes.kinds)
-    least, order = said.ties == LEAST, np.arange(len(nodes.nodes))
-    if not choice.has_share:
-        of_nodes = graded(gradient.of_nodes(choice), nodes.kinds, said.cut)
-        return _First((of_nodes,) if least else (of_nodes, order))
-    of_devices = graded(gradient.of_devices(choice), nodes.kinds, said.cut)
-    ranked = np.lexsort((nodes.devices.keys(choice), of_devices) if least else (of_devices,))
-    rank = np.empty_like(ranked)
-    rank[ranked] = np.arange(len(ranked))
-    return _First((nodes.devices.least(of_devices), nodes.devices.left(choice) if least else order), rank)
+    """By the score of the policy; of a gang that is to be spread, for a share what is left of the device that takes
+    it."""
+    if strategy == SPREAD:
+        every = np.arange(len(nodes.nodes))
+        return _First((nodes.devices.left(choice, every),)) if choice.has_share else _First()
+    return _First(nodes.scores.first(choice), nodes.scores.order)
 
 
 def _parts(shape: Shape) -> Iterator[_Part]:
@@ -113,22 +100,41 @@ def _parts(shape: Shape) -> Iterator[_Part]:
         first_rank += part.nodes * part.ranks
 
 
-def _place_part(nodes: NodeTable, part: _Part, room: Sequence[Ints], asked: tuple[Layout, Slices]) -> Shares | None:
-    """Shares for one part; room: for each depth how many of it each domain could take."""
-    layout, slices = asked
-    first = preferred(nodes, part.shape, layout.strategy)
-    points = nodes.traits.points(part.shape.selector)
+def _place_part(nodes: NodeTable, part: _Part, times: Ints) -> Shares | None:
+    """Shares for one part; times: (N,) how many of it each node could take."""
+    shape, layout = part.shape, part.shape.layout
+    first = preferred(nodes, shape, layout.strategy)
+    points = nodes.traits.points(shape.selector)
     if points is None:
-        found = lay_out(nodes, room, part.shape.nodes, asked, first.nodes)
+        found = _on_one(nodes, shape, times, first) or _laid_out(nodes, shape, times, first.nodes)
     else:
         before = (points if layout.strategy == SPREAD else -points, *first.nodes)
 
         def attempt(layout: Layout, usable: Usable) -> tuple[Ints, Ints] | None:
-            there = room if usable is None else rooms(nodes.topology, np.where(usable, room[-1], 0))
-            return lay_out(nodes, there, part.shape.nodes, (layout, slices), before)
+            there = times if usable is None else np.where(usable, times, 0)
+            return _laid_out(nodes, replace(shape, layout=layout), there, before)
 
         found = most_preferred(attempt, layout, points)
-    return None if found is None else part.shares(nodes, *found, first.devices)
+    return None if found is None else part.shares(nodes, *found, first.order)
+
+
+def _on_one(nodes: NodeTable, shape: Shape, times: Ints, first: _First) -> tuple[Ints, Ints] | None:
+    """The node where `core.layout` begins, if it is to be one, of any domain, and nodes are not alike in what is left:
+    most gangs are placed so."""
+    if shape.nodes > 1 or shape.layout.required or shape.layout.strategy == SPREAD:
+        return None
+    able = np.flatnonzero(times)
+    for amounts in (*first.nodes, nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
+        if able.size < 2:
+            break
+        its = amounts[able]
+        able = able[its == its.min()]
+    return (able, np.ones(1, dtype=np.int64)) if able.size == 1 else None
+
+
+def _laid_out(nodes: NodeTable, shape: Shape, times: Ints, first: Sequence[Ints]) -> tuple[Ints, Ints] | None:
+    room = rooms(nodes.topology, times)
+    return lay_out(nodes, room, shape.nodes, (shape.layout, shape.slices), first)
 
 
 def _place_together(nodes: NodeTable, shape: Shape, parts: list[_Part], usable: Usable) -> Shares | None:
@@ -211,7 +217,7 @@ class _Together:
                 many[found[0]] += found[1]
             if found is not None or not rest:
                 taken = np.flatnonzero(many)
-                return part.shares(nodes, taken, many[taken], first.devices)
+                return part.shares(nodes, taken, many[taken], first.order)
         return None
 
     def _times(self, part: Shape) -> Ints:

@@ -17,7 +17,7 @@ POOL_KINDS: Final = (RESERVED, SPOT, ON_DEMAND, CPU)
 """What a pool's nodes are: owned or paid for anyway; taken back at any time; paid for while they are held; without
 GPUs, for jobs that ask for none."""
 FRAGMENTATION: Final = "fgd"
-SCORES: Final = ("pack", FRAGMENTATION)
+SCORES: Final = ("pack", FRAGMENTATION, "best-fit", "dotprod", "gpu-packing", "gpu-clustering", "random")
 LEAST: Final = "least"
 TIES: Final = (LEAST, "order")
 ORDER: Final = "dynamic"
@@ -110,11 +110,13 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuShares:
-    """How a device is chosen for jobs that ask for a part of one."""
+    """How a node, and a device on it, is chosen among those that have room."""
 
     score: str = described(
-        "pack: the device with the least left; fgd: the node whose room is least broken up by it, for what jobs here "
-        "ask for",
+        "pack: of shares, the device with the least left; fgd: the node whose room is least broken up by it, for what "
+        "jobs here ask for; best-fit: the node left with the least CPU and GPU; dotprod: the node whose rest is least "
+        "like what is asked for; gpu-packing: shared devices before free ones, nodes in use before idle ones; "
+        "gpu-clustering: nodes with jobs of the same size; random: any",
         form="score",
         default="pack",
     )
@@ -128,6 +130,7 @@ class GpuShares:
         form="ties",
         default="least",
     )
+    seed: int = described("of the score random: with another one nodes are drawn otherwise", form="seed", default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ class Rules:
     pools: tuple[Pool, ...] = described(
         "nodes by how they are paid for, in the order in which they are filled", default=()
     )
-    gpu_shares: GpuShares = described("how devices are chosen for parts of GPUs", factory=GpuShares)
+    gpu_shares: GpuShares = described("how nodes and devices are chosen", factory=GpuShares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

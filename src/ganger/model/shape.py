@@ -35,7 +35,8 @@ class Shape:
 
     def __hash__(self) -> int:
         # Of its sizes alone: cheap, since whatever the core knows of a kind of gang it finds by its shape.
-        return (self.nodes << 44) ^ (self.ranks << 36) ^ (self.gpus << 28) ^ (self.memory_bytes >> 20) ^ self.cpu_milli
+        gpus = (self.gpus << 28) ^ (self.gpu_milli << 20)
+        return (self.nodes << 44) ^ (self.ranks << 36) ^ gpus ^ (self.memory_bytes >> 20) ^ self.cpu_milli
 
     @property
     def has_share(self) -> bool:

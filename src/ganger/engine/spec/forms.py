@@ -115,6 +115,7 @@ SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
 DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?"
 MAX_POINTS: Final = 1_000_000
 MAX_GRADES: Final = 1_000_000
+MAX_SEED: Final = 1_000_000
 PAUSES_PATTERN: Final = rf"({DURATION_PATTERN})(\.\.({DURATION_PATTERN}))?"
 
 Schema = dict[str, Any]
@@ -234,6 +235,7 @@ def _of_policies() -> dict[str, Form]:
         "pool_kind": Form(choice("a kind of pool", POOL_KINDS), {"enum": list(POOL_KINDS)}),
         "score": Form(choice("a score", SCORES), {"enum": list(SCORES)}),
         "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),
+        "seed": Form(whole("a seed", 0, MAX_SEED), _integer(0, MAX_SEED)),
         "ties": Form(choice("a rule for ties", TIES), {"enum": list(TIES)}),
         "queue_name": Form(read_queue_name, _pattern(QUEUE_PATTERN)),
         "weight": Form(whole("a weight", 1, MAX_WEIGHT), _integer(1, MAX_WEIGHT)),

@@ -1,0 +1,97 @@
+"""What each placement score does where nodes differ; `fgd` is in test_pools."""
+
+from tests.pictures.play import scenarios
+
+test_best_fit = scenarios(
+    {
+        "the node left with the least": ("n1:.... n2:AA..", "", "score best-fit; C:1x1 -> .... AAC."),
+        "CPUs count as much as GPUs": (
+            "n1:....,cpu=64 n2:AAA.,cpu=64 n3:....,cpu=8",
+            "",
+            "score best-fit; C:1x0,milli=500 -> .... AAA. (C)...",
+        ),
+        "one with fewer CPUs": ("n1:....,cpu=64 n2:....,cpu=8", "", "score best-fit; C:1x1 -> .... C..."),
+        "of one grade the first": ("n1:.... n2:A...", "", "score best-fit 1 order; C:1x1 -> C... A..."),
+        "without a cut not": ("n1:.... n2:A...", "", "score best-fit 0 order; C:1x1 -> .... AC.."),
+    }
+)
+
+test_dot_product = scenarios(
+    {
+        "the smallest rest": ("n1:.... n2:AA..", "", "score dotprod; C:1x1 -> .... AAC."),
+        "what is not asked for is not counted": (
+            "n1:.. n2:....,cpu=1",
+            "",
+            "score dotprod; C:1x0 -> .. ....c",
+        ),
+        "of one grade the first": ("n1:.... n2:AA..", "", "score dotprod 1 order; C:1x1 -> C... AA.."),
+    }
+)
+
+test_gpu_packing = scenarios(
+    {
+        "a GPU that is shared before a free one": (
+            "n1:A. n2:..",
+            "",
+            """
+            C:1x0,milli=300,at=n2 -> A. (C).
+            score gpu-packing; D:1x0,milli=300 -> A. (CD).
+            """,
+        ),
+        "the one with the least left": (
+            "n1:.. n2:..",
+            "",
+            """
+            C:1x0,milli=300,at=n1 D:1x0,milli=600,at=n2 -> (C). (D).
+            score gpu-packing; E:1x0,milli=300 -> (C). (DE).
+            """,
+        ),
+        "a node in use before an idle one": ("n1:. n2:A...", "", "score gpu-packing 0 order; C:1x1 -> . AC.."),
+        "of nodes in use the first": ("n1:A.. n2:BB.", "", "score gpu-packing 0 order; C:1x1 -> AC. BB."),
+        "of idle ones that with fewer GPUs": ("n1:.... n2:..", "", "score gpu-packing 0 order; C:1x1 -> .... C."),
+        "in ten grades of a hundred": (
+            "n1:. n2:.",
+            "",
+            """
+            C:1x0,milli=340,at=n1 D:1x0,milli=380,at=n2 -> (C) (D)
+            score gpu-packing 100 order; E:1x0,milli=300 -> (CE) (D)
+            """,
+        ),
+    }
+)
+
+test_gpu_clustering = scenarios(
+    {
+        "where there is such a one already": ("n1:BB.. n2:A...", "", "score gpu-clustering; C:1x1 -> BB.. AC.."),
+        "rather an idle node than others": ("n1:BB.. n2:....", "", "score gpu-clustering; C:1x1 -> BB.. C..."),
+        "rather alone with its like": (
+            "n1:ABB. n2:A...",
+            "",
+            "score gpu-clustering; C:1x1 -> ABB. AC..",
+        ),
+        "rather mixed than idle": ("n1:.... n2:ABB.", "", "score gpu-clustering; C:1x1 -> .... ABBC"),
+        "others only if nothing else is left": ("n1:BB..", "", "score gpu-clustering; C:1x1 -> BBC."),
+        "shares are alike": (
+            "n1:A. n2:..",
+            "",
+            """
+            C:1x0,milli=300,at=n2 -> A. (C).
+            score gpu-clustering; D:1x0,milli=800 -> A. (C)(D)
+            """,
+        ),
+    }
+)
+
+test_any = scenarios(
+    {
+        "not always the tightest": (
+            "n1:.... n2:.... n3:A...",
+            "",
+            """
+            score random; C:1x1 -> .... C... A...
+            D:1x1 -> D... C... A...
+            """,
+        ),
+        "where there is room": ("n1:AAA. n2:BBBB", "", "score random; C:1x1 -> AAAC BBBB"),
+    }
+)

@@ -1,0 +1,45 @@
+"""The table of FGD in a reduced form: every score once, on all of the recorded cluster, as near to the published mean
+as one run must be; and its rules on a cluster that one can count."""
+
+from random import Random
+
+import pytest
+
+from bench.tables.fgd import ALLOCATED, AT, DEFAULT, FULL, POLICIES, Published, Run, arrivals, fill
+from ganger.model.cluster import Node
+from ganger.model.shape import Shape
+from tests.simulator.recorded import TRACES
+
+HALF, ONE, TWO = Shape(nodes=1, gpu_milli=500), Shape(nodes=1, gpus=1), Shape(nodes=1, gpus=2)
+
+
+@pytest.mark.parametrize("policy", POLICIES if (TRACES / "expected").exists() else ())
+def test_allocated_as_published(policy: str) -> None:
+    published, ours = Published(), fill(Run(DEFAULT, policy, 0)).found
+    for at in AT[ALLOCATED]:
+        mean, _ = published.of(DEFAULT, policy, (ALLOCATED, at))
+        bar = published.bar(DEFAULT, policy, (ALLOCATED, at), 1)
+        assert abs(ours[ALLOCATED, at] - mean) <= bar, f"{ours[ALLOCATED, at]:.2f} at {at} %, published {mean:.2f}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pods_are_drawn_until_they_ask_for_enough(seed: int) -> None:
+    pods = [HALF, ONE, TWO]
+    found = arrivals(pods, 20_000, Random(seed))
+    assert sorted(found[:3]) == sorted(pods)
+    asked = sum(pod.gpu_milli_of(0) for pod in found)
+    assert 26_000 - 2_000 < asked <= 26_000 + 1_000, "what one GPU of the next would be beyond is not drawn"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_or_left_out_where_they_ask_for_more(seed: int) -> None:
+    found = arrivals([ONE] * 30, 10_000, Random(seed))
+    assert len(found) == 13
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_has_no_place_is_turned_away(policy: str) -> None:
+    nodes = [Node(name=f"n{at}", gpus=2, cpu_milli=8_000) for at in range(50)]
+    filled = fill(Run("", policy, 1), nodes, [HALF, ONE] * 20)
+    assert filled.found[ALLOCATED, FULL] > 98
+    assert filled.placed < filled.pods
