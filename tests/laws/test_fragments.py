@@ -64,6 +64,8 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
     before = fragments(table, kinds)
     of_nodes = fgd.of_nodes(table, part, np.arange(len(table.nodes)))
     for at, node in enumerate(table.nodes):
+        if table.free_cpu_milli[at] < part.cpu_milli or table.free_memory_bytes[at] < part.memory_bytes:
+            continue
         first, found = int(table.first_device[at]), []
         devices = range(int(table.first_device[at + 1]) - first)
         left = lefts(table, at)

@@ -121,7 +121,7 @@ def _place_part(nodes: NodeTable, part: _Part, times: Ints) -> Shares | None:
 def _on_one(nodes: NodeTable, shape: Shape, times: Ints, first: _First) -> tuple[Ints, Ints] | None:
     """The node where `core.layout` begins, if it is to be one, of any domain, and nodes are not alike in what is left:
     most gangs are placed so."""
-    if shape.nodes > 1 or shape.layout.required or shape.layout.strategy == SPREAD:
+    if shape.nodes > 1 or shape.layout.required or shape.layout.strategy == SPREAD or shape.slices.level:
         return None
     able = np.flatnonzero(times)
     for amounts in (*first.nodes, nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes):
