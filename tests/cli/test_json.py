@@ -70,6 +70,8 @@ WORDS = {
     "report": "--since 7d",
     "doctor": "",
     "replay": "",
+    "sim import": "trace.csv jobs.csv",
+    "sim run": "trace.csv --nodes 1",
     "server start": "",
     "server status": "",
     "server logs": "",
@@ -111,6 +113,7 @@ def test_those_that_answer_take_the_option() -> None:
 def test_json_and_nothing_else(live: Live, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value = Path("value")
     value.write_text("a secret\n")
+    Path("trace.csv").write_text("name,submitted_ms,duration_ms,gpus\na,0,1000,8\nb,500,1000,1\n")
     words = [*path.split(), "-o", "json", *(filled(live, word) for word in WORDS[path].split())]
     if path == "replay":  # which leaves its answer to a process of its own
         out = live.place.ganger(*words).stdout

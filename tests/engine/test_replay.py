@@ -23,6 +23,7 @@ from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.replay import Replay, replay
 from ganger.model import event as e
+from ganger.model.policy import Reservations
 from ganger.model.units import HOUR_MS
 from ganger.model.view import Factor
 from tests.crash.scripts import SCRIPTS, Script, world_of
@@ -131,6 +132,8 @@ class Fickle:
     PROMISES: tuple[str, ...] = ()
     ORDERS_RUNNING = False
     STARVES_AFTER_MS: int | None = None
+    RESERVES: Reservations | None = None
+    BLOCKS = False
 
     def __init__(self, after: int | None) -> None:
         self.after, self.rounds = after, Counter[int]()

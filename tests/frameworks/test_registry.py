@@ -18,6 +18,8 @@ POLICY = """NAME = "mine"
 PROMISES = ()
 ORDERS_RUNNING = False
 STARVES_AFTER_MS = None
+RESERVES = None
+BLOCKS = False
 account_key = gang_key = early = band = key = factors = turn_ms = print
 """
 
@@ -125,7 +127,7 @@ log.append([e.Stamped(1, 1, e.PolicySet(document=document, version=1))], [])
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is not installed; there are dynamic, "),
+        ("", "is not installed; there are conservative, dynamic, "),
         ("import nothing_of_this_name", "does not load: ModuleNotFoundError: No module named 'nothing_of_this_name'; "),
     ],
     ids=["taken away", "broken"],

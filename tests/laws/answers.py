@@ -173,8 +173,8 @@ def _heeds_usage(policy: Policy, state: State, now_ms: int) -> bool:
 
 
 def keeps(world: World, gang: Gang) -> bool:
-    """Whether a round may keep room for a gang: it starves, or others are being stopped for it."""
-    if gang.id in world.state.promises:
+    """Whether a round may keep room for a gang: it starves, others are stopped for it, or it blocks all others."""
+    if gang.id in world.state.promises or world.policy.BLOCKS:
         return True
     threshold_ms = starves_after_ms(world.policy, world.state.rules, gang.job.spec.priority)
     if threshold_ms is not None and world.now_ms - gang.since_ms >= threshold_ms:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ganger.core.policy import Heads, Policy
 from ganger.core.queues import QueueTree
+from ganger.core.runtime import least_ms
 from ganger.core.share import REMEMBERED, Spent, Standings, base_of, own_points
 from ganger.core.state import State
 from ganger.core.undo import Undo
@@ -262,7 +263,7 @@ def test_no_key_begins_with_less_than_a_first_look_says(
     for _ in range(2):
         owners = list(dict.fromkeys((gang.queue, gang.job.user) for gang in gangs))
         whose = (owners.index((gang.queue, gang.job.user)) for gang in gangs)
-        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority) for gang in gangs)
+        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority, least_ms(gang)) for gang in gangs)
         heads = Heads(owners, *np.array([(at, *each) for at, each in zip(whose, own, strict=True)]).T)
         early = policy.early(heads, state, now_ms).tolist()
         firsts = [policy.key(gang, state, now_ms)[0] for gang in gangs]

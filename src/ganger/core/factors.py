@@ -35,6 +35,14 @@ def age(gang: Gang, now_ms: int, cap_ms: int | None = None, weight: int = 1) -> 
     return Factor(name="age", value=aged, unit="minutes", weight=weight, points=weight * aged, sentence=said)
 
 
+def shortness(left_ms: int | None, of: str) -> Factor:
+    """How little time it takes, of its limit; `of`: which part of that, in words. It is compared alone, for no points.
+    None: it has no limit."""
+    said = "it has no limit, so it comes last" if left_ms is None else f"{of} is {format_duration(left_ms)}"
+    minutes = 0 if left_ms is None else left_ms // MINUTE_MS
+    return Factor(name="shortness", value=minutes, unit="minutes", weight=0, points=None, sentence=said)
+
+
 def starvation(gang: Gang, now_ms: int, after_ms: int, weight: int = 1) -> Factor:
     """The time beyond the age at which a job starves."""
     late_ms = max(0, now_ms - gang.submitted_ms - after_ms)

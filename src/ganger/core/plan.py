@@ -34,8 +34,9 @@ WITHOUT_NOTICE_MS = 0
 Known = dict[ClassKey, Reason]
 
 
-def plan(state: State, now_ms: int, policy: Policy) -> Plan:
-    """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once)."""
+def plan(state: State, now_ms: int, policy: Policy, *, tells: bool = True) -> Plan:
+    """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once).
+    `tells`: those who wait are to be told why, where anybody reads it; all other decisions are the same without."""
     if not state.ready:
         return Plan(as_of=state.seq)
     late = tuple(_outlived(state, now_ms))
@@ -47,7 +48,7 @@ def plan(state: State, now_ms: int, policy: Policy) -> Plan:
     now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
         starts, known = _place_pending(now)
-        told = answers.told(now, known)
+        told = answers.told(now, known) if tells else []
     preempted = [_give_way(victim) for victim in now.victims]
     promised = now.promises.decided.values()
     decisions: list[Decision] = [*stops, *preempted, *starts, *promised, *told]
@@ -140,6 +141,8 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
             if isinstance(found, Reason):
                 known[entry.gang.class_key] = found
             turns.refuse(entry, found.why if isinstance(found, Reason) else found)
+            if now.is_shut:
+                break
             continue
         begun, is_last = _next_of(now, entry.gang)
         start = _start(now, begun, found, starts[-1] if starts else None)
@@ -170,6 +173,8 @@ def _give_way(victim: Gang) -> Stop:
 def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa: FBT001 - a part of what is asked
     """Since when a gang must have waited to get its turn though it has no place: others may be stopped for it, a start
     promised, or room kept. `large`: one on many nodes. None: nobody gets one."""
+    if now.policy.BLOCKS:
+        return None if now.is_blocked(queue) else now.now_ms
     if now.policy.ORDERS_RUNNING or now.may_be_head(queue):
         return now.now_ms
     rules = now.state.rules

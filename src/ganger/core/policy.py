@@ -13,7 +13,7 @@ from ganger.core.gang import Gang
 from ganger.core.rough import Floats
 from ganger.core.state import State
 from ganger.core.topology import Ints
-from ganger.model.policy import Rules
+from ganger.model.policy import Reservations, Rules
 from ganger.model.view import Factor
 
 Key = tuple[Any, ...]
@@ -21,13 +21,14 @@ Key = tuple[Any, ...]
 
 class Heads(NamedTuple):
     """Waiting gangs, one for each of L lines. owners: (queue, user), O of them; owner: (L,) by index whose it is;
-    number, submitted_ms, priority: (L,) its own."""
+    number, submitted_ms, priority, stays_ms: (L,) its own; the last: the least time that it may be granted."""
 
     owners: list[tuple[str, str]]
     owner: Ints
     number: Ints
     submitted_ms: Ints
     priority: Ints
+    stays_ms: Ints
 
 
 def joined(account: Key, gang: Key) -> Key:
@@ -40,13 +41,17 @@ class Policy(Protocol):
 
     NAME: how it is chosen; PROMISES: liveness laws it keeps ("work_conservation", "no_starvation"); ORDERS_RUNNING:
     whether running gangs compete too, so that one may be stopped for another; STARVES_AFTER_MS: age from which nodes
-    are held for a waiting gang where `Rules.starvation` does not say it, None for never (see `starves_after_ms`).
+    are held for a waiting gang where `Rules.starvation` does not say it, None for never (see `starves_after_ms`);
+    RESERVES: for whom nodes are reserved, where that is what the order is about, None for as the policy document says;
+    BLOCKS: whether one that waits for nodes, or for its queue's quota, keeps all that come after it from starting.
     """
 
     NAME: str
     PROMISES: tuple[str, ...]
     ORDERS_RUNNING: bool
     STARVES_AFTER_MS: int | None
+    RESERVES: Reservations | None
+    BLOCKS: bool
 
     def account_key(self, state: State, queue: str, user: str, now_ms: int) -> Key:
         """What usage says of a user's gangs in a queue; ends with points. It grows with what the account uses, and
@@ -87,9 +92,18 @@ def starves_after_ms(policy: Policy, rules: Rules, priority: int) -> int | None:
     return rules.starvation.age_ms(priority, policy.STARVES_AFTER_MS)
 
 
+def reservations(policy: Policy, rules: Rules) -> Reservations | None:
+    """For whom nodes are reserved; None: for nobody. Under an order that stops gangs for others nobody can say when
+    they end."""
+    if policy.ORDERS_RUNNING or (policy.RESERVES is None and policy.STARVES_AFTER_MS is None):
+        return None
+    return policy.RESERVES or rules.reservations
+
+
 def large_after_ms(policy: Policy, rules: Rules, gang: Gang) -> int | None:
     """The age from which a gang has a reservation beside that of the first of its queue; None: it never has."""
-    large = rules.reservations.large
-    if policy.STARVES_AFTER_MS is None or large.per_queue == 0 or gang.shape.all_nodes < large.nodes:
+    reserved = reservations(policy, rules)
+    if reserved is None or reserved.large.per_queue == 0 or gang.shape.all_nodes < reserved.large.nodes:
         return None
+    large = reserved.large
     return starves_after_ms(policy, rules, gang.job.spec.priority) if large.after_ms is None else large.after_ms

@@ -18,7 +18,7 @@ from ganger.core.fit import Ask, ask, barred, fit, is_maintained, where
 from ganger.core.foresight import Promise
 from ganger.core.fragmentation import kinds_of
 from ganger.core.gang import Gang
-from ganger.core.policy import Policy, large_after_ms, starves_after_ms
+from ganger.core.policy import Policy, large_after_ms, reservations, starves_after_ms
 from ganger.core.promises import LARGE, Promises
 from ganger.core.queues import Vector, need
 from ganger.core.runtime import least_ms
@@ -140,6 +140,9 @@ class Round:
         """A gang that waits because of `why` is promised a start, or room is kept for it, as far as that may be."""
         if gang.id in self.promises.standing:
             return
+        if self.policy.BLOCKS:
+            self._block(gang, why)
+            return
         may_promise = self._may_promise(gang)
         if may_promise:
             with self._lifted([claim for claim in self.claims.values() if claim.is_next]):
@@ -150,6 +153,24 @@ class Round:
         if why is not Why.MAINTENANCE and self.starves(gang) and self.may_keep(gang.queue):
             opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
             self.keep(gang, why, opening.shares if opening else (), is_next=not may_promise and _has_moment(gang))
+
+    def _block(self, gang: Gang, why: Why) -> None:
+        """Nobody that comes after it starts: it keeps all nodes or, where that binds, what its queue has left. One that
+        waits for its owner's allowance is in nobody's way."""
+        if why is Why.OVER_QUOTA and not self.is_blocked(gang.queue):
+            self.keep(gang, why, ())
+        elif why in (Why.NO_CAPACITY, Why.HELD, Why.MAINTENANCE):
+            nothing = (0,) * len(self.state.tree.counted(gang.shape))
+            self._claim(Claim(gang, nothing, tuple(self.state.nodes.index), is_next=False))
+
+    def is_blocked(self, queue: str) -> bool:
+        """Whether somebody waits that all others of that queue come after."""
+        return self.is_shut or (self.policy.BLOCKS and any(each.gang.queue == queue for each in self.claims.values()))
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether somebody waits for nodes that all others come after."""
+        return self.policy.BLOCKS and any(claim.nodes for claim in self.claims.values())
 
     def starves(self, gang: Gang) -> bool:
         """Whether it has waited beyond the policy's threshold."""
@@ -162,12 +183,10 @@ class Round:
         return after_ms is not None and self.now_ms - gang.since_ms >= after_ms
 
     def may_promise(self, queue: str, *, large: bool) -> bool:
-        """Whether one more gang may be promised a start, of that queue. Under a policy that stops gangs for others
-        nobody can say when they end. `large`: one for which that is so of `is_large`."""
-        most, standing = self.state.rules.reservations, self.promises.standing
-        if self.policy.ORDERS_RUNNING or self.policy.STARVES_AFTER_MS is None:
-            return False
-        if not _is_below(len(standing), most.total):
+        """Whether one more gang may be promised a start, of that queue. `large`: one for which that is so of
+        `is_large`."""
+        most = reservations(self.policy, self.state.rules)
+        if most is None or not _is_below(len(self.promises.standing), most.total):
             return False
         if most.per_queue is None or (large and most.large.per_queue is None):
             return True
@@ -197,8 +216,11 @@ class Round:
         if why in (Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD):
             at = tree.index[gang.queue]
             quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
-        self.claims[gang.id] = Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else (), is_next)
-        self._count(self.claims[gang.id], +1)
+        self._claim(Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else (), is_next))
+
+    def _claim(self, claim: Claim) -> None:
+        self.claims[claim.gang.id] = claim
+        self._count(claim, +1)
 
     def may_keep(self, queue: str) -> bool:
         """Whether room may be kept for one more gang, of that queue."""

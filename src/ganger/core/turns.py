@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.groups import AGAIN, KIND, LINE, NUMBER, OWNER, PRIORITY, QUEUE, SINCE, STAYS, Group
+from ganger.core.groups import AGAIN, KIND, LINE, NUMBER, OWNER, PRIORITY, QUEUE, SINCE, STAYS, SUBMITTED, Group
 from ganger.core.lines import Entry, Kind, Line
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.queues import UNLIMITED
@@ -27,6 +27,8 @@ from ganger.core.topology import Ints
 from ganger.model.reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
+OF_HEADS: Final = (OWNER, NUMBER, SUBMITTED, PRIORITY, STAYS)
+"""Columns that `Heads` has, in its order."""
 MOST_PASSED: Final = 128
 """Gangs passed over one by one before all are looked at anew."""
 Turn = tuple[Key, int, Entry]
@@ -94,9 +96,11 @@ class Turns:
         """The gang whose turn it was has started."""
         _, number, entry = heappop(self._turns)
         self._had[entry.gang.id] = None
-        if self._promised and (entry.group.again or entry.group in self._with_promise):
-            # What was kept for it, or was moved back for it, others may have that are promised a start.
+        if entry.group in self._with_promise or (self._promised and entry.group.again):
+            # What was kept for it, or was moved back for it, others may have that are promised a start; and one less
+            # is promised one: the next of its queue may be, before others take the room.
             self._by_nodes.clear()
+            self._since = {}
             self._look()
         else:
             self._offer(entry.line, number)
@@ -137,7 +141,7 @@ class Turns:
         lines = cells[LINE, rows]
         fresh = np.flatnonzero(np.isneginf(self._bounds[lines]))  # those that come later in a line are no earlier
         if fresh.size:
-            heads = Heads(list(self._lines.owners), *cells[OWNER : PRIORITY + 1, rows[fresh]])
+            heads = Heads(list(self._lines.owners), *cells[np.ix_(OF_HEADS, rows[fresh])])
             self._bounds[lines[fresh]] = self._policy.early(heads, self._state, self._now_ms)
         bounds = self._bounds[lines]
         order = np.argsort(-bounds, kind="stable")

@@ -68,7 +68,9 @@ COMMIT;
 
 
 class EventLog:
-    """One log file. `path` may be MEMORY for the simulator: then one thread does everything."""
+    """One log file. `path` may be MEMORY, for tests: then one thread does everything."""
+
+    TELLS = True
 
     def __init__(self, path: Path | str) -> None:
         """Open or make it. Refused("corrupt_log") if the file is no log of ganger's; it is left as it is."""

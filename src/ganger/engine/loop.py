@@ -9,10 +9,11 @@ the next start, and the log only ever holds whole rounds.
 import copy
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ganger.core.arrays import ArrayJob
 from ganger.core.gang import LEAVING, Gang
@@ -20,11 +21,11 @@ from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.engine import codec
-from ganger.engine.log import EventLog
 from ganger.engine.ports import Backend, Clock, Live
 from ganger.engine.projection import Projection, project, project_array
 from ganger.engine.reading import Reading
 from ganger.engine.refusal import Refused
+from ganger.engine.reserve import Reserve
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
 from ganger.model.units import format_duration
@@ -50,6 +51,30 @@ FREEING = ("stop_requested", "suspend_requested", "deleted")
 """Requests that give something back. They are taken on a full disk too, with what the log holds in reserve for them."""
 
 Wish = tuple[Event, Future[int]]
+
+
+class Log(Protocol):
+    """Where the loop writes what happens: `engine.log.EventLog`, or `engine.recording.Recording`.
+
+    TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something.
+    """
+
+    TELLS: bool
+    reserve: Reserve
+
+    def restore(self) -> State:
+        """The state after all that is written."""
+        ...
+
+    def append(
+        self, batch: Sequence[Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write these, all or none; `shows` is called when readers are about to see it. Refused: it cannot."""
+        ...
+
+    def snapshot(self, state: State) -> None:
+        """The state after all that is written: kept, now and then, so that the next `restore` is short."""
+        ...
 
 
 @dataclass(slots=True)
@@ -95,9 +120,7 @@ class _Turn:
 class Loop:
     """One writer over one log. `turn` takes a batch of events through the whole cycle."""
 
-    def __init__(
-        self, log: EventLog, backend: Backend, order: Callable[[str], Policy], clock: Clock, version: str
-    ) -> None:
+    def __init__(self, log: Log, backend: Backend, order: Callable[[str], Policy], clock: Clock, version: str) -> None:
         """Fold the log; nothing is planned before `open`. `order` gives the queue order of a name that the policy
         document has; Refused where it is not there any more."""
         self._log, self._backend, self._order, self._clock, self._version = log, backend, order, clock, version
@@ -315,7 +338,7 @@ class Loop:
     def _decide(self, turn: _Turn, now_ms: int) -> None:
         """Plan, and fold what was decided."""
         policy = self.policy
-        planned = plan(self._state, now_ms, policy)
+        planned = plan(self._state, now_ms, policy, tells=self._log.TELLS)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
             plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)

@@ -21,7 +21,7 @@ FRAMEWORKS: Final = "ganger.frameworks"
 
 _MUST_HAVE: Final = {
     POLICIES: (
-        *("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS"),
+        *("NAME", "PROMISES", "ORDERS_RUNNING", "STARVES_AFTER_MS", "RESERVES", "BLOCKS"),
         *("account_key", "gang_key", "early", "band", "key", "factors", "turn_ms"),
     ),
     FRAMEWORKS: ("NAME", "DOC", "RESERVED", "rank_environment"),

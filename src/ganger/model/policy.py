@@ -138,7 +138,10 @@ class Rules:
     """The policy document without its queues."""
 
     order: str = described(
-        "the queue order: dynamic, fair_share, priority, fifo, las, or that of a plug-in", form="order", default=ORDER
+        "the queue order: dynamic, fair_share, priority, fifo, las, or that of a plug-in; strict_fifo, first_fit, "
+        "easy, conservative, sjf, srtf, srsf and tiresias are those that simulators compare with",
+        form="order",
+        default=ORDER,
     )
     weights: Weights = described("what each factor of the order `dynamic` is worth", factory=Weights)
     half_life_ms: int = described(

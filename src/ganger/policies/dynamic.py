@@ -13,6 +13,7 @@ from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
 from ganger.core.share import account_points, most_own_points, most_points, own_points
 from ganger.core.state import State
+from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor
 
@@ -20,6 +21,8 @@ NAME = "dynamic"
 PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
 ORDERS_RUNNING = False
 STARVES_AFTER_MS: int = 30 * MINUTE_MS
+RESERVES: Reservations | None = None
+BLOCKS = False
 
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:

@@ -7,6 +7,7 @@ from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
 from ganger.core.state import State
+from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor
 
@@ -14,6 +15,8 @@ NAME = "fifo"
 PROMISES: tuple[str, ...] = ("work_conservation", "no_starvation")
 ORDERS_RUNNING = False
 STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
+RESERVES: Reservations | None = None
+BLOCKS = False
 
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:

@@ -14,6 +14,7 @@ from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
 from ganger.core.state import State
+from ganger.model.policy import Reservations
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.model.view import Factor
 
@@ -21,6 +22,8 @@ NAME = "las"
 PROMISES: tuple[str, ...] = ("work_conservation",)
 ORDERS_RUNNING = True
 STARVES_AFTER_MS: int | None = None
+RESERVES: Reservations | None = None
+BLOCKS = False
 YOUNG_GPU_MS = HOUR_MS
 
 

@@ -1,7 +1,8 @@
-"""The program behind the server: `python -m ganger.wiring serve|replay|doctor`. Started by the client and the CLI.
+"""The program behind the server: `python -m ganger.wiring serve|replay|doctor|sim`. Started by the client and the CLI.
 
 serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise; it prints
-sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong.
+sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong. sim prints JSON and
+ends with 2 when what was asked cannot be.
 """
 
 import argparse
@@ -30,6 +31,8 @@ def main(argv: Sequence[str]) -> int:
             return _serve(home, arguments.lock_fd, arguments.listen)
         case "replay":
             return _replay(home, arguments)
+        case "sim":
+            return _sim(arguments)
         case _:
             return _doctor(home)
 
@@ -45,9 +48,25 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
     replay.add_argument("--json", action="store_true", help="one object: {first, last, rounds, difference}")
     doctor = errands.add_parser("doctor", help="check this machine, the state directory and the server")
-    for errand in (serve, replay, doctor):
+    sim = errands.add_parser("sim", help="read a trace, and write or simulate it; prints JSON")
+    _add_sim(sim)
+    for errand in (serve, replay, doctor, sim):
         errand.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
     return parser
+
+
+def _add_sim(sim: argparse.ArgumentParser) -> None:
+    sim.add_argument("what", choices=["import", "run"])
+    sim.add_argument("trace", type=Path)
+    sim.add_argument("--to", type=Path, help="import: the file to write")
+    sim.add_argument("--format", default="", help="of the trace; unset: as its first line tells")
+    sim.add_argument("--policy", help="run: the queue order; unset: the default")
+    sim.add_argument("--nodes", type=int, default=1)
+    sim.add_argument("--gpus", type=int, default=8, help="of each node")
+    sim.add_argument("--gpu-type", default="")
+    sim.add_argument("--start-ms", type=int, default=0)
+    sim.add_argument("--checkpoint-ms", type=int, default=0)
+    sim.add_argument("--log", type=Path, help="run: write every event there")
 
 
 def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
@@ -102,6 +121,12 @@ def _doctor(home: settings.Home) -> int:
     checks = list(examine(home))
     sys.stdout.write(json.dumps([asdict(check) for check in checks], indent=2) + "\n")
     return OK if all(check.ok for check in checks) else DIFFERS
+
+
+def _sim(arguments: argparse.Namespace) -> int:
+    from ganger.wiring.sim import sim
+
+    return sim(arguments)
 
 
 def _say(*lines: str) -> None:

@@ -1,12 +1,12 @@
 """How jobs behave in virtual time, written down by whoever scripts a `World`; `course` makes facts of it."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
 from ganger.model import event as e
-from ganger.model.decision import Cause, NodeShare, Start
+from ganger.model.decision import Cause, Start
 from ganger.model.evidence import PythonError, RankEnd
 
 MILESTONE_MS = 10_000
@@ -38,10 +38,11 @@ class Death:
 class Behaviour:
     """How one job behaves in every generation.
 
-    begin_ms: from the decision to its first node running; apart_ms: from each node to the next, whatever they do;
-    steps: how many it makes, None for ever; checkpoint_every: steps, 0 never, and a new generation goes on from the
-    newest; save_ms: time it needs for a checkpoint when it is given notice; stop_ms: from a stop to its end, None if it
-    never obeys and only the loss of its nodes ends it.
+    begin_ms: from the decision to its first node running; apart_ms: from each node to the next, whatever they do, and
+    with 0 all of them say it at once; steps: how many it makes, None for ever; checkpoint_every: steps, 0 never, and a
+    new generation goes on from the newest; save_ms: time it needs for a checkpoint when it is given notice; stop_ms:
+    from a stop to its end, None if it never obeys and only the loss of its nodes ends it; quiet: it tells of no step,
+    and of its newest checkpoint only when it is stopped or loses a node.
     """
 
     begin_ms: int = 500
@@ -51,11 +52,12 @@ class Behaviour:
     checkpoint_every: int = 0
     save_ms: int = 1_000
     stop_ms: int | None = 200
+    quiet: bool = False
     deaths: tuple[Death, ...] = ()
 
     def runs_after_ms(self, start: Start) -> int:
         """From a start to all its ranks running."""
-        return self.begin_ms + (len(start.shares) - 1) * self.apart_ms
+        return self.begin_ms + ((len(start.nodes) - 1) * self.apart_ms if self.apart_ms else 0)
 
     def lasts_ms(self, first: int) -> int | None:
         """From all ranks running to the good end of a generation that began at step `first`; None: for ever."""
@@ -66,6 +68,11 @@ class Behaviour:
         done = first + max(0, ran_ms) // self.step_ms
         return done if self.steps is None else min(done, self.steps)
 
+    def kept_after(self, ran_ms: int, first: int) -> int:
+        """The step of the newest checkpoint by then: that of `first`, where there is none since."""
+        every = self.checkpoint_every
+        return max(first, self.step_after(ran_ms, first) // every * every) if every else first
+
 
 def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
     """What a generation that begins at step `first` does if nobody stops it: (ms since its start, facts), in order."""
@@ -73,8 +80,8 @@ def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tupl
     if death and death.cause in BEFORE_IT_RUNS:
         yield death.after_ms, last_words(start, death, None)
         return
-    for position, share in enumerate(start.shares):
-        started = e.Started(gang=start.gang, generation=start.generation, nodes=(share.node,))
+    for position, nodes in enumerate(together(start.nodes, act)):
+        started = e.Started(gang=start.gang, generation=start.generation, nodes=nodes)
         yield act.begin_ms + position * act.apart_ms, (started,)
     runs_ms, lasts_ms = act.runs_after_ms(start), act.lasts_ms(first)
     if death and lasts_ms is not None and death.after_ms >= lasts_ms:
@@ -90,14 +97,15 @@ def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tupl
 def _life(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
     """Steps, checkpoints and a good end, by ms since all ranks run."""
     end_ms = act.lasts_ms(first)
-    for after_ms, fact in heapq.merge(_progress(start, act, first), _checkpoints(start, act, first), key=_after_ms):
+    said = () if act.quiet else (_progress(start, act, first), _checkpoints(start, act, first))
+    for after_ms, fact in heapq.merge(*said, key=_after_ms):
         if end_ms is not None and after_ms >= end_ms:
             break
         yield after_ms, (fact,)
     if end_ms is not None:
-        for position, share in enumerate(start.shares):
-            finished = e.Finished(gang=start.gang, generation=start.generation, nodes=(share.node,))
-            yield end_ms + position * act.apart_ms, (finished, _cleared(start, share))
+        for position, nodes in enumerate(together(start.nodes, act)):
+            finished = e.Finished(gang=start.gang, generation=start.generation, nodes=nodes)
+            yield end_ms + position * act.apart_ms, (finished, _cleared(start, nodes))
 
 
 def _progress(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, Fact]]:
@@ -117,7 +125,7 @@ def _checkpoints(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int
 def last_words(start: Start, death: Death, step: int | None) -> tuple[Fact, ...]:
     """What is said of a generation that dies, with what was the newest step that its ranks had reported."""
     share = start.shares[death.node % len(start.shares)]
-    gone = (_cleared(start, share),) if death.cause in GONE_AT_ONCE else ()
+    gone = (_cleared(start, (share.node,)),) if death.cause in GONE_AT_ONCE else ()
     if death.cause is None:
         return gone
     failed = e.Failed(gang=start.gang, generation=start.generation, node=share.node, cause=death.cause)
@@ -130,8 +138,13 @@ def last_words(start: Start, death: Death, step: int | None) -> tuple[Fact, ...]
     return (failed, *gone)
 
 
-def _cleared(start: Start, share: NodeShare) -> e.Cleared:
-    return e.Cleared(gang=start.gang, generation=start.generation, nodes=(share.node,))
+def together(nodes: Iterable[str], act: Behaviour) -> tuple[tuple[str, ...], ...]:
+    """Nodes that say something at the same time: each alone, or all of them."""
+    return tuple((node,) for node in nodes) if act.apart_ms else (tuple(nodes),)
+
+
+def _cleared(start: Start, nodes: tuple[str, ...]) -> e.Cleared:
+    return e.Cleared(gang=start.gang, generation=start.generation, nodes=nodes)
 
 
 def _after_ms(item: tuple[int, Fact]) -> int:

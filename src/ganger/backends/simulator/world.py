@@ -1,6 +1,6 @@
 """A world in virtual time: a heap of what is going to happen, and processes that are only figures.
 
-Scripted by tests (and, later, by traces); driven by `run`, which turns the one loop at every moment at which something
+Scripted by tests, and by traces (`feed`); driven by `run`, which turns the one loop at every moment at which something
 happens. Deterministic: what is due at the same time happens in the order in which it was planned. The world outlives
 its server: a new loop on the same log is opened, and hears again what it may have missed. It is also a witness: it
 raises `Impossible` when it is told to do what no real cluster could.
@@ -14,22 +14,17 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from ganger.backends.simulator.script import BEFORE_IT_RUNS, Behaviour, Death, Fact, course, last_words
+from ganger.backends.simulator.script import BEFORE_IT_RUNS, Behaviour, Death, Fact, course, last_words, together
+from ganger.backends.simulator.witness import Impossible, Witness
 from ganger.engine.ports import Live, LogLine, LogQuery, Report, Use
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
-from ganger.model.shape import Shape
-from ganger.model.units import DEVICE_MILLI
 from ganger.model.view import Stacks
 
 BEGIN_MS = 1_767_225_600_000
 """When every world begins: 2026-01-01 00:00 UTC."""
-
-
-class Impossible(AssertionError):
-    """The world was told to do what cannot be done: use a device twice, run two generations of a gang at once."""
 
 
 class Turning(Protocol):
@@ -79,14 +74,22 @@ class World:
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._runs: dict[str, _Run] = {}
+        self._witness = Witness(self._nodes)
         self._saved: dict[str, int] = {}
         self._report: Report = _nobody_hears
+        self._act_of: Callable[[str], Behaviour] = _as_usual
 
     # -- scripting and driving -----------------------------------------------------------------------------------------
 
     def at(self, at_ms: int, event: e.Event) -> None:
         """Somebody asks for something then."""
         self._plan(BEGIN_MS + at_ms, lambda: self.asked.append((event, self._report(event))))
+
+    def feed(self, asked: Iterator[tuple[int, e.Event]], acts: Callable[[str], Behaviour]) -> None:
+        """Things that are asked for, in order of time, taken as time comes to them and not remembered; `acts`: how the
+        jobs behave that were not scripted."""
+        self._act_of = acts
+        self._feed(asked)
 
     def lose(self, at_ms: int, node: str) -> None:
         """The node stops then, with everything on it."""
@@ -164,7 +167,7 @@ class World:
             raise Impossible(
                 f"generation {before.start.generation} of {job.id} is on {before.left}: no time for {start}"
             )
-        act, first = self._acts.get(job.id, Behaviour()), self._saved.get(job.id, 0)
+        act, first = self._acts.get(job.id) or self._act_of(job.id), self._saved.get(job.id, 0)
         left = [node for node in start.nodes if node not in self._down]
         self._runs[job.id] = run = _Run(
             start=start,
@@ -176,7 +179,7 @@ class World:
             left=left,
             hangs=len(left) < len(start.nodes),
         )
-        self._check_nodes()
+        self._witness.begin(start, job, left)
         self._go_on(run)
 
     def stop(self, stop: Stop, job: Job) -> None:
@@ -186,13 +189,14 @@ class World:
             return
         run.stopping = True
         ends_ms = self._now_ms + run.act.stop_ms
+        self._keep(run)
         if stop.notice_ms and run.act.checkpoint_every and not run.hangs and run.step(self._now_ms) > run.first:
             ends_ms += min(stop.notice_ms, run.act.save_ms)
             if run.act.save_ms <= stop.notice_ms:
                 saved = e.Checkpointed(gang=stop.gang, generation=stop.generation, step=run.step(self._now_ms))
                 self._plan(self._now_ms + run.act.save_ms, partial(self._say, run, saved))
-        for position, node in enumerate(run.left):
-            gone = e.Cleared(gang=stop.gang, generation=stop.generation, nodes=(node,))
+        for position, nodes in enumerate(together(run.left, run.act)):
+            gone = e.Cleared(gang=stop.gang, generation=stop.generation, nodes=nodes)
             self._plan(ends_ms + position * run.act.apart_ms, partial(self._say, run, gone))
 
     def forget(self, gang: str) -> None:
@@ -274,10 +278,10 @@ class World:
     def _say(self, run: _Run, fact: Fact) -> None:
         """A fact, unless nothing of the generation is there any more."""
         where = fact.nodes if isinstance(fact, e.Started | e.Finished | e.Cleared) else run.left
-        if not run.left or where[0] not in run.left:
+        if not run.left or not any(node in run.left for node in where):
             return
         if isinstance(fact, e.Cleared):
-            run.left.remove(fact.nodes[0])
+            self._leave(run, fact.nodes)
         elif isinstance(fact, e.Checkpointed):
             self._saved[run.job.id] = max(fact.step, self._saved.get(run.job.id, 0))
         run.hangs = run.hangs or isinstance(fact, e.Failed)
@@ -300,11 +304,26 @@ class World:
         if node in self._down:
             return
         self._down[node] = None
-        for run in self._runs.values():
-            if node in run.left:
-                run.left.remove(node)
-                run.hangs = True
+        for gang in self._witness.on(node):
+            run = self._runs[gang]
+            self._keep(run)
+            self._leave(run, (node,))
+            run.hangs = True
         self._report(e.NodeLost(node=node, detail="it was made to fail"))
+
+    def _leave(self, run: _Run, nodes: tuple[str, ...]) -> None:
+        """Nothing of it is there any more."""
+        run.left = [node for node in run.left if node not in nodes]
+        for node in nodes:
+            self._witness.leave(run.job.id, node)
+
+    def _keep(self, run: _Run) -> None:
+        """What a quiet one has kept by now is told, if it is more than when it began."""
+        if run.act.quiet and not run.hangs:
+            ran_ms = self._now_ms - run.began_ms - run.act.runs_after_ms(run.start)
+            step = run.act.kept_after(ran_ms, run.first)
+            if step > max(run.first, self._saved.get(run.job.id, 0)):
+                self._say(run, e.Checkpointed(gang=run.job.id, generation=run.start.generation, step=step))
 
     def _restore(self, node: str) -> None:
         """The server hears of the return; one that was never told of the node hears of all there are."""
@@ -323,27 +342,21 @@ class World:
         if live.stopping is not None:
             self.stop(live.stopping, live.job)
 
-    def _check_nodes(self) -> None:
-        """No device has two users, and no node more work than it has CPUs and memory, by what really runs."""
-        for name, node in self._nodes.items():
-            here = [run for run in self._runs.values() if name in run.left]
-            held = [(run, share) for run in here for share in run.start.shares if share.node == name]
-            shapes = [run.job.spec.shape.parts[share.part] for run, share in held]
-            used = [(device, part) for (_, share), part in zip(held, shapes, strict=True) for device in share.devices]
-            if any(_is_too_much([part for other, part in used if other == device], node) for device, _ in used):
-                raise Impossible(f"devices of {name} are used twice, or more than there is of them: {used}")
-            if any(device not in range(node.gpus) for device, _ in used):
-                raise Impossible(f"devices of {name} are not there: {used}")
-            if sum(shape.cpu_milli for shape in shapes) > node.cpu_milli:
-                raise Impossible(f"{name} has too few CPUs for {shapes}")
-            if sum(shape.memory_bytes for shape in shapes) > node.memory_bytes:
-                raise Impossible(f"{name} has too little memory for {shapes}")
-
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _listing(self) -> e.NodesListed:
         self._listed = {name: node for name, node in self._nodes.items() if name not in self._down}
         return e.NodesListed(nodes=tuple(self._listed.values()))
+
+    def _feed(self, asked: Iterator[tuple[int, e.Event]]) -> None:
+        """Wait for the next of them."""
+        coming = next(asked, None)
+        if coming is not None:
+            self._plan(BEGIN_MS + coming[0], partial(self._take_in, asked, coming[1]))
+
+    def _take_in(self, asked: Iterator[tuple[int, e.Event]], event: e.Event) -> None:
+        self._report(event)
+        self._feed(asked)
 
     def _plan(self, at_ms: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (at_ms, next(self._order), action))
@@ -355,12 +368,8 @@ class World:
         return min(moments, default=None)
 
 
-def _is_too_much(parts: list[Shape], node: Node) -> bool:
-    """Whether one device of a node cannot be had by all of these at once."""
-    if len(parts) == 1 and parts[0].gpus:
-        return False
-    milli, memory = sum(part.gpu_milli for part in parts), sum(part.gpu_memory_bytes for part in parts)
-    return any(part.gpus for part in parts) or milli > DEVICE_MILLI or memory > node.gpu_memory_bytes
+def _as_usual(job: str) -> Behaviour:  # noqa: ARG001 - whatever job it is
+    return Behaviour()
 
 
 def _nobody_hears(event: e.Event) -> "Future[int]":  # noqa: ARG001 - there is no server: nobody will ever answer

@@ -63,6 +63,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "doctor": ("doctor", "Check this machine and the server; each fault comes with its repair."),
         "replay": ("doctor", "Decide a stretch of the log again, and compare."),
+        "sim": ("sim", "Run recorded jobs on a simulated cluster, or write them in ganger's own format."),
     },
 }
 """Section -> command -> (module of this package, first sentence of its help)."""

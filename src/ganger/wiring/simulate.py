@@ -1,0 +1,167 @@
+"""A trace on a simulated cluster: the loop, the core and the policies of a server, in virtual time.
+
+Called by the errand `sim` and by tables of published experiments. Nothing here decides: a `World` feeds the one loop,
+which writes into a log that is folded as it is written. Same input, same log, byte for byte.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganger.backends.simulator.scorecard import History, Interval, Scorecard, score
+from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.traces.fit import jobs_that_fit
+from ganger.backends.simulator.traces.recorded import Finding, Flaw, NodeFault, RecordedJob, Trace
+from ganger.backends.simulator.world import BEGIN_MS, World
+from ganger.core.policy import Policy
+from ganger.engine.loop import Loop
+from ganger.engine.recording import Recording
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Cause
+from ganger.model.policy import PolicyDocument
+from ganger.model.units import DEVICE_MILLI
+from ganger.wiring.gangs import Gangs, gangs_for, tenant
+from ganger.wiring.histories import Histories, Life
+
+FOREVER_MS: Final = 1 << 53
+"""Beyond the end of every trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What running costs beside the work itself.
+
+    start_ms: from a decision to the first step, at every start; checkpoint_ms: work between checkpoints, so that a job
+    that is stopped or loses a node goes on from the newest, 0: it keeps all of it; stop_ms: from a stop to free nodes;
+    spare_ms: how much longer than it runs its limit is, so that such costs do not end it.
+    """
+
+    start_ms: int = 0
+    checkpoint_ms: int = 0
+    stop_ms: int = 0
+    spare_ms: int = 0
+
+
+FREE: Final = Costs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What is simulated. order: the queue orders by name; document: the policy document, whose order is one of these;
+    faults: of these nodes, in ms after the first submission; knows: jobs have limits, so that the core knows how long
+    they run, which is as long as recorded."""
+
+    trace: Trace[RecordedJob]
+    nodes: tuple[Node, ...]
+    order: Callable[[str], Policy]
+    document: PolicyDocument
+    costs: Costs = FREE
+    faults: tuple[NodeFault, ...] = ()
+    knows: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of it. findings: rows of the trace that were not simulated, and why; unended: jobs that did not come to
+    their end, by why; events: submissions and ends, by which the speed of simulators is counted; rows: of the log."""
+
+    card: Scorecard
+    histories: tuple[History, ...]
+    findings: tuple[Finding, ...]
+    unended: dict[str, int] = field(default_factory=dict)
+    starts: int = 0
+    preemptions: int = 0
+    events: int = 0
+    rows: int = 0
+
+
+def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
+    """Run it to the end: until nothing is due any more. `readers` are told of every row of the log."""
+    trace = jobs_that_fit(run.trace, run.nodes)
+    jobs = [job for job in trace.records if job.duration_ms is not None]
+    first_ms = jobs[0].submitted_ms if jobs else 0
+    histories, world = Histories(), World(list(run.nodes))
+    loop = Loop(Recording(histories.take, *readers), world, run.order, world, "simulated")
+    loop.open()
+    loop.post(e.PolicySet(document=run.document, version=1))
+    lasting = {job.name: job.duration_ms or 0 for job in jobs}
+    world.feed(_submissions(run, jobs, gangs_for(run.nodes), first_ms), lambda name: _behaviour(run, lasting[name]))
+    for fault in run.faults:
+        world.lose(fault.start_ms, fault.node)
+        world.restore(fault.end_ms, fault.node)
+    world.run(loop, FOREVER_MS)
+    found = [_history(job, histories.lives[job.name], histories.now_ms) for job in jobs]
+    capacity = _capacity(run)
+    ended = sum(each.ended_ms is not None for each in found)
+    return Outcome(
+        card=score(found, capacity, dict.fromkeys((each.tenant for each in found), 1)),
+        histories=tuple(found),
+        findings=trace.findings,
+        unended=_unended(histories.lives.values(), len(trace.records) - len(jobs)),
+        starts=histories.starts,
+        preemptions=histories.preemptions,
+        events=len(found) + ended,
+        rows=loop.wait(0, 0),
+    )
+
+
+def _submissions(run: Run, jobs: Sequence[RecordedJob], gangs: Gangs, first_ms: int) -> Iterator[tuple[int, e.Event]]:
+    for job in jobs:
+        limit_ms = max(1, job.duration_ms or 0) + run.costs.start_ms + run.costs.spare_ms if run.knows else None
+        yield job.submitted_ms - first_ms, e.Submitted(job=gangs.job(job, limit_ms))
+
+
+def _behaviour(run: Run, lasts_ms: int) -> Behaviour:
+    """Work is counted in ms."""
+    return Behaviour(
+        begin_ms=run.costs.start_ms,
+        apart_ms=0,
+        step_ms=1,
+        steps=lasts_ms,
+        checkpoint_every=run.costs.checkpoint_ms or 1,
+        stop_ms=run.costs.stop_ms,
+        quiet=True,
+    )
+
+
+def _history(job: RecordedJob, life: Life, now_ms: int) -> History:
+    """What became of a job; one that runs yet has run until now."""
+    still = ((life.began_ms, now_ms),) if life.began_ms is not None and life.began_ms < now_ms else ()
+    return History(
+        tenant=tenant(job),
+        gpu_milli=job.asked_gpu_milli,
+        submitted_ms=life.submitted_ms,
+        duration_ms=job.duration_ms or 0,
+        running=(*life.running, *still),
+        ended_ms=life.ended_ms,
+    )
+
+
+def _capacity(run: Run) -> list[Interval]:
+    """Thousandths of healthy GPUs, from when on. Faults of a node may overlap: it is back with the last one."""
+    milli = {node.name: node.gpus * DEVICE_MILLI for node in run.nodes}
+    there, found = sum(milli.values()), [(BEGIN_MS, sum(milli.values()))]
+    changes = sorted(
+        change for fault in run.faults for change in ((fault.start_ms, -1, fault.node), (fault.end_ms, +1, fault.node))
+    )
+    out: Counter[str] = Counter()
+    for at_ms, sign, node in changes:
+        was_out = out[node] > 0
+        out[node] -= sign
+        if was_out != (out[node] > 0):
+            there += sign * milli[node]
+            found.append((BEGIN_MS + at_ms, there))
+    return found
+
+
+def _unended(lives: Iterable[Life], unknown: int) -> dict[str, int]:
+    """Jobs that did not come to their end: stopped for good, waiting or running yet, or never submitted, since nobody
+    knows how long they run."""
+    whys = Counter({Flaw.NO_DURATION.value: unknown} if unknown else {})
+    for life in lives:
+        if life.ended_ms is None:
+            runs = "runs" if life.began_ms is not None else "waits"
+            whys[runs if life.stopped is None or life.stopped is Cause.PREEMPTED else life.stopped.value] += 1
+    return dict(sorted(whys.items()))

@@ -1,0 +1,82 @@
+"""`ganger sim`: a trace goes in, and the figures of a run come out, or what is wrong with it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+GOOD = "name,submitted_ms,duration_ms,gpus\na,0,60000,8\nb,1000,60000,4\nc,2000,30000,4\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_run_is_shown_as_a_table(shell: Shell, trace: Path) -> None:
+    said = shell("sim", "run", str(trace), "--nodes", "1")
+    assert said.code == 0
+    assert f"3 jobs of {trace} on 1 node x 8 GPUs, policy dynamic" in said.out
+    # a from 0:00 to 1:00, then b and c beside each other: 60, 119 and 88 seconds.
+    assert "completion time" in said.out
+    assert "1m 29s" in said.out
+    assert "2m 00s" in said.out.partition("makespan")[2]
+
+
+def test_the_order_decides_and_the_answer_is_the_same_each_time(shell: Shell, trace: Path) -> None:
+    asked = ("sim", "run", str(trace), "--nodes", "1", "--gpus", "8", "-o", "json", "--policy")
+    srtf, again, strict = (shell(*asked, name).out for name in ("srtf", "srtf", "strict_fifo"))
+    assert srtf == again
+    assert json.loads(srtf)["preemptions"] == 1
+    assert json.loads(strict)["preemptions"] == 0
+    assert json.loads(strict)["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 88_000) / 3
+
+
+def test_what_is_left_out_is_said_by_line(shell: Shell, trace: Path) -> None:
+    trace.write_text(f"{GOOD}d,3000,-1,1\ne,4000,1000,64\n")
+    said = shell("sim", "run", str(trace), "--nodes", "1")
+    assert said.code == 0
+    assert "line 5: " in said.out
+    assert "1 row left out, too_large: a job that the whole cluster could not hold" in said.out
+    assert "line 6: e asks for 64 GPUs, 0 CPUs, 0 bytes" in said.out
+
+
+def test_a_trace_is_written_in_the_own_format_and_every_event_in_a_log(
+    shell: Shell, trace: Path, tmp_path: Path
+) -> None:
+    copy, log = tmp_path / "copy.csv", tmp_path / "events"
+    said = shell("sim", "import", str(trace), str(copy))
+    assert said.code == 0
+    assert said.out == f"{copy}: 3 jobs of 3 rows, format ganger\n"
+    assert copy.read_text() == GOOD
+    shell("sim", "run", str(copy), "--nodes", "1", "--log", str(log))
+    rows = log.read_text().splitlines()
+    assert [int(row.split()[0]) for row in rows] == list(range(1, len(rows) + 1))
+    assert sum('"kind":"submitted"' in row for row in rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "next"),
+    [
+        (
+            ("run", "TRACE", "--nodes", "1", "--policy", "best"),
+            "there is no queue order best",
+            "name one of conservative",
+        ),
+        (("run", "TRACE", "--nodes", "1", "--format", "xml"), "'xml' is no format of such files", "name one of ganger"),
+        (("import", "TRACE", "no/such/place.csv"), "no/such/place.csv.part: No such file", "ls -l no/such"),
+        (("run", "TRACE", "--nodes", "0"), "0 is not in the range", "ganger sim run --help"),
+        (("run", "absent.csv", "--nodes", "1"), "'absent.csv' does not exist", "ganger sim run --help"),
+    ],
+)
+def test_an_error_says_what_and_what_to_type_next(
+    shell: Shell, trace: Path, words: tuple[str, ...], what: str, next: str
+) -> None:
+    said = shell("sim", *(str(trace) if word == "TRACE" else word for word in words))
+    assert said.code == 2
+    assert what in said.err
+    assert f"next: {next}" in said.err
