@@ -127,6 +127,12 @@ class Gang:
         return self.job.id if self.is_head else self.job.array
 
     @property
+    def has_moment(self) -> bool:
+        """Whether a moment may be told at which it starts: whether an array has come to its limit is known only when a
+        turn comes, and which devices are free only now."""
+        return self.array_limit is None and not any(part.selector.devices for part in self.shape.parts)
+
+    @property
     def array_limit(self) -> int | None:
         """How many elements of its array may hold nodes at a time."""
         return self.job.spec.array.limit if self.job.spec.array else None

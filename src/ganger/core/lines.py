@@ -92,9 +92,10 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Crowd:
-    """All that wait in one queue. at: its number; lines: theirs."""
+    """All that wait in one queue. at: its number; lines: theirs; untold: how many of them no moment can be told to."""
 
     at: int = 0
+    untold: int = 0
     lines: dict[Line, None] = field(default_factory=dict)
 
 
@@ -154,6 +155,7 @@ class Lines:
         if not kind.stays[stays_ms]:
             del kind.stays[stays_ms]
         kind.again -= entry.group.again
+        line.crowd.untold -= not gang.has_moment
         if not kind.waiting:
             del self.kinds[kind.shape, kind.avoids]
             self.kind_numbers.give_back(kind.at)
@@ -189,6 +191,7 @@ class Lines:
             kind.waiting += 1
             kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
             kind.again += again
+            line.crowd.untold += not gang.has_moment
             line.since_ms = min(line.since_ms, gang.since_ms)
             alike = kind.at, priority, times, array, stays_ms, again
             group = line.groups.get(alike) or self.groups.begin(line, kind, alike)
@@ -228,7 +231,10 @@ def _content(lines: Lines) -> tuple[object, ...]:
             (str((group.line.key, group.kind.shape, group.kind.avoids, *group.alike[1:])), _names(group.entries))
             for group in lines.groups.of
         ),
-        {queue: sorted(map(str, (line.key for line in crowd.lines))) for queue, crowd in lines.queues.items()},
+        {
+            queue: (crowd.untold, sorted(map(str, (line.key for line in crowd.lines))))
+            for queue, crowd in lines.queues.items()
+        },
     )
 
 

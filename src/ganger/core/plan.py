@@ -179,7 +179,7 @@ def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa
         return now.now_ms
     rules = now.state.rules
     soonest_ms = rules.starvation.soonest_ms(now.policy.STARVES_AFTER_MS)
-    ages_ms = [soonest_ms] if now.may_keep(queue) else []
+    ages_ms = [soonest_ms] if now.may_starve(queue, large=large) else []
     if large and now.may_be_head(queue, large=True):
         after_ms = rules.reservations.large.after_ms
         ages_ms.append(soonest_ms if after_ms is None else after_ms)

@@ -47,13 +47,11 @@ HEADS_TRIED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Room kept for a gang: its owner's allowance, that much of each resource of its queue, these nodes. is_next: it
-    would be promised a start if so many others of its queue were not; those promises go before this room."""
+    """Room kept for a gang: its owner's allowance, that much of each resource of its queue, these nodes."""
 
     gang: Gang
     quota: Vector
     nodes: tuple[str, ...]
-    is_next: bool
 
 
 @dataclass(slots=True)
@@ -62,7 +60,8 @@ class Round:
     victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
     granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
     kept, by gang; promises: starts that are promised; tried: gangs of each queue, large and others, that no start could
-    be promised to; pushed: promises that do not keep a gang from starting that has run before, by that gang."""
+    be promised to; next_ones: how many of each queue starve, and are promised one when others of it have started;
+    pushed: promises that do not keep a gang from starting that has run before, by that gang."""
 
     state: State
     now_ms: int
@@ -75,6 +74,7 @@ class Round:
     claims: dict[str, Claim] = field(default_factory=dict)
     tried: dict[tuple[str, bool], int] = field(default_factory=dict)
     pushed: dict[str, list[Promise]] = field(default_factory=dict)
+    next_ones: dict[str, int] = field(default_factory=dict)
     promises: Promises = field(init=False)
 
     def __post_init__(self) -> None:
@@ -144,15 +144,17 @@ class Round:
             self._block(gang, why)
             return
         may_promise = self._may_promise(gang)
-        if may_promise:
-            with self._lifted([claim for claim in self.claims.values() if claim.is_next]):
-                if self.promises.reserve(gang):
-                    return
+        if may_promise and self.promises.reserve(gang):
+            return
         which = gang.queue, self.is_large(gang)
         self.tried[which] = self.tried.get(which, 0) + 1
-        if why is not Why.MAINTENANCE and self.starves(gang) and self.may_keep(gang.queue):
+        if why is Why.MAINTENANCE or not self.starves(gang) or not self.may_keep(gang.queue):
+            return
+        if may_promise or not gang.has_moment:
             opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
-            self.keep(gang, why, opening.shares if opening else (), is_next=not may_promise and _has_moment(gang))
+            self.keep(gang, why, opening.shares if opening else ())
+        else:
+            self.next_ones[gang.queue] = self.next_ones.get(gang.queue, 0) + 1
 
     def _block(self, gang: Gang, why: Why) -> None:
         """Nobody that comes after it starts: it keeps all nodes or, where that binds, what its queue has left. One that
@@ -161,7 +163,7 @@ class Round:
             self.keep(gang, why, ())
         elif why in (Why.NO_CAPACITY, Why.HELD, Why.MAINTENANCE):
             nothing = (0,) * len(self.state.tree.counted(gang.shape))
-            self._claim(Claim(gang, nothing, tuple(self.state.nodes.index), is_next=False))
+            self._claim(Claim(gang, nothing, tuple(self.state.nodes.index)))
 
     def is_blocked(self, queue: str) -> bool:
         """Whether somebody waits that all others of that queue come after."""
@@ -207,24 +209,31 @@ class Round:
         return len(self.state.nodes.nodes) <= LARGE or self.state.seq % len(queues) == queues[queue]
 
     def _may_promise(self, gang: Gang) -> bool:
-        return _has_moment(gang) and self.may_promise(gang.queue, large=self.is_large(gang))
+        return gang.has_moment and self.may_promise(gang.queue, large=self.is_large(gang))
 
-    def keep(self, gang: Gang, why: Why, shares: Shares, *, is_next: bool = False) -> None:
+    def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
         """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
         tree, wanted = self.state.tree, self.state.tree.counted(gang.shape)
         quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
         if why in (Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD):
             at = tree.index[gang.queue]
             quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
-        self._claim(Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else (), is_next))
+        self._claim(Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else ()))
 
     def _claim(self, claim: Claim) -> None:
         self.claims[claim.gang.id] = claim
         self._count(claim, +1)
 
+    def may_starve(self, queue: str, *, large: bool) -> bool:
+        """Whether anything is done for one more gang of that queue because it starves: it may be promised a start, or
+        there are such as can only have room kept."""
+        if not self.may_keep(queue):
+            return False
+        return self.may_promise(queue, large=large) or self.state.lines(self.policy).queues[queue].untold > 0
+
     def may_keep(self, queue: str) -> bool:
         """Whether room may be kept for one more gang, of that queue."""
-        there = sum(claim.gang.queue == queue for claim in self.claims.values())
+        there = sum(claim.gang.queue == queue for claim in self.claims.values()) + self.next_ones.get(queue, 0)
         return len(self.claims) < MOST_CLAIMS and there < MOST_IN_QUEUE
 
     # -- what those who wait are told --------------------------------------------------------------------------------
@@ -297,12 +306,6 @@ class Round:
         tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
         tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
         self.state.nodes.hold(claim.nodes, held=sign > 0)
-
-
-def _has_moment(gang: Gang) -> bool:
-    """Whether a moment may be told at which it starts: whether an array has come to its limit is known only when a turn
-    comes, and which devices are free only now."""
-    return gang.array_limit is None and not any(part.selector.devices for part in gang.shape.parts)
 
 
 def _is_below(count: int, most: int | None) -> bool:

@@ -72,6 +72,10 @@ class Turns:
         self._bounds = np.full(self._lines.line_numbers.most, -np.inf)
         """How early the first of each line may be."""
         self._passed = 0
+        self._rows: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._by_line: NDArray[np.intp] | None = None
+        self._comes: dict[int, list[tuple[int, int]]] = {}
+        """Rows of groups of which one may be worth a try; the same by line and number; and by line as heaps."""
         self._look()
 
     def next(self) -> Entry | None:
@@ -94,16 +98,16 @@ class Turns:
 
     def go_on(self) -> None:
         """The gang whose turn it was has started."""
-        _, number, entry = heappop(self._turns)
+        entry = heappop(self._turns)[2]
         self._had[entry.gang.id] = None
         if entry.group in self._with_promise or (self._promised and entry.group.again):
             # What was kept for it, or was moved back for it, others may have that are promised a start; and one less
             # is promised one: the next of its queue may be, before others take the room.
             self._by_nodes.clear()
-            self._since = {}
+            self._since.clear()
             self._look()
         else:
-            self._offer(entry.line, number)
+            self._offer(entry.line)
 
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
@@ -113,7 +117,7 @@ class Turns:
             # Else others of its class may be promised one too.
             self._refused[entry.group.of_class] = None
         self._had[entry.gang.id] = None
-        self._since = {}  # room may be kept for it, and for one less of the others
+        self._since.clear()  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
@@ -131,7 +135,8 @@ class Turns:
         """Of each line the first that may be worth a try, as far as columns tell."""
         self._turns, self._ahead, self._passed = [], [], 0
         cells = self._lines.groups.cells
-        rows = np.flatnonzero(self._worth_a_try(cells))
+        rows = self._rows = np.flatnonzero(self._worth_a_try(cells))
+        self._by_line, self._comes = None, {}
         if not rows.size:
             return
         lines, numbers = cells[LINE, rows], cells[NUMBER, rows]
@@ -204,11 +209,7 @@ class Turns:
         """Whoever may be the first has its turn; False where nobody is left."""
         while self._ahead and not (self._turns and self._ahead[-1][0] > self._turns[0][0][0]):
             _, row = self._ahead.pop()
-            group = self._lines.groups.of[row]
-            if self._first(group, -1) is group.entries[0]:
-                self._put(group.entries[0])
-            else:
-                self._offer(group.line, -1)
+            self._offer(self._lines.groups.of[row].line)
         return bool(self._turns)
 
     def _pass_over(self) -> None:
@@ -217,22 +218,35 @@ class Turns:
         if self._passed > MOST_PASSED:
             self._look()
             return
-        _, number, entry = heappop(self._turns)
-        self._offer(entry.line, number)
+        self._offer(heappop(self._turns)[2].line)
 
-    def _offer(self, line: Line, after: int) -> None:
-        """The first gang of a line, after that number, that is worth a try has its turn."""
-        begin, many = bisect_right(line.entries, after, key=_number), len(line.groups)
-        for each in islice(line.entries, begin, begin + many):
-            # One after the other, as long as that is no more work than a look at all groups.
-            if self._is_open(each) and not self._is_out(each):
-                self._put(each)
-                return
-        if begin + many < len(line.entries):
-            firsts = (self._first(group, after) for group in line.groups.values())
-            entry = min((each for each in firsts if each), key=_number, default=None)
-            if entry is not None:
+    def _offer(self, line: Line) -> None:
+        """The next gang of a line that is worth a try has its turn."""
+        groups, comes = self._lines.groups.of, self._coming(line)
+        while comes:
+            number, row = comes[0]
+            entry = self._first(groups[row], number - 1)
+            if entry is None:
+                heappop(comes)
+            elif entry.gang.number > number:
+                heapreplace(comes, (entry.gang.number, row))
+            else:
+                heapreplace(comes, (number + 1, row))
                 self._put(entry)
+                return
+
+    def _coming(self, line: Line) -> list[tuple[int, int]]:
+        """Groups of a line of which one may be worth a try, as a heap: the number that the next of each has at least,
+        and its row."""
+        comes = self._comes.get(line.at)
+        if comes is None:
+            numbers, lines = self._lines.groups.cells[NUMBER], self._lines.groups.cells[LINE]
+            if self._by_line is None:
+                self._by_line = self._rows[np.lexsort((numbers[self._rows], lines[self._rows]))]
+            begin, end = np.searchsorted(lines[self._by_line], (line.at, line.at + 1))
+            rows = self._by_line[begin:end]
+            comes = self._comes[line.at] = list(zip(numbers[rows].tolist(), rows.tolist(), strict=True))
+        return comes
 
     def _first(self, group: Group, after: int) -> Entry | None:
         """The first gang of a group, after that number, that is worth a try."""
