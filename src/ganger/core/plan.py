@@ -24,6 +24,7 @@ from ganger.core.gang import RUNS, ClassKey, Gang
 from ganger.core.history import outlived
 from ganger.core.policy import Policy
 from ganger.core.round import CURABLE, Round
+from ganger.core.settled import Settled
 from ganger.core.state import Shares, State
 from ganger.core.turns import Turns
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
@@ -34,11 +35,14 @@ WITHOUT_NOTICE_MS = 0
 Known = dict[ClassKey, Reason]
 
 
-def plan(state: State, now_ms: int, policy: Policy, *, tells: bool = True) -> Plan:
+def plan(state: State, now_ms: int, policy: Policy, settled: Settled | None = None) -> Plan:
     """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once).
-    `tells`: those who wait are to be told why, where anybody reads it; all other decisions are the same without."""
+    `settled`: what the last round left, where nobody reads why jobs wait: then they are not told, and a round that
+    would change nothing is left out."""
     if not state.ready:
         return Plan(as_of=state.seq)
+    if settled is not None and settled.holds(state, now_ms, policy):
+        return Plan(as_of=state.seq, next_wake_ms=_moment_ms(state, now_ms))
     late = tuple(_outlived(state, now_ms))
     if late:
         return Plan(as_of=state.seq, decisions=late, next_wake_ms=now_ms)
@@ -48,10 +52,12 @@ def plan(state: State, now_ms: int, policy: Policy, *, tells: bool = True) -> Pl
     now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
         starts, known = _place_pending(now)
-        told = answers.told(now, known) if tells else []
+        told = answers.told(now, known) if settled is None else []
     preempted = [_give_way(victim) for victim in now.victims]
     promised = now.promises.decided.values()
     decisions: list[Decision] = [*stops, *preempted, *starts, *promised, *told]
+    if settled is not None and not (stops or preempted or policy.ORDERS_RUNNING):
+        settled.leave(now)
     wake_ms = now_ms if _frees_others(state, stops) else _next_wake_ms(now, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=wake_ms)
 
@@ -145,7 +151,7 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
                 break
             continue
         begun, is_last = _next_of(now, entry.gang)
-        start = _start(now, begun, found, starts[-1] if starts else None)
+        start = _start(now, begun, found, starts[-1] if starts else None, now.granted.get(entry.gang.id))
         if start.time_ms is not None:
             begun = replace(begun, start=start)  # it ends sooner than it asked for: the rest of the round must know
         state.take(begun, found)
@@ -211,7 +217,7 @@ def _lacks_room(now: Round, gang: Gang, why: Why) -> bool:
     return why in (Why.NO_CAPACITY, Why.MAINTENANCE)
 
 
-def _start(now: Round, gang: Gang, shares: Shares, before: Start | None) -> Start:
+def _start(now: Round, gang: Gang, shares: Shares, before: Start | None, time_ms: int | None) -> Start:
     nodes = now.state.nodes
     return Start(
         gang=gang.id,
@@ -219,7 +225,7 @@ def _start(now: Round, gang: Gang, shares: Shares, before: Start | None) -> Star
         shares=shares,
         host=nodes.nodes[nodes.index[shares[0].node]].address,
         port=now.state.rendezvous_port(shares, before),
-        time_ms=now.granted.get(gang.array or gang.id),
+        time_ms=time_ms,
     )
 
 
@@ -231,13 +237,18 @@ def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
     """
     now_ms, policy = now.now_ms, now.policy
     begun = [replace(now.begun[start.gang], state=GangState.STARTING, start=start, began_ms=now_ms) for start in starts]
-    moments = [now.state.due.next_ms(now_ms), *now.state.leaving.values(), *chain.from_iterable(map(moments_ms, begun))]
-    moments.append(now.state.windows.next_ms(now_ms))
+    moments = [_moment_ms(now.state, now_ms), *chain.from_iterable(map(moments_ms, begun))]
     if policy.ORDERS_RUNNING:
         holds = [now.state.gangs[name] for name in now.state.shares]
         # Of those that wait only the first of each line competes with them.
         heads = [line.entries[0].gang for line in now.state.lines(policy).of.values()]
         moments += [policy.turn_ms(gang, now_ms) for gang in (*holds, *begun, *heads)]
+    return min((moment for moment in moments if moment is not None and moment > now_ms), default=None)
+
+
+def _moment_ms(state: State, now_ms: int) -> int | None:
+    """The first moment at which time alone does something to what runs and waits, the nodes, or maintenance."""
+    moments = (state.due.next_ms(now_ms), state.windows.next_ms(now_ms), *state.leaving.values())
     return min((moment for moment in moments if moment is not None and moment > now_ms), default=None)
 
 

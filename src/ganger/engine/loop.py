@@ -19,6 +19,7 @@ from ganger.core.arrays import ArrayJob
 from ganger.core.gang import LEAVING, Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
+from ganger.core.settled import Settled
 from ganger.core.state import State
 from ganger.engine import codec
 from ganger.engine.ports import Backend, Clock, Live
@@ -125,6 +126,7 @@ class Loop:
         document has; Refused where it is not there any more."""
         self._log, self._backend, self._order, self._clock, self._version = log, backend, order, clock, version
         self._state = log.restore()
+        self._settled = None if log.TELLS else Settled()
         self._inbox: queue.SimpleQueue[Wish | None] = queue.SimpleQueue()
         self._unwritten: list[Wish] = []
         self._trouble: Refused | None = None
@@ -327,6 +329,8 @@ class Loop:
                 row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
                 turn.take(row, self._state.apply(row))
                 turn.answers.append((done, row.seq))
+                if self._settled is not None:
+                    self._settled.hear(event)
             elif event.kind in REQUESTS:
                 turn.answers.append((done, Refused("conflict", why, "see `ganger ls` and `ganger events`", 409)))
             else:
@@ -338,7 +342,7 @@ class Loop:
     def _decide(self, turn: _Turn, now_ms: int) -> None:
         """Plan, and fold what was decided."""
         policy = self.policy
-        planned = plan(self._state, now_ms, policy, tells=self._log.TELLS)
+        planned = plan(self._state, now_ms, policy, self._settled)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
             plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)

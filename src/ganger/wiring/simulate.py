@@ -85,7 +85,9 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     histories, world = Histories(), World(list(run.nodes))
     loop = Loop(Recording(histories.take, *readers), world, run.order, world, "simulated")
     loop.open()
-    loop.post(e.PolicySet(document=run.document, version=1))
+    in_force = loop.post(e.PolicySet(document=run.document, version=1))
+    loop.turn(loop.drain())
+    in_force.result()
     lasting = {job.name: job.duration_ms or 0 for job in jobs}
     world.feed(_submissions(run, jobs, gangs_for(run.nodes), first_ms), lambda name: _behaviour(run, lasting[name]))
     for fault in run.faults:

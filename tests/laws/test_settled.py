@@ -1,0 +1,64 @@
+"""A round that is left out would have started and stopped nobody, and promised nobody a start (`core.settled`).
+
+Jobs come one after the other while others run, as in a queue that is full; beside it plans a core that leaves nothing
+out. The same world is drawn for both.
+"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.core.plan import plan
+from ganger.core.policy import Policy
+from ganger.core.settled import Settled
+from ganger.model import event as e
+from ganger.model.decision import Decision, Moved, Plan, Reserve, Wait
+from ganger.model.units import MINUTE_MS
+from tests.laws import draws
+from tests.laws.policies import every_policy
+from tests.laws.world import World
+
+
+class Watched(World):
+    """A world whose rounds are planned twice; left_out: how many were not."""
+
+    settled, left_out = Settled(), 0
+
+    def happens(self, event: e.Event) -> bool:
+        """Also to what is asked whether a round may be left out."""
+        taken = super().happens(event)
+        if taken and not isinstance(event, e.Decided):
+            self.settled.hear(event)
+        return taken
+
+    def round(self) -> Plan:
+        """The one that leaves out nothing counts."""
+        quick = plan(self.state, self.now_ms, self.policy, self.settled)
+        planned = super().round()
+        whole = [each for each in planned.decisions if not isinstance(each, Wait)]
+        if list(quick.decisions) != whole:
+            assert quick.decisions == (), "a round is held whole or not at all"
+            assert all(map(_moves_earlier, whole)), "it would have changed something"
+            self.left_out += 1
+        assert quick.next_wake_ms == planned.next_wake_ms or whole
+        return planned
+
+
+def _moves_earlier(decision: Decision) -> bool:
+    return isinstance(decision, Reserve) and decision.cause is Moved.EARLIER
+
+
+@every_policy
+@given(data=st.data())
+def test_a_round_that_is_left_out_would_have_changed_nothing(policy: Policy, data: st.DataObject) -> None:
+    world = Watched(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
+    world.settled = Settled()
+    for number in range(data.draw(st.integers(1, 8), label="batches")):
+        if data.draw(st.booleans(), label="only comes"):
+            world.now_ms += data.draw(st.sampled_from((0, 1_000, 40 * MINUTE_MS)), label="later")
+            user = data.draw(st.sampled_from(draws.USERS))
+            world.submit(draws.job(1_000 + number, user, data.draw(draws.specs(tuple(world.state.queues)))))
+        else:
+            world.batch(data)
+        world.round()
+        while world.is_due():
+            world.round()
