@@ -110,12 +110,13 @@ class Client:
         return self._record("GET", "/jobs" + query_of({**wanted, "all": all or None, "limit": limit, "cursor": cursor}))
 
     def submit(self, request: Record) -> Record:
-        """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job."""
-        return self._made("/jobs", request, request["request_id"])
+        """Submit {"spec" or "spec_text" and "filename", "directory", "environment", "request_id"}; gives the job. A
+        request without an id has one of its own."""
+        return self._made("/jobs", request, request.get("request_id") or _new_key())
 
     def submit_all(self, request: Record) -> list[Record]:
         """Submit a file of several documents; gives the jobs, those that others come after first."""
-        items: list[Record] = self._made("/batches", request, request["request_id"])["items"]
+        items: list[Record] = self._made("/batches", request, request.get("request_id") or _new_key())["items"]
         return items
 
     def dry_run(self, request: Record) -> Record:
@@ -339,7 +340,7 @@ class Client:
 
     def _again(self, id: str, verb: str, body: Record | None = None) -> Record:
         """A new job from another one."""
-        return self._made(f"/jobs/{quoted(id)}/{verb}", body, os.urandom(16).hex())
+        return self._made(f"/jobs/{quoted(id)}/{verb}", body, _new_key())
 
     def _made(self, target: str, body: Record | None, key: str) -> Record:
         """What makes a job. Its key makes sure of one, also when the server restarts meanwhile."""
@@ -377,3 +378,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     import re
 
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _new_key() -> str:
+    """Of a request that is like no other."""
+    return os.urandom(16).hex()
