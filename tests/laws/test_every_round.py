@@ -13,7 +13,7 @@ from tests.laws.liveness import (
     impossible_jobs_change_nothing,
     suggestions_hold,
 )
-from tests.laws.policies import every_policy
+from tests.laws.policies import SHARED, every_policy
 from tests.laws.rounds import (
     log_replays,
     nothing_is_due_before_the_wake,
@@ -40,6 +40,7 @@ def a_life(policy: Policy, data: st.DataObject) -> World:
 
 
 @every_policy
+@SHARED
 @given(data=st.data())
 def test_laws_hold_throughout_a_life(policy: Policy, data: st.DataObject) -> None:
     world = a_life(policy, data)

@@ -22,7 +22,7 @@ from ganger.model.reason import Reason, Why
 from ganger.model.terms import WHOLE, Selector
 from ganger.model.units import GIB_BYTES
 from tests.laws import draws
-from tests.laws.policies import every_policy
+from tests.laws.policies import SHARED, every_policy
 from tests.laws.safety import copy_of, fingerprint
 from tests.laws.world import LEAVING, World
 
@@ -69,6 +69,7 @@ def crowded(policy: Policy, data: st.DataObject) -> World:
 
 
 @every_policy
+@SHARED
 @given(data=st.data())
 def test_invariant_16_a_dry_run_is_what_the_next_round_does(policy: Policy, data: st.DataObject) -> None:
     world = lived(policy, data)
@@ -84,12 +85,14 @@ def test_invariant_16_a_dry_run_is_what_the_next_round_does(policy: Policy, data
 
 
 @every_policy
+@SHARED
 @given(data=st.data())
 def test_invariant_16_a_reason_names_what_binds(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(lived(policy, data))
 
 
 @every_policy
+@SHARED
 @given(data=st.data())
 def test_invariant_16_a_reason_names_what_binds_where_all_wait_for_others(policy: Policy, data: st.DataObject) -> None:
     _every_reason_binds(crowded(policy, data))

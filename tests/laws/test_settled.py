@@ -14,7 +14,7 @@ from ganger.model import event as e
 from ganger.model.decision import Decision, Moved, Plan, Reserve, Wait
 from ganger.model.units import MINUTE_MS
 from tests.laws import draws
-from tests.laws.policies import every_policy
+from tests.laws.policies import SHARED, every_policy
 from tests.laws.world import World
 
 
@@ -48,6 +48,7 @@ def _moves_earlier(decision: Decision) -> bool:
 
 
 @every_policy
+@SHARED
 @given(data=st.data())
 def test_a_round_that_is_left_out_would_have_changed_nothing(policy: Policy, data: st.DataObject) -> None:
     world = Watched(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)

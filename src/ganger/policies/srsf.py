@@ -12,7 +12,7 @@ from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
-from ganger.core.runtime import NEVER_MS, runs_for_ms
+from ganger.core.runtime import NEVER_MS
 from ganger.core.state import State
 from ganger.model.policy import Reservations
 from ganger.model.view import Factor
@@ -43,7 +43,8 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> int:
     """One for each service that may be left: of a waiting gang it stands still."""
-    return runs_for_ms(gang) * _width(gang)
+    left_gpu_ms = _left_gpu_ms(gang, gang.began_ms)
+    return NEVER_MS if left_gpu_ms is None else left_gpu_ms
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
