@@ -49,6 +49,8 @@ LAWS: Final = {
 }
 """Of each file: those that say most of it, tried before the others."""
 LAST: Final = "every_round"
+LAST_LINES: Final = 40
+"""Of what tests print that fail without any change."""
 TRIED: Final = ROOT / "bench/mutants.json"
 """By key, of those that were tried: where and what it is, and whether a test sees it."""
 Mutant = dict[str, str | int]
@@ -61,8 +63,11 @@ def run() -> list[Figure]:
         for number in range(COPIES):
             copies.put(_copy(Path(folder) / str(number)))
         fresh = [mutant for mutant in mutants if mutant["key"] not in tried]
-        if fresh and not all(_passes(Path(folder) / "0", file) for file in FILES):
-            raise SystemExit("mutants: the tests fail without any change: mend them first")
+        for file in FILES if fresh else ():
+            unchanged = _tested(Path(folder) / "0", file)
+            if unchanged.returncode:
+                last = "\n".join(unchanged.stdout.splitlines()[-LAST_LINES:])
+                raise SystemExit(f"mutants: the tests of {file} fail without any change: mend them first\n{last}")
         for mutant, lives in pool.map(lambda mutant: (mutant, _survives(mutant, copies)), fresh):
             _note(mutant, lives=lives)
     tried = _tried()
@@ -106,7 +111,7 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
     before = file.read_text()
     file.write_text(str(mutant["text"]))
     try:
-        lives = _passes(copy, str(mutant["file"]))
+        lives = not _tested(copy, str(mutant["file"])).returncode
     finally:
         file.write_text(before)
         copies.put(copy)
@@ -114,8 +119,8 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
     return lives
 
 
-def _passes(copy: Path, file: str) -> bool:
-    """Whether every test of a file passes there, and ends."""
+def _tested(copy: Path, file: str) -> "subprocess.CompletedProcess[str]":
+    """The tests of a file, there: its code is 0 where every one of them passes, and ends."""
     name = Path(file).stem
     first = [f"tests/pictures/test_{each}.py" for each in FIRST[name]]
     laws = [f"tests/laws/test_{each}.py" for each in (*LAWS[name], LAST)]
@@ -123,7 +128,7 @@ def _passes(copy: Path, file: str) -> bool:
     environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
     limited = ("prlimit", f"--cpu={LIMIT_CPU_S}")
     command = [*limited, sys.executable, "-m", "pytest", *options, *first, "tests/core", "tests/pictures", *laws]
-    return not subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False).returncode
+    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
 
 
 def _difference(mutant: Mutant) -> str:
