@@ -172,6 +172,8 @@ class Laid:
     def longest_ms(self, parts: tuple[Shape, ...]) -> int:
         """How long gangs of such parts may stay that start now: one that stays longer would be in the way of a promise
         on any nodes. Quota and levels may say less."""
+        if not self.standing:
+            return NEVER_MS
         as_of = len(self.state.nodes.journal.entries)
         known = self._longest.get(parts)
         if known is not None and known[0] == as_of:
