@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ganger.core import arrival
 from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
+from ganger.core.service import attained_gpu_ms, width
 from ganger.core.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -26,15 +28,12 @@ RESERVES: Reservations | None = None
 BLOCKS = False
 YOUNG_GPU_MS = HOUR_MS
 
-
-def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
-    """Usage says nothing."""
-    return (0,)
+account_key = arrival.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Band, then order of submission."""
-    return (int(_attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
+    return (int(attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
 
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
@@ -44,7 +43,7 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> bool:
     """Old or young: what a waiting gang has used stands still."""
-    return gang.ran_ms * _width(gang) >= YOUNG_GPU_MS
+    return gang.ran_ms * width(gang) >= YOUNG_GPU_MS
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -54,7 +53,7 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """What it has used, then its age: one after the other, as they are compared."""
-    used = _attained_gpu_ms(gang, now_ms) // MINUTE_MS
+    used = attained_gpu_ms(gang, now_ms) // MINUTE_MS
     said = f"it has used {used} GPU-minutes; {YOUNG_GPU_MS // MINUTE_MS} make it old"
     attained = Factor(name="attained", value=used, unit="minutes", weight=0, points=None, sentence=said)
     return attained, replace(of.age(gang, now_ms), weight=0, points=None)
@@ -62,15 +61,5 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
     """When a running gang stops being young."""
-    left_gpu_ms = YOUNG_GPU_MS - _attained_gpu_ms(gang, now_ms)
-    return now_ms + -(-left_gpu_ms // _width(gang)) if gang.holding and left_gpu_ms > 0 else None
-
-
-def _attained_gpu_ms(gang: Gang, now_ms: int) -> int:
-    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holding else 0)
-    return held_ms * _width(gang)
-
-
-def _width(gang: Gang) -> int:
-    """GPUs it uses at once; nodes, where it uses none."""
-    return sum(part.nodes * max(1, part.gpus) for part in gang.shape.parts)
+    left_gpu_ms = YOUNG_GPU_MS - attained_gpu_ms(gang, now_ms)
+    return now_ms + -(-left_gpu_ms // width(gang)) if gang.holding and left_gpu_ms > 0 else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ganger.core import arrival
 from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
@@ -23,10 +24,7 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = None
 BLOCKS = False
 
-
-def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
-    """Usage says nothing."""
-    return (0,)
+account_key = arrival.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:

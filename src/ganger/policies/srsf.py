@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ganger.core import arrival
 from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
 from ganger.core.runtime import NEVER_MS
+from ganger.core.service import left_ms, width
 from ganger.core.state import State
 from ganger.model.policy import Reservations
 from ganger.model.view import Factor
@@ -24,10 +26,7 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = None
 BLOCKS = False
 
-
-def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
-    """Usage says nothing."""
-    return (0,)
+account_key = arrival.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -63,18 +62,6 @@ def turn_ms(gang: Gang, now_ms: int) -> int | None:
     return None
 
 
-def _left_ms(gang: Gang, now_ms: int) -> int | None:
-    """What is left of its limit."""
-    if gang.time_ms is None:
-        return None
-    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holding else 0))
-
-
 def _left_gpu_ms(gang: Gang, now_ms: int) -> int | None:
-    left_ms = _left_ms(gang, now_ms)
-    return None if left_ms is None else left_ms * _width(gang)
-
-
-def _width(gang: Gang) -> int:
-    """GPUs it uses at once; nodes, where it uses none."""
-    return sum(part.nodes * max(1, part.gpus) for part in gang.shape.parts)
+    rest_ms = left_ms(gang, now_ms)
+    return None if rest_ms is None else rest_ms * width(gang)

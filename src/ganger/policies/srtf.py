@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ganger.core import arrival
 from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
 from ganger.core.runtime import NEVER_MS
+from ganger.core.service import left_ms
 from ganger.core.state import State
 from ganger.model.policy import Reservations
 from ganger.model.view import Factor
@@ -24,16 +26,13 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = None
 BLOCKS = False
 
-
-def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
-    """Usage says nothing."""
-    return (0,)
+account_key = arrival.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """What is left of its limit, then the order of submission."""
-    left_ms = _left_ms(gang, now_ms)
-    return (NEVER_MS if left_ms is None else left_ms, gang.number)
+    rest_ms = left_ms(gang, now_ms)
+    return (NEVER_MS if rest_ms is None else rest_ms, gang.number)
 
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
@@ -43,8 +42,8 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> int:
     """One for each time that may be left: of a waiting gang it stands still."""
-    left_ms = _left_ms(gang, gang.began_ms)
-    return NEVER_MS if left_ms is None else left_ms
+    rest_ms = left_ms(gang, gang.began_ms)
+    return NEVER_MS if rest_ms is None else rest_ms
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -55,16 +54,9 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """What is left of its limit, then its age: one after the other, as they are compared."""
     aged = replace(of.age(gang, now_ms), weight=0, points=None)
-    return of.shortness(_left_ms(gang, now_ms), "what is left of its limit"), aged
+    return of.shortness(left_ms(gang, now_ms), "what is left of its limit"), aged
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
     """What runs only comes nearer to the front: nobody's turn comes by time alone."""
     return None
-
-
-def _left_ms(gang: Gang, now_ms: int) -> int | None:
-    """What is left of its limit."""
-    if gang.time_ms is None:
-        return None
-    return max(0, gang.time_ms - gang.ran_ms - (now_ms - gang.began_ms if gang.holding else 0))

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ganger.core import arrival
 from ganger.core import factors as of
 from ganger.core.gang import Gang
 from ganger.core.policy import Heads, Key, joined
 from ganger.core.rough import Floats
+from ganger.core.service import attained_gpu_ms, width
 from ganger.core.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS, SECOND_MS
@@ -27,15 +29,12 @@ RESERVES: Reservations | None = None
 BLOCKS = False
 LIMITS_GPU_MS = (3_250 * SECOND_MS, 7_200 * SECOND_MS)
 
-
-def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
-    """Usage says nothing."""
-    return (0,)
+account_key = arrival.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Its queue, then order of submission."""
-    return (_queue(_attained_gpu_ms(gang, now_ms)), gang.number)
+    return (_queue(attained_gpu_ms(gang, now_ms)), gang.number)
 
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
@@ -45,7 +44,7 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> int:
     """Its queue: what a waiting gang has used stands still."""
-    return _queue(gang.ran_ms * _width(gang))
+    return _queue(gang.ran_ms * width(gang))
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -55,7 +54,7 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """What it has used, then its age: one after the other, as they are compared."""
-    used = _attained_gpu_ms(gang, now_ms)
+    used = attained_gpu_ms(gang, now_ms)
     said = f"it has used {used // SECOND_MS} GPU-seconds: it is in queue {_queue(used) + 1} of {len(LIMITS_GPU_MS) + 1}"
     attained = Factor(name="attained", value=used // MINUTE_MS, unit="minutes", weight=0, points=None, sentence=said)
     return attained, replace(of.age(gang, now_ms), weight=0, points=None)
@@ -63,20 +62,10 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
     """When a running gang comes into the next queue."""
-    used = _attained_gpu_ms(gang, now_ms)
+    used = attained_gpu_ms(gang, now_ms)
     left_gpu_ms = next((limit - used for limit in LIMITS_GPU_MS if used < limit), None)
-    return now_ms + -(-left_gpu_ms // _width(gang)) if gang.holding and left_gpu_ms is not None else None
+    return now_ms + -(-left_gpu_ms // width(gang)) if gang.holding and left_gpu_ms is not None else None
 
 
 def _queue(used_gpu_ms: int) -> int:
     return sum(used_gpu_ms >= limit for limit in LIMITS_GPU_MS)
-
-
-def _attained_gpu_ms(gang: Gang, now_ms: int) -> int:
-    held_ms = gang.ran_ms + (now_ms - gang.began_ms if gang.holding else 0)
-    return held_ms * _width(gang)
-
-
-def _width(gang: Gang) -> int:
-    """GPUs it uses at once; nodes, where it uses none."""
-    return sum(part.nodes * max(1, part.gpus) for part in gang.shape.parts)
