@@ -51,9 +51,10 @@ class Refused(ClientError):
 
 class Unreachable(ClientError):
     """There is no server, none can be started, or it went away. Jobs run on without it. `sent`: it went away when the
-    request was on its way, and may have been carried out."""
+    request was on its way, and may have been carried out; `is_final`: to look for another helps nobody."""
 
     sent = False
+    is_final = False
 
 
 class TimedOut(ClientError):

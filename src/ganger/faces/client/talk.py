@@ -58,7 +58,7 @@ async def made(link: Link, request: Request) -> Any:
         try:
             return json.loads(await link.ask(request))
         except Unreachable as lost:
-            if lost.code != "unreachable":
+            if lost.code != "unreachable" or lost.is_final:
                 raise
             sent, found = lost.sent, False
             await link.connect()

@@ -158,7 +158,9 @@ def connected(path: Path, timeout_s: float | None) -> socket.socket:
     # A deep state directory has its sockets under /tmp, where they may be cleaned away and another user be the next.
     if _peer(link)[1] != os.getuid():
         link.close()
-        raise unreachable(f"another user's program listens at {path}: nothing was sent to it", f"ls -l {path}")
+        stranger = unreachable(f"another user's program listens at {path}: nothing was sent to it", f"ls -l {path}")
+        stranger.is_final = True
+        raise stranger
     return link
 
 
