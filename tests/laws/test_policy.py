@@ -44,7 +44,9 @@ def documents(draw: st.DrawFn) -> PolicyDocument:
     """Any document that the form takes; quotas are held against each other elsewhere."""
     queues = {ROOT: Queue(name=ROOT, parent=None), DEFAULT: Queue(name=DEFAULT)}
     for name in draw(st.lists(NAMES, unique=True)):
-        limits = st.builds(UserLimits, gpus=FIGURES, jobs=FIGURES, pending=FIGURES, time_ms=FIGURES, node_ms=FIGURES)
+        # A limit of no time, which no job could keep, is refused.
+        longest = st.none() | LASTING
+        limits = st.builds(UserLimits, gpus=FIGURES, jobs=FIGURES, pending=FIGURES, time_ms=longest, node_ms=FIGURES)
         queues[name] = Queue(
             name=name,
             parent=draw(st.sampled_from([*queues])),
