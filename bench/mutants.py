@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -63,11 +64,10 @@ def run() -> list[Figure]:
         for number in range(COPIES):
             copies.put(_copy(Path(folder) / str(number)))
         fresh = [mutant for mutant in mutants if mutant["key"] not in tried]
-        for file in FILES if fresh else ():
-            unchanged = _tested(Path(folder) / "0", file)
-            if unchanged.returncode:
-                last = "\n".join(unchanged.stdout.splitlines()[-LAST_LINES:])
-                raise SystemExit(f"mutants: the tests of {file} fail without any change: mend them first\n{last}")
+        unchanged = _tested(Path(folder) / "0", FILES) if fresh else None
+        if unchanged and unchanged.returncode:
+            last = "\n".join(unchanged.stdout.splitlines()[-LAST_LINES:])
+            raise SystemExit(f"mutants: the tests fail without any change: mend them first\n{last}")
         for mutant, lives in pool.map(lambda mutant: (mutant, _survives(mutant, copies)), fresh):
             _note(mutant, lives=lives)
     tried = _tried()
@@ -111,7 +111,7 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
     before = file.read_text()
     file.write_text(str(mutant["text"]))
     try:
-        lives = not _tested(copy, str(mutant["file"])).returncode
+        lives = not _tested(copy, [str(mutant["file"])]).returncode
     finally:
         file.write_text(before)
         copies.put(copy)
@@ -119,14 +119,14 @@ def _survives(mutant: Mutant, copies: "SimpleQueue[Path]") -> bool:
     return lives
 
 
-def _tested(copy: Path, file: str) -> "subprocess.CompletedProcess[str]":
-    """The tests of a file, there: its code is 0 where every one of them passes, and ends."""
-    name = Path(file).stem
-    first = [f"tests/pictures/test_{each}.py" for each in FIRST[name]]
-    laws = [f"tests/laws/test_{each}.py" for each in (*LAWS[name], LAST)]
+def _tested(copy: Path, files: Collection[str]) -> "subprocess.CompletedProcess[str]":
+    """The tests of these files, there: its code is 0 where every one of them passes, and ends."""
+    names = [Path(file).stem for file in files]
+    first = dict.fromkeys(f"tests/pictures/test_{each}.py" for name in names for each in FIRST[name])
+    laws = dict.fromkeys(f"tests/laws/test_{each}.py" for name in names for each in (*LAWS[name], LAST))
     options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", f"--basetemp={copy / 'tmp'}")
     environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
-    limited = ("prlimit", f"--cpu={LIMIT_CPU_S}")
+    limited = ("prlimit", f"--cpu={len(names) * LIMIT_CPU_S}")
     command = [*limited, sys.executable, "-m", "pytest", *options, *first, "tests/core", "tests/pictures", *laws]
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
 

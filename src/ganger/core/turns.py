@@ -10,7 +10,7 @@ again when its turn comes.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import Final
 
@@ -70,12 +70,12 @@ class Turns:
         """Lines whose first that may be worth a try was not asked for its key yet, the last in the order first: by how
         early it may be, and its row."""
         self._bounds = np.full(self._lines.line_numbers.most, -np.inf)
-        """How early the first of each line may be."""
+        self._bound_of = np.full(self._lines.line_numbers.most, NEVER_MS, dtype=np.int64)
+        """How early one of each line may be, and the number of the gang that this was asked for."""
         self._passed = 0
-        self._rows: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self._by_line: NDArray[np.intp] | None = None
+        self._worth: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._comes: dict[int, list[tuple[int, int]]] = {}
-        """Rows of groups of which one may be worth a try; the same by line and number; and by line as heaps."""
+        """By row of a group, whether one of it may be worth a try; by line such groups, as heaps."""
         self._look()
 
     def next(self) -> Entry | None:
@@ -105,9 +105,8 @@ class Turns:
             # is promised one: the next of its queue may be, before others take the room.
             self._by_nodes.clear()
             self._since.clear()
-            self._look()
-        else:
-            self._offer(entry.line)
+            self._look_again()
+        self._offer(entry.line)
 
     def refuse(self, entry: Entry, why: Why) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
@@ -133,24 +132,41 @@ class Turns:
 
     def _look(self) -> None:
         """Of each line the first that may be worth a try, as far as columns tell."""
-        self._turns, self._ahead, self._passed = [], [], 0
-        cells = self._lines.groups.cells
-        rows = self._rows = np.flatnonzero(self._worth_a_try(cells))
-        self._by_line, self._comes = None, {}
+        self._turns, self._ahead, self._passed, self._comes = [], [], 0, {}
+        self._worth = self._worth_a_try(self._lines.groups.cells)
+        self._line_up(np.flatnonzero(self._worth))
+
+    def _look_again(self) -> None:
+        """Others may be worth a try since the last look: their lines have their turn once more, for them. Those that
+        are not any more are passed over."""
+        groups = self._lines.groups
+        worth = self._worth_a_try(groups.cells)
+        rows = np.flatnonzero(worth & ~self._worth)
+        self._worth |= worth
+        for row in rows.tolist():
+            comes = self._comes.get(groups.of[row].line.at)
+            if comes is not None:
+                heappush(comes, (groups.of[row].entries[0].gang.number, row))
+        self._line_up(rows)
+
+    def _line_up(self, rows: NDArray[np.intp]) -> None:
+        """Lines have their turn for the first of these groups in each, by how early it may be."""
         if not rows.size:
             return
+        cells = self._lines.groups.cells
         lines, numbers = cells[LINE, rows], cells[NUMBER, rows]
         first = np.full(self._lines.line_numbers.most, NEVER_MS, dtype=np.int64)
         np.minimum.at(first, lines, numbers)
         rows = rows[numbers == first[lines]]
-        lines = cells[LINE, rows]
-        fresh = np.flatnonzero(np.isneginf(self._bounds[lines]))  # those that come later in a line are no earlier
+        lines, numbers = cells[LINE, rows], cells[NUMBER, rows]
+        fresh = np.flatnonzero(numbers < self._bound_of[lines])  # those that come later in a line are no earlier
         if fresh.size:
-            heads = Heads(list(self._lines.owners), *cells[np.ix_(OF_HEADS, rows[fresh])])
+            heads = Heads(list(self._lines.owners), *cells[:, rows[fresh]][list(OF_HEADS)])
             self._bounds[lines[fresh]] = self._policy.early(heads, self._state, self._now_ms)
+            self._bound_of[lines[fresh]] = numbers[fresh]
         bounds = self._bounds[lines]
-        order = np.argsort(-bounds, kind="stable")
-        self._ahead = list(zip(bounds[order].tolist(), rows[order].tolist(), strict=True))
+        self._ahead += zip(bounds.tolist(), rows.tolist(), strict=True)
+        self._ahead.sort(key=_bound, reverse=True)
 
     def _worth_a_try(self, cells: Ints) -> NDArray[np.bool_]:
         """(groups,) whether one of each may be: its kind is open and it does not stay for too long, or it is urgent."""
@@ -218,20 +234,31 @@ class Turns:
         if self._passed > MOST_PASSED:
             self._look()
             return
-        self._offer(heappop(self._turns)[2].line)
+        entry = heappop(self._turns)[2]
+        if entry.gang.id not in self._had:
+            self._worth[entry.group.row] = False
+        self._offer(entry.line)
 
     def _offer(self, line: Line) -> None:
-        """The next gang of a line that is worth a try has its turn."""
+        """The next gang of a line that is worth a try has its turn. Of a group of which one is passed over none is, for
+        now: so the next look sees whether one is again."""
         groups, comes = self._lines.groups.of, self._coming(line)
         while comes:
             number, row = comes[0]
-            entry = self._first(groups[row], number - 1)
+            group = groups[row]
+            entry = self._first(group, number - 1)
             if entry is None:
+                self._worth[row] = False
                 heappop(comes)
             elif entry.gang.number > number:
+                self._worth[row] = False
                 heapreplace(comes, (entry.gang.number, row))
             else:
-                heapreplace(comes, (number + 1, row))
+                after = bisect_right(group.entries, number, key=_number)
+                if after < len(group.entries):
+                    heapreplace(comes, (group.entries[after].gang.number, row))
+                else:
+                    heappop(comes)
                 self._put(entry)
                 return
 
@@ -240,12 +267,9 @@ class Turns:
         and its row."""
         comes = self._comes.get(line.at)
         if comes is None:
-            numbers, lines = self._lines.groups.cells[NUMBER], self._lines.groups.cells[LINE]
-            if self._by_line is None:
-                self._by_line = self._rows[np.lexsort((numbers[self._rows], lines[self._rows]))]
-            begin, end = np.searchsorted(lines[self._by_line], (line.at, line.at + 1))
-            rows = self._by_line[begin:end]
-            comes = self._comes[line.at] = list(zip(numbers[rows].tolist(), rows.tolist(), strict=True))
+            groups = (group for group in line.groups.values() if self._worth[group.row])
+            comes = self._comes[line.at] = [(group.entries[0].gang.number, group.row) for group in groups]
+            heapify(comes)
         return comes
 
     def _first(self, group: Group, after: int) -> Entry | None:
@@ -388,6 +412,10 @@ class Turns:
             able = ((wanted == 0) | (wanted <= np.array(left))).all(axis=1)
             found[queue] = {kinds[each]: None for each in np.flatnonzero(able).tolist()}
         return found
+
+
+def _bound(ahead: tuple[float, int]) -> float:
+    return ahead[0]
 
 
 def _number(entry: Entry) -> int:
