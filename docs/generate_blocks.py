@@ -40,8 +40,8 @@ _EXAMPLES: Final[dict[Why, Reason]] = {
         why=Why.NO_CAPACITY, resource="nodes", need=2, have=1, scope="8 free GPUs", holders=("bert-7f3a",)
     ),
     Why.NO_NODE: Reason(why=Why.NO_NODE, resource="nodes", need=4, have=2, scope="8 GPUs"),
-    Why.OVER_QUOTA: Reason(why=Why.OVER_QUOTA, resource="gpus", need=8, have=4, limit=16, scope="nlp"),
-    Why.USER_GPUS: Reason(why=Why.USER_GPUS, resource="gpus", need=8, have=4, limit=16, scope="nlp"),
+    Why.OVER_QUOTA: Reason(why=Why.OVER_QUOTA, resource="gpu_milli", need=8000, have=4000, limit=16000, scope="nlp"),
+    Why.USER_GPUS: Reason(why=Why.USER_GPUS, resource="gpu_milli", need=8000, have=4000, limit=16000, scope="nlp"),
     Why.USER_TIME: Reason(why=Why.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
     Why.USER_NODE_TIME: Reason(
         why=Why.USER_NODE_TIME,
