@@ -139,6 +139,8 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
     state = now.state
     starts: list[Start] = []
     known: Known = {}
+    if not state.lines(now.policy).of:
+        return starts, known
     turns = Turns(now, partial(_urgent_since_ms, now))
     while (entry := turns.next()) is not None:
         found = _try(now, entry.gang)

@@ -268,6 +268,9 @@ class Profile:
                 np.add.at(change.reshape(-1), begin, taken)
                 np.subtract.at(change.reshape(-1), end, taken)
         for change in found:
+            if width < WIDE:
+                np.cumsum(change, axis=0, out=change)
+                continue
             for slot in range(1, slots):
                 # Row by row: of long rows numpy's own takes three times as long.
                 np.add(change[slot], change[slot - 1], out=change[slot])

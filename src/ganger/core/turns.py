@@ -31,6 +31,8 @@ OF_HEADS: Final = (OWNER, NUMBER, SUBMITTED, PRIORITY, STAYS)
 """Columns that `Heads` has, in its order."""
 MOST_PASSED: Final = 128
 """Gangs passed over one by one before all are looked at anew."""
+FEW: Final = 4
+"""Groups whose gangs are asked for their keys without a look at how early these may be: that takes longer."""
 Turn = tuple[Key, int, Entry]
 """(key, number of the gang, the gang): no two keys are equal"""
 
@@ -151,7 +153,8 @@ class Turns:
 
     def _line_up(self, rows: NDArray[np.intp]) -> None:
         """Lines have their turn for the first of these groups in each, by how early it may be."""
-        if not rows.size:
+        if len(rows) <= FEW:
+            self._ahead += ((-np.inf, row) for row in rows.tolist())
             return
         cells = self._lines.groups.cells
         lines, numbers = cells[LINE, rows], cells[NUMBER, rows]
@@ -246,7 +249,7 @@ class Turns:
         while comes:
             number, row = comes[0]
             group = groups[row]
-            entry = self._first(group, number - 1)
+            entry = None if self._is_closed(group) else self._first(group, number - 1)
             if entry is None:
                 self._worth[row] = False
                 heappop(comes)
@@ -295,6 +298,13 @@ class Turns:
         heappush(self._turns, (self._early_key(entry), entry.gang.number, entry))
 
     # -- who is worth a try ------------------------------------------------------------------------------------------
+
+    def _is_closed(self, group: Group) -> bool:
+        """Whether none of it can be worth a try: its kind has no place, and none is urgent or promised a start."""
+        if group.kind in self._open[group.line.queue] or group in self._with_promise:
+            return False
+        since_ms = self._urgent_since_ms(group)
+        return since_ms is None or group.since_ms > since_ms
 
     def _has_place(self, kind: Kind) -> bool:
         """Whether each part of a kind has room by itself, and it has not failed since room was made."""
