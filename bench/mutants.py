@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -68,8 +68,10 @@ def run() -> list[Figure]:
         if unchanged and unchanged.returncode:
             last = "\n".join(unchanged.stdout.splitlines()[-LAST_LINES:])
             raise SystemExit(f"mutants: the tests fail without any change: mend them first\n{last}")
-        for mutant, lives in pool.map(lambda mutant: (mutant, _survives(mutant, copies)), fresh):
-            _note(mutant, lives=lives)
+        # As they end, so that a run that is stopped loses none.
+        tries = {pool.submit(_survives, mutant, copies): mutant for mutant in fresh}
+        for tried_one in as_completed(tries):
+            _note(tries[tried_one], lives=tried_one.result())
     tried = _tried()
     left = [mutant for mutant in mutants if not tried[str(mutant["key"])]["seen"]]
     for mutant in left:

@@ -13,6 +13,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ganger", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 # For a search that takes an hour: every law on fifty times as many examples, new ones each time.
 settings.register_profile("long", deadline=None, print_blob=True, derandomize=False, max_examples=5_000)
-# Whether a change is seen at all: the smallest example of it is of no use to `bench/mutants`.
-settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=(Phase.generate,))
+# Whether a change is seen at all: the smallest example of it is of no use to `bench/mutants`, and a quarter of the
+# examples sees nearly as much.
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.generate,), max_examples=25
+)
 settings.load_profile("long" if os.environ.get("GANGER_TEST_LONG") else "ganger")
