@@ -1,0 +1,87 @@
+"""What the commands of `ganger sim` have in common: the options of cluster and costs, the errand, rows with a flaw.
+
+Called by `faces.cli.sim` and by the file of each further command.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ganger import settings
+from ganger.faces.cli.exit_codes import UNREACHABLE
+from ganger.faces.cli.options import DURATION, Decorated
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import show
+from ganger.faces.cli.story import count
+from ganger.model.units import parse_duration_ms
+
+Record = dict[str, Any]
+
+trace_argument = click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+format_option = click.option("--format", metavar="NAME", help="Of the trace; unset: its first line tells.")
+_SHARED: Final = (
+    click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="How many nodes there are."),
+    click.option("--gpus", type=click.IntRange(1, 100_000), default=8, show_default=True, help="GPUs of each node."),
+    click.option("--gpu-type", metavar="NAME", help="Their type, for traces whose jobs ask for one."),
+    click.option("--start", type=DURATION, help="What each start of a job costs: 30s; unset: nothing."),
+    click.option(
+        "--checkpoint", type=DURATION, help="Work between checkpoints: 30m; unset: a stopped job keeps all of it."
+    ),
+)
+_DURATIONS: Final = {"start", "checkpoint"}
+"""Options that the errand has in ms, under their name and `-ms`."""
+
+
+def simulated_options(command: Decorated) -> Decorated:
+    """The cluster and what running costs, for every command that simulates."""
+    for option in reversed(_SHARED):
+        command = option(command)
+    return format_option(command)
+
+
+def words_of(said: Record) -> list[str]:
+    """Options as the errand takes them: those that were said."""
+    found: list[str] = []
+    for name, value in said.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value in (None, "", ()):
+            continue
+        found += [f"{flag}-ms", str(parse_duration_ms(value))] if name in _DURATIONS else [flag, str(value)]
+    return found
+
+
+def errand_command(*words: str) -> list[str]:
+    """The command line of a process that may load all of ganger."""
+    home = settings.home(os.environ)
+    return [sys.executable, "-P", "-m", "ganger.wiring", "sim", *words, "--home", str(home.path)]
+
+
+def errand(*words: str) -> Record:
+    """The answer of such a process. Problem: what it says is wrong."""
+    run = subprocess.run(errand_command(*words), stdout=subprocess.PIPE, check=False)
+    return answer_of(run.stdout)
+
+
+def answer_of(text: bytes) -> Record:
+    """What an errand told. Problem: what it says is wrong, or that it broke off."""
+    try:
+        told: Record = json.loads(text)
+    except ValueError:
+        raise Problem("the simulation itself broke down: its words are above", "", UNREACHABLE) from None
+    if "error" in told:
+        raise Problem(told["error"], told["next"])
+    return told
+
+
+def show_findings(told: Record) -> None:
+    """Rows with a flaw, the first of them by line."""
+    for found in told["findings"]:
+        what = "kept" if found["kept"] else "left out"
+        show(f"  {count(found['count'], 'row')} {what}, {found['flaw']}: {found['meaning']}")
+        for first in found["first"]:
+            show(f"    line {first['line']}: {first['what']}")

@@ -1,0 +1,80 @@
+"""What `ganger sim` was asked to simulate: cluster, costs and policy, from the arguments of its errand.
+
+Called by the errands `sim run` and `sim compare`, which have these arguments in common (`wiring.__main__` parses them).
+"""
+
+import argparse
+from dataclasses import replace
+from types import ModuleType
+from typing import Final
+
+from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
+from ganger.core.state import State
+from ganger.engine import registry
+from ganger.model.cluster import Node
+from ganger.model.policy import ORDER, SCORES, GpuShares, Rules, document_of
+from ganger.wiring.simulate import Costs, Run
+
+AMPLE_CPU_MILLI: Final = 1_000_000_000
+AMPLE_BYTES: Final = 1 << 46
+"""What each node has where only its GPUs are said: they are what jobs wait for."""
+SPARED: Final = 20
+"""Preemptions that a limit has room for."""
+DRAWS: Final = "random"
+"""The placement score that a seed has a meaning for."""
+
+
+class Unaskable(Exception):
+    """What was asked cannot be simulated: why, and what to ask instead."""
+
+    def __init__(self, reason: str, next: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.next = next
+
+
+def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str | None, seed: int = 0) -> Run:
+    """One run of the trace. `policy`: an order, or one and a placement score, as `easy+fgd`; None: the default order.
+    Unaskable where there is none of that name."""
+    order, score = parts_of(policy or ORDER)
+    rules = replace(Rules(), order=order, gpu_shares=replace(GpuShares(), score=score, seed=seed))
+    return Run(
+        trace=trace,
+        nodes=_nodes(arguments),
+        order=registry.order,
+        document=document_of(rules, State().queues),
+        costs=_costs(arguments.start_ms, arguments.checkpoint_ms, registry.policies()[order]),
+    )
+
+
+def parts_of(policy: str) -> tuple[str, str]:
+    """Its queue order and its placement score. Unaskable where there is none of that name."""
+    orders = registry.policies()
+    order, plus, score = policy.partition("+")
+    if order not in orders:
+        raise Unaskable(f"there is no queue order {order}", f"name one of {', '.join(sorted(orders))}")
+    if plus and score not in SCORES:
+        raise Unaskable(f"there is no placement score {score}", f"name one of {', '.join(SCORES)}, as {order}+fgd")
+    return order, score or GpuShares().score
+
+
+def _costs(start_ms: int, checkpoint_ms: int, order: ModuleType) -> Costs:
+    """Where jobs are stopped for others these costs come again and again; limits have room for some of them."""
+    spare_ms = SPARED * (start_ms + checkpoint_ms) if order.ORDERS_RUNNING else 0
+    return Costs(start_ms=start_ms, checkpoint_ms=checkpoint_ms, spare_ms=spare_ms)
+
+
+def _nodes(arguments: argparse.Namespace) -> tuple[Node, ...]:
+    """Equal ones."""
+    width = len(str(arguments.nodes - 1))
+    kind = arguments.gpu_type.lower()
+    return tuple(
+        Node(
+            name=f"n{at:0{width}}",
+            gpus=arguments.gpus,
+            gpu_type=kind,
+            cpu_milli=AMPLE_CPU_MILLI,
+            memory_bytes=AMPLE_BYTES,
+        )
+        for at in range(arguments.nodes)
+    )
