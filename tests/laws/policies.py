@@ -16,9 +16,9 @@ _IMPATIENT = SimpleNamespace(**{**vars(las), "NAME": "las that starves", "STARVE
 
 POLICIES: dict[str, Policy] = cast(Any, policies()) | {"las that starves": cast(Policy, _IMPATIENT)}
 
-SHARED = settings(max_examples=max(15, 6 * settings().max_examples // len(POLICIES)))
+SHARED = settings(max_examples=max(15, 4 * settings().max_examples // len(POLICIES)))
 """For laws on whole lives, which take the time that laws take. Most of what a life goes through is the same under every
-policy: they share as many examples as six of them would have, so that one more costs nobody a longer wait. In a search
+policy: they share as many examples as four of them would have, so that one more costs nobody a longer wait. In a search
 (`GANGER_TEST_LONG`) each has thousands anyway."""
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=[*POLICIES])
