@@ -68,6 +68,16 @@ def test_no_figure_of_a_queue_is_lost_in_80_columns(shell: Shell, world: World) 
     assert below == "  MEMORY 0/2Ti  BORROWS 32  LENDS 16  4 jobs, 1d 00h a job"
 
 
+def test_an_explanation_breaks_no_word(shell: Shell, world: World) -> None:
+    world.add(job("bert-7f3", spec=WIDE, state="pending", nodes=(), started_ms=None, sentence=REASON.sentence))
+    narrow, wide = (
+        re.sub(r"\x1b\[[0-9;]*m| *\r", "", on_terminal("explain", "bert-7f3", columns=columns))
+        for columns in (44, 2_000)
+    )
+    assert max(map(len, narrow.splitlines())) <= 44 < max(map(len, wide.splitlines()))
+    assert narrow.split() == wide.split()
+
+
 @pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])
 def test_no_colours_where_they_are_not_wanted(
     shell: Shell, world: World, name: str, monkeypatch: pytest.MonkeyPatch

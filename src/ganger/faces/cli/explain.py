@@ -17,6 +17,7 @@ from ganger.faces.cli.render import (
     show_json,
     show_json_array,
     show_json_line,
+    show_prose,
     show_table,
     when,
 )
@@ -41,8 +42,10 @@ def explain_command(job: str, output: str) -> None:
     if output == "json":
         show_json(explanation)
         return
-    for line in explanation_lines(explanation, now_ms()):
-        show(line)
+    first, *others = explanation_lines(explanation, now_ms())
+    show(first)
+    for line in others:
+        show_prose(line)
 
 
 @click.command("events")

@@ -7,7 +7,9 @@ even imported. JSON bypasses all of it.
 import json
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -75,6 +77,25 @@ def say(text: str, **style: Any) -> None:
 def show(text: str = "", **style: Any) -> None:
     """One line of an answer on stdout."""
     click.echo(click.style(text, **style) if style else text, color=fancy(sys.stdout))
+
+
+def show_prose(text: str) -> None:
+    """A line of an answer that says something: on a terminal no word of it is broken, and what follows is indented."""
+    if not fancy(sys.stdout):
+        show(text)
+        return
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    wrapped = textwrap.wrap(
+        text,
+        width=shutil.get_terminal_size().columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
+    for line in wrapped or [text]:
+        show(line)
 
 
 def show_json(value: Any) -> None:
