@@ -224,3 +224,54 @@ test_points = scenarios(
     },
     policy="dynamic",
 )
+
+test_max_min = scenarios(
+    {
+        "who has nothing now goes first, whatever was held": (
+            "n1:AABB A,user=ann B,user=bob",
+            "",
+            """+9h; C:1x2,user=bob D:1x2,user=ann -> AABB | C no_capacity, D no_capacity
+               done A                             -> DDBB | C no_capacity, A succeeded""",
+        ),
+        "others are stopped until it has as much": (
+            "n1:AABBCCDD A,user=ann B,user=ann C,user=ann D,user=ann",
+            "",
+            """E:1x2,user=bob F:1x2,user=bob -> AABBCCDD | D requeueing, E stopping_others, F stopping_others
+               gone D                        -> AABBCCEE | C requeueing, D no_capacity, F stopping_others
+               gone C                        -> AABBFFEE | C no_capacity, D no_capacity
+               G:1x2,user=bob                -> AABBFFEE | C no_capacity, D no_capacity, G no_capacity
+               +9h                           -> AABBFFEE | C no_capacity, D no_capacity, G no_capacity""",
+        ),
+        "room that is being made counts": (
+            "n1:AB n2:CD A,user=ann B,user=ann C,user=ann D,user=ann",
+            "",
+            """E:1x1,user=bob F:1x1,user=bob,prio=1 -> AB CD | D requeueing, E no_capacity, F stopping_others
+               gone D                              -> AB CF | C requeueing, D no_capacity, E stopping_others
+               gone C                              -> AB EF | C no_capacity, D no_capacity""",
+        ),
+        "nobody is stopped for one who would have nothing then": (
+            FOUR,
+            "",
+            """+9h; C:1x4,user=bob -> AAAA | C no_capacity
+               D:1x1,user=cat      -> AAAA | C no_capacity, D no_capacity""",
+        ),
+        "nor for another of one's own": (
+            "n1:AABB A,user=ann B,user=ann",
+            "",
+            "C:1x2,user=ann,prio=high -> AABB | C no_capacity",
+        ),
+        "a queue of three times the weight has three times as much": (
+            "n1:AABBCCDD A,user=ann,q=a B,user=ann,q=a C,user=ann,q=a D,user=ann,q=a",
+            "a=,weight=3 b=",
+            """E:1x2,user=bob,q=b F:1x2,user=bob,q=b -> AABBCCDD | D requeueing, E stopping_others, F stopping_others
+               gone D                                -> AABBCCEE | D no_capacity, F no_capacity""",
+        ),
+        "who need not go stays": (
+            "n1:AABB n2:C... A,user=ann B,user=ann C,user=ann",
+            "",
+            """D:1x4,user=bob -> AABB C... | C requeueing, D stopping_others
+               gone C         -> AABB DDDD | C no_capacity""",
+        ),
+    },
+    policy="max_min",
+)

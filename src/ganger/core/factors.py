@@ -4,6 +4,7 @@ Made by the policies out of these parts, each listing its own; shown by `core.ex
 by the function that the key itself comes from (`core.share`).
 """
 
+from ganger.core import filling
 from ganger.core.gang import Gang
 from ganger.core.share import Use
 from ganger.core.state import State
@@ -86,6 +87,15 @@ def user_share(state: State, gang: Gang, now_ms: int, most: int | None = None) -
     """What its owner has had in the queue, beside what is fair to the queue."""
     use = state.standings.user_use(gang.queue, gang.job.user, now_ms)
     return _share("user_share", use, f"{gang.job.user} has {_percent(use)}, in queue {gang.queue}", most)
+
+
+def tenant_share(state: State, gang: Gang) -> Factor:
+    """What its owner has in the queue now, over the queue's weight."""
+    has, weight = filling.share(state, gang.queue, gang.job.user), state.queues[gang.queue].weight
+    over = f", over its weight of {weight} {_of(*has.as_integer_ratio())} %" if weight > 1 else ""
+    said = f"{gang.job.user} has {_of(*(has * weight).as_integer_ratio())} % of the cluster now, in queue {gang.queue}"
+    ppm = int(MILLION * has)
+    return Factor(name="tenant_share", value=ppm, unit="ppm", weight=0, points=None, sentence=said + over)
 
 
 def _share(name: str, use: Use, said: str, most: int | None) -> Factor:

@@ -33,6 +33,8 @@ def make_room(now: Round, gang: Gang) -> Reason | None:
         return None
     now.victims += stop
     now.ending |= {other.id: None for other in stop}
+    for other in stop:
+        state.undo.put(state.meant, other.id, -1)
     now.keep(gang, Why.NO_CAPACITY, place)
     there = {share.node: None for share in place}
     leaves = [(other.id, its) for other, its in held if _leaves(now, other)]

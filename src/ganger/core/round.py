@@ -306,6 +306,10 @@ class Round:
         tree.charge_user(gang.queue, gang.job.user, sign * need(gang.shape)[0], sign * gang.node_ms, sign)
         tree.charge(gang.queue, tuple(sign * amount for amount in claim.quota))
         self.state.nodes.hold(claim.nodes, held=sign > 0)
+        if sign > 0:
+            self.state.undo.put(self.state.meant, gang.id, +1)
+        else:
+            self.state.undo.drop(self.state.meant, gang.id)
 
 
 def _is_below(count: int, most: int | None) -> bool:

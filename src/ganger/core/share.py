@@ -11,6 +11,7 @@ scheduling, section 2), here without rounding: see `growth`, and docs/decisions/
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import lcm
 from typing import Final, NamedTuple
 
@@ -322,6 +323,11 @@ class Standings:
         value = self._value(self.users.get((at, user), _NONE), g)
         fair = self._own_part(at) if self._tree.children[at] else self._fair[at]
         return Use(value, *fair, self._whole * g)
+
+    def dominant(self, queue: str, held: Vector) -> Fraction:
+        """The dominant share of the cluster that so much is, over the weight of the queue it is held in."""
+        parts = max(amount * part for amount, part in zip(held, self._parts, strict=True))
+        return Fraction(parts, self._whole * self._tree.queues[self._tree.index[queue]].weight)
 
     def user_uses(self, owners: Iterable[tuple[str, str]], now_ms: int) -> Floats:
         """(A,) for each queue and user about what part of the cluster the user has there, over what is fair to him."""

@@ -75,7 +75,7 @@ class State:
     its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and
     when; windows: maintenance that is not over; history: how long jobs took that have ended; arrays: live array jobs
     by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by
-    its id."""
+    its id; meant: within a round gangs for which room is kept (+1), and those that give way to others (-1), by id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -87,6 +87,7 @@ class State:
         self.gangs = {gang.id: gang for gang in image.gangs}
         self.arrays = {array.id: array for array in image.arrays}
         self.active: dict[str, int] = {}
+        self.meant: dict[str, int] = {}
         self.dependents: dict[str, list[str]] = {}
         self.waits = dict(image.waits)
         self.promises = {promise.gang: promise for promise in image.promises}

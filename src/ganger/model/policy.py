@@ -138,8 +138,8 @@ class Rules:
     """The policy document without its queues."""
 
     order: str = described(
-        "the queue order: dynamic, fair_share, priority, fifo, las, or that of a plug-in; strict_fifo, first_fit, "
-        "easy, conservative, sjf, srtf, srsf and tiresias are those that simulators compare with",
+        "the queue order: dynamic, fair_share, priority, fifo, las, max_min, or that of a plug-in; strict_fifo, "
+        "first_fit, easy, conservative, sjf, srtf, srsf and tiresias are those that simulators compare with",
         form="order",
         default=ORDER,
     )
