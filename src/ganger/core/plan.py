@@ -183,7 +183,7 @@ def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa
     promised, or room kept. `large`: one on many nodes. None: nobody gets one."""
     if now.policy.BLOCKS:
         return None if now.is_blocked(queue) else now.now_ms
-    if now.policy.ORDERS_RUNNING or now.may_be_head(queue):
+    if (now.policy.ORDERS_RUNNING and not now.nobody_gives_way) or now.may_be_head(queue):
         return now.now_ms
     rules = now.state.rules
     soonest_ms = rules.starvation.soonest_ms(now.policy.STARVES_AFTER_MS)

@@ -24,6 +24,9 @@ def make_room(now: Round, gang: Gang) -> Reason | None:
     # One that this very round placed is still pending: it was before this gang in the order.
     staying = [other for other, _ in held if not _leaves(now, other) and other.state is not GangState.PENDING]
     after = _after(now, gang, staying)
+    if not after and not leaving:
+        now.nobody_gives_way = True
+        return None
     with state.trial():
         for other in leaving:
             state.release(other)

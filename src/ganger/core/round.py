@@ -61,7 +61,8 @@ class Round:
     granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
     kept, by gang; promises: starts that are promised; tried: gangs of each queue, large and others, that no start could
     be promised to; next_ones: how many of each queue starve, and are promised one when others of it have started;
-    pushed: promises that do not keep a gang from starting that has run before, by that gang."""
+    pushed: promises that do not keep a gang from starting that has run before, by that gang; nobody_gives_way: of those
+    that run none comes after whoever was tried last, nor after those that are tried later, and none is leaving."""
 
     state: State
     now_ms: int
@@ -75,6 +76,7 @@ class Round:
     tried: dict[tuple[str, bool], int] = field(default_factory=dict)
     pushed: dict[str, list[Promise]] = field(default_factory=dict)
     next_ones: dict[str, int] = field(default_factory=dict)
+    nobody_gives_way: bool = False
     promises: Promises = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +125,7 @@ class Round:
 
     def took(self, gang: Gang, name: str, shares: Shares) -> None:
         """It has started; `name`: under which it waited. Weaker promises that it was in the way of move back."""
+        self.nobody_gives_way = False  # what its owner uses now may put others of his behind those that wait
         self.promises.began(name, gang, shares)
         for promise in self.pushed.pop(name, ()):
             self.promises.give_way(promise, Moved.RESTARTED)

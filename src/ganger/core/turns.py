@@ -102,9 +102,10 @@ class Turns:
         """The gang whose turn it was has started."""
         entry = heappop(self._turns)[2]
         self._had[entry.gang.id] = None
-        if entry.group in self._with_promise or (self._promised and entry.group.again):
+        if self._policy.ORDERS_RUNNING or entry.group in self._with_promise or (self._promised and entry.group.again):
             # What was kept for it, or was moved back for it, others may have that are promised a start; and one less
-            # is promised one: the next of its queue may be, before others take the room.
+            # is promised one: the next of its queue may be, before others take the room. Where running gangs have an
+            # order too, some of its owner's may give way now.
             self._by_nodes.clear()
             self._since.clear()
             self._look_again()
