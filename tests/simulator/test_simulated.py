@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.backends.simulator.traces.recorded import NodeFault, RecordedJob, Trace
+from ganger.backends.simulator.outages import Outage
+from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state import State
 from ganger.engine import registry
 from ganger.engine.log import MEMORY, EventLog
@@ -15,7 +16,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Wait
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import MINUTE_MS
-from ganger.wiring.simulate import Costs, Run, simulate
+from ganger.wiring.simulate import Costs, Faults, Run, simulate
 from tests.engine.scenes import POLICIES
 
 M = MINUTE_MS
@@ -100,8 +101,10 @@ def test_a_start_costs_once_and_what_was_not_saved_is_done_again() -> None:
 
 
 def test_a_node_that_fails_takes_its_jobs_with_it_and_they_go_on_elsewhere() -> None:
-    fault = NodeFault(node="n0", start_ms=5 * M, end_ms=50 * M, level="", category="", detail="")
-    found = simulate(run(recorded((0, 30, 8)), cluster(2, 8), costs=Costs(spare_ms=60 * M), faults=(fault,)))
+    outage = Outage(node="n0", from_ms=5 * M, known_ms=5 * M, until_ms=50 * M)
+    found = simulate(
+        run(recorded((0, 30, 8)), cluster(2, 8), costs=Costs(spare_ms=60 * M), faults=Faults(outages=(outage,)))
+    )
     (job,) = found.histories
     assert sum(end_ms - start_ms for start_ms, end_ms in job.running) == 30 * M
     assert len(job.running) == 2

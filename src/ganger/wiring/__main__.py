@@ -65,7 +65,15 @@ def _add_sim(sim: argparse.ArgumentParser) -> None:
     sim.add_argument("--gpus", type=int, default=8, help="of each node")
     sim.add_argument("--gpu-type", default="")
     sim.add_argument("--start-ms", type=int, default=0)
-    sim.add_argument("--checkpoint-ms", type=int, default=0)
+    sim.add_argument("--checkpoint-ms", type=int)
+    sim.add_argument("--checkpoint-cost-ms", type=int, default=0, dest="write_ms")
+    sim.add_argument("--faults", type=Path, help="a record of nodes that failed; what follows is of it")
+    sim.add_argument("--fault-rate", help="times as many")
+    sim.add_argument("--fault-seed", type=int)
+    sim.add_argument("--fault-nodes", type=int, help="of how many nodes the record is; unset: those with a fault")
+    sim.add_argument("--detect-ms", type=int)
+    sim.add_argument("--repair-ms", type=int, help="unset: as recorded")
+    sim.add_argument("--spares", type=int)
     sim.add_argument("--log", type=Path, help="run: write every event there")
 
 

@@ -13,24 +13,17 @@ from ganger.core.state import State
 from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import ORDER, SCORES, GpuShares, Rules, document_of
+from ganger.wiring.faults import faults_of
 from ganger.wiring.simulate import Costs, Run
+from ganger.wiring.unaskable import Unaskable
 
 AMPLE_CPU_MILLI: Final = 1_000_000_000
 AMPLE_BYTES: Final = 1 << 46
 """What each node has where only its GPUs are said: they are what jobs wait for."""
 SPARED: Final = 20
-"""Preemptions that a limit has room for."""
+"""Preemptions and lost nodes that a limit has room for."""
 DRAWS: Final = "random"
 """The placement score that a seed has a meaning for."""
-
-
-class Unaskable(Exception):
-    """What was asked cannot be simulated: why, and what to ask instead."""
-
-    def __init__(self, reason: str, next: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.next = next
 
 
 def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str | None, seed: int = 0) -> Run:
@@ -38,12 +31,14 @@ def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str
     Unaskable where there is none of that name."""
     order, score = parts_of(policy or ORDER)
     rules = replace(Rules(), order=order, gpu_shares=replace(GpuShares(), score=score, seed=seed))
+    nodes = _nodes(arguments)
     return Run(
         trace=trace,
-        nodes=_nodes(arguments),
+        nodes=nodes,
         order=registry.order,
         document=document_of(rules, State().queues),
-        costs=_costs(arguments.start_ms, arguments.checkpoint_ms, registry.policies()[order]),
+        costs=_costs(arguments, registry.policies()[order]),
+        faults=faults_of(arguments, nodes),
     )
 
 
@@ -58,10 +53,19 @@ def parts_of(policy: str) -> tuple[str, str]:
     return order, score or GpuShares().score
 
 
-def _costs(start_ms: int, checkpoint_ms: int, order: ModuleType) -> Costs:
-    """Where jobs are stopped for others these costs come again and again; limits have room for some of them."""
-    spare_ms = SPARED * (start_ms + checkpoint_ms) if order.ORDERS_RUNNING else 0
-    return Costs(start_ms=start_ms, checkpoint_ms=checkpoint_ms, spare_ms=spare_ms)
+def _costs(arguments: argparse.Namespace, order: ModuleType) -> Costs:
+    """Where jobs are stopped for others, or lose nodes, these costs come again and again; limits have room for some of
+    them."""
+    start_ms, checkpoint_ms = arguments.start_ms, arguments.checkpoint_ms or 0
+    again_ms = start_ms + checkpoint_ms + arguments.write_ms
+    if arguments.faults is not None:
+        again_ms += arguments.detect_ms or 0
+    return Costs(
+        start_ms=start_ms,
+        checkpoint_ms=checkpoint_ms,
+        write_ms=arguments.write_ms,
+        spare_ms=SPARED * again_ms if order.ORDERS_RUNNING or arguments.faults is not None else 0,
+    )
 
 
 def _nodes(arguments: argparse.Namespace) -> tuple[Node, ...]:

@@ -1,45 +1,74 @@
 """What ran when, from the rows of a log as they come: for the scorecard. Called by `wiring.simulate`.
 
 A job runs from the moment at which it is given its nodes until nothing of it is left there, as its ledger has it. It
-has ended well when all its nodes said so; what else it may have ended by is the cause of its last stop.
+has ended well when all its nodes said so; what else it may have ended by is the cause of its last stop. A node was lost
+before the log has it, if losses take time to be known: since when is for who simulates to say.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ganger.backends.simulator.scorecard import Interval
+from ganger.backends.simulator.scorecard import Attempt, Interval
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop
 
 
 @dataclass(slots=True)
 class Life:
-    """One job. running: from when to when, in order; began_ms: since when it runs, None where it does not; left: nodes
-    where it still is; finished: how many of its nodes said that it ended well; stopped: the cause of its last stop."""
+    """One job. attempts: those that are over, in order; began_ms: since when it runs, None where it does not; nodes:
+    how many it has then; left: nodes where it still is; finished: how many of its nodes said that it ended well;
+    kept_ms: its work in the newest checkpoint, and first_ms: in that which it began from; stopped: the cause of its
+    last stop; failed_ms, lost_ms: as of an `Attempt`."""
 
     submitted_ms: int
-    running: list[Interval] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     began_ms: int | None = None
     nodes: int = 0
     left: dict[str, None] = field(default_factory=dict)
     finished: int = 0
     ended_ms: int | None = None
+    kept_ms: int = 0
+    first_ms: int = 0
     stopped: Cause | None = None
+    stopped_ms: int | None = None
+    failed_ms: int | None = None
+    lost_ms: int | None = None
+
+    @property
+    def running(self) -> tuple[Interval, ...]:
+        """From when to when it ran."""
+        return tuple((each.began_ms, each.ended_ms) for each in self.attempts if each.began_ms < each.ended_ms)
+
+    def attempt(self, began_ms: int, until_ms: int) -> Attempt:
+        """The one that it is in, as far as it has come."""
+        return Attempt(
+            began_ms=began_ms,
+            ended_ms=until_ms,
+            nodes=self.nodes,
+            first_ms=self.first_ms,
+            kept_ms=None if self.finished == self.nodes else self.kept_ms,
+            stopped_ms=self.stopped_ms,
+            failed_ms=self.failed_ms,
+            lost_ms=self.lost_ms,
+        )
 
 
 class Histories:
     """Folds rows. lives: every job that was submitted, by id; now_ms: the time of the last row; starts, preemptions:
     how many there were."""
 
-    def __init__(self) -> None:
-        """Nothing has happened."""
+    def __init__(self, failed_ms: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Nothing has happened. `failed_ms`: when a node was lost, by its name and when that was known; without it, it
+        was known at once."""
         self.lives: dict[str, Life] = {}
         self.now_ms = self.starts = self.preemptions = 0
+        self._failed_ms = failed_ms or {}
         self._on: dict[str, dict[str, None]] = {}
         self._takes: dict[type[Any], Callable[[Any], None]] = {
             e.Submitted: self._submitted,
             e.Decided: self._decided,
+            e.Checkpointed: self._checkpointed,
             e.Finished: self._finished,
             e.Cleared: self._cleared,
             e.NodeLost: self._lost,
@@ -60,16 +89,22 @@ class Histories:
             if isinstance(decision, Start):
                 self._start(decision)
             elif isinstance(decision, Stop):
-                self.lives[decision.gang].stopped = decision.cause
+                life = self.lives[decision.gang]
+                life.stopped, life.stopped_ms = decision.cause, self.now_ms
                 self.preemptions += decision.cause is Cause.PREEMPTED
 
     def _start(self, start: Start) -> None:
         life = self.lives[start.gang]
         life.left = dict.fromkeys(start.nodes)
-        life.began_ms, life.nodes, life.finished, life.stopped = self.now_ms, len(life.left), 0, None
+        life.began_ms, life.nodes, life.finished, life.first_ms = self.now_ms, len(life.left), 0, life.kept_ms
+        life.stopped = life.stopped_ms = life.failed_ms = life.lost_ms = None
         self.starts += 1
         for node in life.left:
             self._on.setdefault(node, {})[start.gang] = None
+
+    def _checkpointed(self, event: e.Checkpointed) -> None:
+        life = self.lives[event.gang]
+        life.kept_ms = max(life.kept_ms, event.step)
 
     def _finished(self, event: e.Finished) -> None:
         self.lives[event.gang].finished += len(event.nodes)
@@ -79,7 +114,12 @@ class Histories:
             self._leave(event.gang, node)
 
     def _lost(self, event: e.NodeLost) -> None:
+        failed_ms = self._failed_ms.get((event.node, self.now_ms), self.now_ms)
         for gang in tuple(self._on.get(event.node, ())):
+            life = self.lives[gang]
+            if event.node in life.left and life.began_ms is not None:
+                before_ms = failed_ms if life.failed_ms is None else min(failed_ms, life.failed_ms)
+                life.failed_ms, life.lost_ms = max(before_ms, life.began_ms), self.now_ms
             self._leave(gang, event.node)
 
     def _leave(self, gang: str, node: str) -> None:
@@ -90,8 +130,7 @@ class Histories:
         del life.left[node], self._on[node][gang]
         if life.left or life.began_ms is None:
             return
-        if self.now_ms > life.began_ms:
-            life.running.append((life.began_ms, self.now_ms))
+        life.attempts.append(life.attempt(life.began_ms, self.now_ms))
         life.began_ms = None
         if life.finished == life.nodes:
             life.ended_ms = self.now_ms

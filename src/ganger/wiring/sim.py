@@ -16,9 +16,11 @@ from ganger.backends.simulator.traces.recorded import Unreadable
 from ganger.engine.recording import line
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER
-from ganger.wiring.asked import Unaskable, parts_of, run_of
+from ganger.wiring.asked import parts_of, run_of
+from ganger.wiring.faults import faults_told
 from ganger.wiring.simulate import simulate
 from ganger.wiring.told import Record, figures, source
+from ganger.wiring.unaskable import Unaskable
 
 OK, USAGE = 0, 2
 
@@ -59,6 +61,7 @@ def _ran(arguments: argparse.Namespace) -> Record:
         "nodes": arguments.nodes,
         "gpus": arguments.gpus,
         **figures(outcome),
+        **faults_told(asked.faults, outcome),
     }
 
 

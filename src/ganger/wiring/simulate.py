@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganger.backends.simulator.forecast import Forecast, forecast, measured
+from ganger.backends.simulator.goodput import Goodput, Pace, goodput
+from ganger.backends.simulator.outages import Outage
 from ganger.backends.simulator.scorecard import History, Interval, Scorecard, score
 from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.spares import spare_moves
 from ganger.backends.simulator.traces.fit import jobs_that_fit
 from ganger.backends.simulator.traces.recorded import Finding, Flaw, NodeFault, RecordedJob, Trace
 from ganger.backends.simulator.world import BEGIN_MS, World
@@ -34,40 +38,61 @@ class Costs:
     """What running costs beside the work itself.
 
     start_ms: from a decision to the first step, at every start; checkpoint_ms: work between checkpoints, so that a job
-    that is stopped or loses a node goes on from the newest, 0: it keeps all of it; stop_ms: from a stop to free nodes;
-    spare_ms: how much longer than it runs its limit is, so that such costs do not end it.
+    that is stopped or loses a node goes on from the newest, 0: it keeps all of it; write_ms: how long each of them
+    keeps it from work; stop_ms: from a stop to free nodes; spare_ms: how much longer than it runs its limit is, so that
+    such costs do not end it.
     """
 
     start_ms: int = 0
     checkpoint_ms: int = 0
+    write_ms: int = 0
     stop_ms: int = 0
     spare_ms: int = 0
 
+    @property
+    def pace(self) -> Pace:
+        """Those of running itself."""
+        return Pace(start_ms=self.start_ms, checkpoint_ms=self.checkpoint_ms, write_ms=self.write_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What happens to nodes, in ms after the first submission, and of which record that was made; spares: so many of
+    the nodes are held back."""
+
+    outages: tuple[Outage, ...] = ()
+    spares: int = 0
+    record: Trace[NodeFault] | None = None
+
 
 FREE: Final = Costs()
+NONE: Final = Faults()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What is simulated. order: the queue orders by name; document: the policy document, whose order is one of these;
-    faults: of these nodes, in ms after the first submission; knows: jobs have limits, so that the core knows how long
-    they run, which is as long as recorded."""
+    faults: of these nodes; knows: jobs have limits, so that the core knows how long they run, which is as long as
+    recorded."""
 
     trace: Trace[RecordedJob]
     nodes: tuple[Node, ...]
     order: Callable[[str], Policy]
     document: PolicyDocument
     costs: Costs = FREE
-    faults: tuple[NodeFault, ...] = ()
+    faults: Faults = NONE
     knows: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it. findings: rows of the trace that were not simulated, and why; unended: jobs that did not come to
-    their end, by why; events: submissions and ends, by which the speed of simulators is counted; rows: of the log."""
+    """What came of it. forecast: what should have, where nodes fail; findings: rows of the trace that were not
+    simulated, and why; unended: jobs that did not come to their end, by why; events: submissions and ends, by which the
+    speed of simulators is counted; rows: of the log."""
 
     card: Scorecard
+    goodput: Goodput
+    forecast: Forecast | None
     histories: tuple[History, ...]
     findings: tuple[Finding, ...]
     unended: dict[str, int] = field(default_factory=dict)
@@ -79,10 +104,10 @@ class Outcome:
 
 def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     """Run it to the end: until nothing is due any more. `readers` are told of every row of the log."""
-    trace = jobs_that_fit(run.trace, run.nodes)
+    trace = jobs_that_fit(run.trace, run.nodes[: len(run.nodes) - run.faults.spares])
     jobs = [job for job in trace.records if job.duration_ms is not None]
     first_ms = jobs[0].submitted_ms if jobs else 0
-    histories, world = Histories(), World(list(run.nodes))
+    histories, world = Histories(_failed_ms(run)), World(list(run.nodes))
     loop = Loop(Recording(histories.take, *readers), world, run.order, world, "simulated")
     loop.open()
     in_force = loop.post(e.PolicySet(document=run.document, version=1))
@@ -90,15 +115,15 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     in_force.result()
     lasting = {job.name: job.duration_ms or 0 for job in jobs}
     world.feed(_submissions(run, jobs, gangs_for(run.nodes), first_ms), lambda name: _behaviour(run, lasting[name]))
-    for fault in run.faults:
-        world.lose(fault.start_ms, fault.node)
-        world.restore(fault.end_ms, fault.node)
+    _break(run, world)
     world.run(loop, FOREVER_MS)
     found = [_history(job, histories.lives[job.name], histories.now_ms) for job in jobs]
     capacity = _capacity(run)
     ended = sum(each.ended_ms is not None for each in found)
     return Outcome(
         card=score(found, capacity, dict.fromkeys((each.tenant for each in found), 1)),
+        goodput=goodput(found, run.costs.pace, histories.preemptions),
+        forecast=_forecast(run, found),
         histories=tuple(found),
         findings=trace.findings,
         unended=_unended(histories.lives.values(), len(trace.records) - len(jobs)),
@@ -109,10 +134,30 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     )
 
 
+def _failed_ms(run: Run) -> dict[tuple[str, int], int]:
+    """When a node was lost, by its name and when that was known."""
+    return {(each.node, BEGIN_MS + each.known_ms): BEGIN_MS + each.from_ms for each in run.faults.outages}
+
+
+def _break(run: Run, world: World) -> None:
+    """What will happen to nodes, and who takes their place."""
+    for outage in run.faults.outages:
+        world.lose(outage.from_ms, outage.node, outage.known_ms - outage.from_ms)
+        world.restore(outage.until_ms, outage.node)
+    for at_ms, event in spare_moves([node.name for node in run.nodes], run.faults.outages, run.faults.spares):
+        world.at(at_ms, event)
+
+
 def _submissions(run: Run, jobs: Sequence[RecordedJob], gangs: Gangs, first_ms: int) -> Iterator[tuple[int, e.Event]]:
     for job in jobs:
-        limit_ms = max(1, job.duration_ms or 0) + run.costs.start_ms + run.costs.spare_ms if run.knows else None
+        limit_ms = _limit_ms(run.costs, job.duration_ms or 0) if run.knows else None
         yield job.submitted_ms - first_ms, e.Submitted(job=gangs.job(job, limit_ms))
+
+
+def _limit_ms(costs: Costs, lasts_ms: int) -> int:
+    """How long a job runs that nothing happens to, and what it has in reserve."""
+    written = (max(1, lasts_ms) - 1) // costs.checkpoint_ms if costs.checkpoint_ms else 0
+    return max(1, lasts_ms) + costs.start_ms + written * costs.write_ms + costs.spare_ms
 
 
 def _behaviour(run: Run, lasts_ms: int) -> Behaviour:
@@ -123,6 +168,7 @@ def _behaviour(run: Run, lasts_ms: int) -> Behaviour:
         step_ms=1,
         steps=lasts_ms,
         checkpoint_every=run.costs.checkpoint_ms or 1,
+        write_ms=run.costs.write_ms,
         stop_ms=run.costs.stop_ms,
         quiet=True,
     )
@@ -130,31 +176,43 @@ def _behaviour(run: Run, lasts_ms: int) -> Behaviour:
 
 def _history(job: RecordedJob, life: Life, now_ms: int) -> History:
     """What became of a job; one that runs yet has run until now."""
-    still = ((life.began_ms, now_ms),) if life.began_ms is not None and life.began_ms < now_ms else ()
+    still = (life.attempt(life.began_ms, now_ms),) if life.began_ms is not None else ()
+    runs_on = tuple((each.began_ms, now_ms) for each in still if each.began_ms < now_ms)
+    deadline_ms = None if job.deadline_ms is None else life.submitted_ms + job.deadline_ms - job.submitted_ms
     return History(
         tenant=tenant(job),
         gpu_milli=job.asked_gpu_milli,
         submitted_ms=life.submitted_ms,
         duration_ms=job.duration_ms or 0,
-        running=(*life.running, *still),
+        running=(*life.running, *runs_on),
         ended_ms=life.ended_ms,
+        deadline_ms=deadline_ms,
+        attempts=(*life.attempts, *still),
     )
+
+
+def _forecast(run: Run, found: Sequence[History]) -> Forecast | None:
+    """By how often nodes failed until the last job ended."""
+    if not run.faults.outages:
+        return None
+    ended_ms = max((each.ended_ms - BEGIN_MS for each in found if each.ended_ms is not None), default=0)
+    failures = measured(run.faults.outages, len(run.nodes), ended_ms)
+    gpus = sum(node.gpus for node in run.nodes)
+    return forecast(found, failures, run.costs.pace, gpus * DEVICE_MILLI * ended_ms)
 
 
 def _capacity(run: Run) -> list[Interval]:
-    """Thousandths of healthy GPUs, from when on. Faults of a node may overlap: it is back with the last one."""
+    """Thousandths of GPUs that are thought to be healthy, from when on: a node counts until its loss is known."""
     milli = {node.name: node.gpus * DEVICE_MILLI for node in run.nodes}
     there, found = sum(milli.values()), [(BEGIN_MS, sum(milli.values()))]
     changes = sorted(
-        change for fault in run.faults for change in ((fault.start_ms, -1, fault.node), (fault.end_ms, +1, fault.node))
+        change
+        for each in run.faults.outages
+        for change in ((each.known_ms, -1, each.node), (each.until_ms, +1, each.node))
     )
-    out: Counter[str] = Counter()
     for at_ms, sign, node in changes:
-        was_out = out[node] > 0
-        out[node] -= sign
-        if was_out != (out[node] > 0):
-            there += sign * milli[node]
-            found.append((BEGIN_MS + at_ms, there))
+        there += sign * milli[node]
+        found.append((BEGIN_MS + at_ms, there))
     return found
 
 

@@ -12,7 +12,12 @@ Record = dict[str, Any]
 
 def source(trace: Trace[RecordedJob], findings: tuple[Finding, ...]) -> Record:
     """Where the jobs come from, and what of it has a flaw."""
-    flaws = [
+    return {"trace": trace.place, "format": trace.format, "rows": trace.rows, "findings": flaws(findings)}
+
+
+def flaws(findings: tuple[Finding, ...]) -> list[Record]:
+    """What has a flaw, by which."""
+    return [
         {
             "flaw": found.flaw,
             "count": found.count,
@@ -22,13 +27,18 @@ def source(trace: Trace[RecordedJob], findings: tuple[Finding, ...]) -> Record:
         }
         for found in findings
     ]
-    return {"trace": trace.place, "format": trace.format, "rows": trace.rows, "findings": flaws}
 
 
 def figures(outcome: Outcome) -> Record:
     """How a run went."""
     counted = {name: getattr(outcome, name) for name in ("unended", "starts", "preemptions", "events")}
-    return {**counted, "scorecard": _card(outcome.card)}
+    forecast = asdict(outcome.forecast) if outcome.forecast is not None else None
+    return {
+        **counted,
+        "scorecard": _card(outcome.card),
+        "goodput": asdict(outcome.goodput),
+        "forecast": forecast,
+    }
 
 
 def _card(card: Scorecard) -> Record:

@@ -26,9 +26,30 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One time that a job had its nodes, from `began_ms` to `ended_ms`.
+
+    first_ms: work that was kept of it before; kept_ms: and after, None where the job came to its good end; stopped_ms:
+    when it was told to stop; failed_ms: since when a node of it was lost, and lost_ms: when the last such loss was
+    known.
+    """
+
+    began_ms: int
+    ended_ms: int
+    nodes: int
+    first_ms: int = 0
+    kept_ms: int | None = None
+    stopped_ms: int | None = None
+    failed_ms: int | None = None
+    lost_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """What became of one job. `running`: from when to when, in order and apart; `ended_ms`: None where it never did;
-    `duration_ms`: how long it runs by itself; `alone_ms`: its JCT alone on an equal share, None where nobody asks."""
+    `duration_ms`: how long it runs by itself; `alone_ms`: its JCT alone on an equal share, None where nobody asks;
+    `deadline_ms`: by when it should have ended; `attempts`: how each run of it went, for `backends.simulator.goodput`.
+    """
 
     tenant: str
     gpu_milli: int
@@ -37,6 +58,8 @@ class History:
     running: tuple[Interval, ...] = ()
     ended_ms: int | None = None
     alone_ms: int | None = None
+    deadline_ms: int | None = None
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,10 @@ class Behaviour:
 
     begin_ms: from the decision to its first node running; apart_ms: from each node to the next, whatever they do, and
     with 0 all of them say it at once; steps: how many it makes, None for ever; checkpoint_every: steps, 0 never, and a
-    new generation goes on from the newest; save_ms: time it needs for a checkpoint when it is given notice; stop_ms:
-    from a stop to its end, None if it never obeys and only the loss of its nodes ends it; quiet: it tells of no step,
-    and of its newest checkpoint only when it is stopped or loses a node.
+    new generation goes on from the newest; write_ms: how long such a checkpoint keeps it from its steps, and the last
+    step needs none; save_ms: time it needs for a checkpoint when it is given notice; stop_ms: from a stop to its end,
+    None if it never obeys and only the loss of its nodes ends it; quiet: it tells of no step, and of its newest
+    checkpoint only when it is stopped or loses a node.
     """
 
     begin_ms: int = 500
@@ -50,6 +51,7 @@ class Behaviour:
     step_ms: int = 1_000
     steps: int | None = 10
     checkpoint_every: int = 0
+    write_ms: int = 0
     save_ms: int = 1_000
     stop_ms: int | None = 200
     quiet: bool = False
@@ -61,17 +63,36 @@ class Behaviour:
 
     def lasts_ms(self, first: int) -> int | None:
         """From all ranks running to the good end of a generation that began at step `first`; None: for ever."""
-        return None if self.steps is None else max(0, self.steps - first) * self.step_ms
+        return None if self.steps is None else self.reaches_ms(self.steps, first) if self.steps > first else 0
+
+    def reaches_ms(self, step: int, first: int) -> int:
+        """From all ranks running to `step`, with the checkpoints before it, for a generation that began at `first`."""
+        written = (step - 1) // self.checkpoint_every - first // self.checkpoint_every if self.checkpoint_every else 0
+        return (step - first) * self.step_ms + written * self.write_ms
 
     def step_after(self, ran_ms: int, first: int) -> int:
         """The step that a generation which began at `first` has done after running for `ran_ms`."""
-        done = first + max(0, ran_ms) // self.step_ms
+        whole, rest_ms = self._cycles(ran_ms, first)
+        done = rest_ms // self.step_ms
+        if self.checkpoint_every:
+            done = (first // self.checkpoint_every + whole) * self.checkpoint_every + min(done, self.checkpoint_every)
+        else:
+            done += first
         return done if self.steps is None else min(done, self.steps)
 
     def kept_after(self, ran_ms: int, first: int) -> int:
         """The step of the newest checkpoint by then: that of `first`, where there is none since."""
         every = self.checkpoint_every
-        return max(first, self.step_after(ran_ms, first) // every * every) if every else first
+        kept = (first // every + self._cycles(ran_ms, first)[0]) * every if every else 0
+        return max(first, kept if self.steps is None else min(kept, self.steps))
+
+    def _cycles(self, ran_ms: int, first: int) -> tuple[int, int]:
+        """Checkpoints that are complete, and ms since the last: as if it had begun at the one that is before `first`.
+        Without checkpoints all of it is the time since."""
+        ran_ms, every = max(0, ran_ms), self.checkpoint_every
+        if not every:
+            return 0, ran_ms
+        return divmod(ran_ms + first % every * self.step_ms, every * self.step_ms + self.write_ms)
 
 
 def course(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple[Fact, ...]]]:
@@ -119,7 +140,7 @@ def _checkpoints(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int
     if every:
         for step in count((first // every + 1) * every, every):
             fact = e.Checkpointed(gang=start.gang, generation=start.generation, step=step)
-            yield (step - first) * act.step_ms, fact
+            yield act.reaches_ms(step, first) + act.write_ms, fact
 
 
 def last_words(start: Start, death: Death, step: int | None) -> tuple[Fact, ...]:

@@ -69,6 +69,8 @@ class World:
         """What people asked for, with the answers; one that is never done was lost with its server."""
         self._nodes, self._acts = {node.name: node for node in nodes}, acts or {}
         self._down: dict[str, None] = {}
+        self._unknown: dict[str, int] = {}
+        """Nodes of which nobody knows yet that they are down, and since when they are."""
         self._listed: dict[str, Node] = {}
         self._now_ms = BEGIN_MS
         self._due: list[tuple[int, int, Callable[[], None]]] = []
@@ -91,9 +93,9 @@ class World:
         self._act_of = acts
         self._feed(asked)
 
-    def lose(self, at_ms: int, node: str) -> None:
-        """The node stops then, with everything on it."""
-        self._plan(BEGIN_MS + at_ms, lambda: self._lose(node))
+    def lose(self, at_ms: int, node: str, unknown_ms: int = 0) -> None:
+        """The node stops then, with everything on it; so long nobody knows, unless it is back before."""
+        self._plan(BEGIN_MS + at_ms, lambda: self._lose(node, unknown_ms))
 
     def restore(self, at_ms: int, node: str) -> None:
         """The node is back then, empty."""
@@ -146,6 +148,7 @@ class World:
     def open(self, report: Report, live: tuple[Live, ...]) -> None:
         """A new server: it hears what it may have missed; what was decided but not done is done now."""
         self._report = report
+        self._unknown.clear()
         known = {one.job.id: one.start.generation for one in live}
         for gang, run in self._runs.items():
             if run.left and known.get(gang) != run.start.generation:
@@ -300,16 +303,25 @@ class World:
             self._say(run, fact)
         run.hangs = True
 
-    def _lose(self, node: str) -> None:
+    def _lose(self, node: str, unknown_ms: int = 0) -> None:
         if node in self._down:
             return
-        self._down[node] = None
+        self._down[node], self._unknown[node] = None, self._now_ms
         for gang in self._witness.on(node):
             run = self._runs[gang]
             self._keep(run)
             self._leave(run, (node,))
             run.hangs = True
-        self._report(e.NodeLost(node=node, detail="it was made to fail"))
+        if unknown_ms:
+            self._plan(self._now_ms + unknown_ms, partial(self._miss, node, self._now_ms))
+        else:
+            self._miss(node, self._now_ms)
+
+    def _miss(self, node: str, since_ms: int) -> None:
+        """The server hears of the loss, if it is not known yet."""
+        if self._unknown.get(node) == since_ms:
+            del self._unknown[node]
+            self._report(e.NodeLost(node=node, detail="it was made to fail"))
 
     def _leave(self, run: _Run, nodes: tuple[str, ...]) -> None:
         """Nothing of it is there any more."""
@@ -329,6 +341,8 @@ class World:
         """The server hears of the return; one that was never told of the node hears of all there are."""
         if node not in self._down:
             return
+        if node in self._unknown:
+            self._miss(node, self._unknown[node])
         del self._down[node]
         self._report(e.NodeReturned(node=node) if node in self._listed else self._listing())
 

@@ -11,6 +11,7 @@ import click
 
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.render import Column, show, show_json, show_table
+from ganger.faces.cli.sim_goodput import show_faults, show_goodput
 from ganger.faces.cli.sim_options import (
     Record,
     errand,
@@ -72,11 +73,13 @@ def run_command(trace: Path, output: str, **said: Any) -> None:
 
     Jobs run as long as they were recorded to, and that is the time limit they are known to have. One that says only how
     many GPUs it wants is on one node, if a node has so many, else on whole nodes and one for what is left over. The
-    same words give the same answer.
+    same words give the same answer. Faults are of these nodes where they have the same names, else of nodes that are
+    drawn; after the end of the record nothing fails.
 
     \b
       ganger sim run cluster04.csv.gz --nodes 72 --gpus 8
       ganger sim run jobs.csv --nodes 16 --policy sjf -o json
+      ganger sim run jobs.csv --nodes 16 --start 2m --checkpoint 30m --faults node_faults.csv --spares 1
     """  # noqa: D301 - as above
     told = errand("run", str(trace), *words_of(said))
     if output == "json":
@@ -90,6 +93,7 @@ def _show_run(told: Record) -> None:
     cluster = f"{count(told['nodes'], 'node')} x {count(told['gpus'], 'GPU')}"
     show(f"{count(card['jobs'], 'job')} of {told['trace']} on {cluster}, policy {told['policy']}")
     show_findings(told)
+    show_faults(told)
     for why, many in told["unended"].items():
         show(f"  {count(many, 'job')} did not come to an end: {why}")
     show()
@@ -100,6 +104,7 @@ def _show_run(told: Record) -> None:
     for name, words in _SHARES.items():
         show(f"{words:36}{'-' if card[name] is None else format(card[name], '.4f')}")
     show(f"{'starts, of them after a preemption':36}{told['starts']}, {told['preemptions']}")
+    show_goodput(told)
 
 
 def _rows(card: Record, names: dict[str, str], text: Any) -> Iterator[list[str]]:

@@ -5,6 +5,7 @@ Called by `faces.cli.sim` and by the file of each further command.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,19 @@ import click
 
 from ganger import settings
 from ganger.faces.cli.exit_codes import UNREACHABLE
-from ganger.faces.cli.options import DURATION, Decorated
+from ganger.faces.cli.options import DURATION, Checked, Decorated
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import show
 from ganger.faces.cli.story import count
 from ganger.model.units import parse_duration_ms
 
 Record = dict[str, Any]
+
+
+def _rate(text: str) -> None:
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
+        raise ValueError(f"{text!r} is not how many times as often: write 0.5, 2 or 10")
+
 
 trace_argument = click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 format_option = click.option("--format", metavar="NAME", help="Of the trace; unset: its first line tells.")
@@ -32,8 +39,27 @@ _SHARED: Final = (
     click.option(
         "--checkpoint", type=DURATION, help="Work between checkpoints: 30m; unset: a stopped job keeps all of it."
     ),
+    click.option(
+        "--checkpoint-cost", type=DURATION, help="How long each checkpoint stops the work; unset: not at all."
+    ),
+    click.option(
+        "--faults",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Nodes fail as in this record.",
+    ),
+    click.option("--fault-rate", type=Checked("number", _rate), help="Times as often as there: 0.5, 4; unset: 1."),
+    click.option(
+        "--fault-nodes", type=click.IntRange(1), metavar="N", help="Of how many nodes that is; unset: those it names."
+    ),
+    click.option("--fault-seed", type=click.IntRange(0), metavar="N", help="Draws which nodes fail when; unset: 0."),
+    click.option("--detect", type=DURATION, help="How long nobody knows that a node is lost; unset: known at once."),
+    click.option("--repair", type=DURATION, help="How long each is gone; unset: as recorded."),
+    click.option(
+        "--spares", type=click.IntRange(0), metavar="N", help="Nodes held back, to take the place of lost ones."
+    ),
 )
-_DURATIONS: Final = {"start", "checkpoint"}
+_DURATIONS: Final = {"start", "checkpoint", "checkpoint_cost", "detect", "repair"}
 """Options that the errand has in ms, under their name and `-ms`."""
 
 

@@ -1,0 +1,94 @@
+"""`ganger sim run --faults`: what is asked wrongly is named with what to type instead, and what is told adds up."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+JOBS = "name,submitted_ms,duration_ms,gpus\n" + "".join(f"j{at},{at * 60_000},7200000,8\n" for at in range(4))
+HEADER = "node,start_day,end_day,level,class,desc\n"
+GOOD = "n0,0.02,0.05,Hardware Failure,GPU,gone\nn1,0.03,1.5,Hardware Failure,NIC,gone\n"
+COSTS = ("--start", "1m", "--checkpoint", "20m", "--checkpoint-cost", "30s", "--detect", "5m")
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    (tmp_path / "faults.csv").write_text(HEADER + GOOD)
+    return ("sim", "run", str(tmp_path / "jobs.csv"), "--nodes", "3")
+
+
+def test_a_run_with_faults_shows_what_was_lost_to_what_and_the_closed_form(
+    shell: Shell, asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = (*asked, "--faults", str(tmp_path / "faults.csv"), *COSTS, "--spares", "1")
+    said = shell(*words)
+    assert said.code == 0
+    assert "2 outages, made of 2 faults of" in said.out
+    assert ", 1 node held back" in said.out
+    for row in ("useful", "work after the newest checkpoint", "until a loss was known", "goodput", "ETTR", "(Daly)"):
+        assert row in said.out
+    told = json.loads(shell(*words, "-o", "json").out)
+    good = told["goodput"]
+    assert good["interruptions"] == 2
+    assert good["allocated"] == good["useful"] + sum(good["lost"].values())
+    assert good["useful"] == 4 * 8_000 * 7_200_000
+    assert good["lost"]["detection"] == 2 * 8_000 * 300_000
+    assert told["forecast"]["goodput"] == pytest.approx(good["goodput"], abs=0.1)
+
+
+def test_rows_of_faults_that_are_broken_are_counted_and_named(
+    shell: Shell, asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    bad = "n2,0.5,0.4,x,GPU,y\nn2,-1,0.4,x,GPU,y\nn2,0.5\n,0.5,0.6,x,GPU,y\n"
+    (tmp_path / "faults.csv").write_text(HEADER + GOOD + bad)
+    told = json.loads(shell(*asked, "--faults", str(tmp_path / "faults.csv"), "-o", "json").out)["faults"]
+    assert (told["rows"], told["outages"]) == (6, 2)
+    assert {flaw["flaw"]: flaw["first"][0]["line"] for flaw in told["findings"]} == {
+        "contradiction": 4,
+        "negative": 5,
+        "fields": 6,
+        "missing": 7,
+    }
+
+
+def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tuple[str, ...], tmp_path: Path) -> None:
+    cut = tmp_path / "faults.csv.gz"
+    cut.write_bytes(gzip.compress((HEADER + GOOD * 50).encode())[:-20])
+    said = shell(*asked, "--faults", str(cut))
+    assert said.code == 2
+    assert str(cut) in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--faults", "FILE", "--spares", "3"), ("3 spares of 3 nodes leave none to run on", "--spares 2 is the most")),
+        (("--faults", "FILE", "--fault-rate", "0"), ("a rate of 0 is not above 0", "--fault-rate 0.5")),
+        (("--faults", "FILE", "--fault-rate", "1e3"), ("is not how many times as often", "write 0.5, 2 or 10")),
+        (("--faults", "FILE", "--fault-rate", "-1"), ("is not how many times as often", "write 0.5, 2 or 10")),
+        (("--faults", "FILE", "--fault-nodes", "1"), ("names 2 nodes that failed", "--fault-nodes 2 is the least")),
+        (("--spares", "1"), ("--spares says something of faults, and there are none", "--faults FILE")),
+        (("--detect", "5m"), ("--detect says something of faults, and there are none", "--faults FILE")),
+        (("--checkpoint", "0s"), ("checkpoints after 0 ms of work are no checkpoints", "leave out --checkpoint")),
+        (("--checkpoint-cost", "1m"), ("--checkpoint-cost says what a checkpoint costs", "add --checkpoint 30m")),
+        (("--faults", "jobs.csv"), ("is not of the format node_faults: no column class", "docs/trace-format.md")),
+    ],
+)
+def test_what_cannot_be_is_said_with_what_can(
+    shell: Shell, asked: tuple[str, ...], tmp_path: Path, words: tuple[str, ...], told: tuple[str, str]
+) -> None:
+    files = {"FILE": "faults.csv", "jobs.csv": "jobs.csv"}
+    said = shell(*asked, *(str(tmp_path / files[word]) if word in files else word for word in words))
+    assert said.code == 2
+    assert all(part in " ".join(said.err.split()) for part in told)
+
+
+def test_a_run_that_outlasts_the_record_says_so(shell: Shell, asked: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "faults.csv").write_text(HEADER + "n0,0.02,0.03,Hardware Failure,GPU,gone\n")
+    assert "they end after 0 days, and the run goes on until day" in shell(
+        *asked, "--faults", str(tmp_path / "faults.csv")
+    ).out  # fmt: skip
