@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from bench.measure import ROOT, Figure
@@ -29,7 +30,9 @@ from ganger.wiring.simulate import Run, simulate
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
 NODES, GPUS = 8, 8
-STRETCH: Final = 1.015
+SECOND_US: Final = 1_000_000
+"""Times of the peer's rules are whole microseconds: sums of floats would decide who of equal jobs goes first."""
+STRETCH: Final = Fraction(1015, 1000)
 """Of the time of an iteration, in the peer's simulator."""
 START_S: Final = {
     "vgg16": (7, 7, 8, 9, 9, 10),
@@ -56,18 +59,18 @@ HELD: Final = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """number: in the order of the file; left_s: work that is left; start_s: what a start costs; ran_s: how long it had
-    GPUs; ends_s: its foretold end, while it runs; queue: of Tiresias."""
+    """number: in the order of the file; left_us: work that is left; start_us: what a start costs; ran_us: how long it
+    had GPUs; ends_us: its foretold end, while it runs; queue: of Tiresias."""
 
     number: int
-    submitted_s: float
+    submitted_us: int
     gpus: int
-    left_s: float
-    start_s: float
+    left_us: int
+    start_us: int
     runs: bool = False
-    ran_s: float = 0.0
-    ends_s: float = math.inf
-    ended_s: float | None = None
+    ran_us: int = 0
+    ends_us: int | None = None
+    ended_us: int | None = None
     queue: int = 0
 
 
@@ -118,60 +121,63 @@ def by_their_rules(row: Row) -> Found:
     trace = _trace(row.trace)
     jobs = [_job(number, trace, recorded) for number, recorded in enumerate(trace.records)]
     if row.policy == "Tiresias_L":
-        advance(jobs, tiresias, limit_s)
+        advance(jobs, tiresias, limit_us)
     else:
         width = (lambda job: job.gpus) if row.policy == "SRSF" else (lambda _: 1)
-        advance(jobs, lambda live: shortest(live, width), lambda _: math.inf)
-    return _figures([(job.submitted_s, job.ended_s or 0.0) for job in jobs])
+        advance(jobs, lambda live: shortest(live, width), lambda _: None)
+    return _figures([(job.submitted_us, job.ended_us or 0) for job in jobs])
 
 
 def by_our_rules(row: Row) -> Found:
     """The same of ganger's own order on nodes, without stretch and costs."""
     trace = _trace(row.trace)
-    work = [replace(each, duration_ms=round(_work_s(trace, each) * 1000)) for each in trace.records]
+    work = [replace(each, duration_ms=round(_work_us(trace, each) / 1000)) for each in trace.records]
     nodes = tuple(Node(name=f"n{at}", gpus=GPUS, cpu_milli=10**9, memory_bytes=1 << 46) for at in range(NODES))
     document = document_of(replace(Rules(), order=ORDERS[row.policy]), State().queues)
     run = Run(trace=replace(trace, records=tuple(work)), nodes=nodes, order=registry.order, document=document)
     histories = simulate(run).histories
     first_ms = min(each.submitted_ms for each in histories)
     ended = [(each.submitted_ms, each.ended_ms) for each in histories if each.ended_ms is not None]
-    return _figures([((came - first_ms) / 1000, (ended_ms - first_ms) / 1000) for came, ended_ms in ended])
+    return _figures([(1000 * (came - first_ms), 1000 * (ended_ms - first_ms)) for came, ended_ms in ended])
 
 
 # -- the peer's rules --------------------------------------------------------------------------------------------------
 
 
-def advance(jobs: Sequence[Job], choose: Choose, until_limit_s: Callable[[Job], float]) -> None:
-    """Run all jobs to their ends. Events are submissions, foretold ends, and what `until_limit_s` says of those that
-    run, in seconds from now; those of one moment are one event."""
-    coming = sorted(jobs, key=lambda job: job.submitted_s)
+def advance(jobs: Sequence[Job], choose: Choose, until_limit_us: Callable[[Job], int | None]) -> None:
+    """Run all jobs to their ends. Events are submissions, foretold ends, and what `until_limit_us` says of those that
+    run, from now; those of one moment are one event."""
+    coming = sorted(jobs, key=lambda job: job.submitted_us)
     live: list[Job] = []
-    now_s, came = 0.0, 0
+    now_us = came = 0
     while came < len(coming) or live:
         running = [job for job in live if job.runs]
-        submit_s = coming[came].submitted_s if came < len(coming) else math.inf
-        limits = (now_s + until_limit_s(job) for job in running)
-        next_s = min((submit_s, *(job.ends_s for job in running), *limits))
+        moments_us = [job.submitted_us for job in coming[came : came + 1]]
         for job in running:
-            passed_s = next_s - now_s
-            job.ran_s += passed_s
-            job.left_s -= max(0.0, passed_s - job.start_s)
-            if job.ends_s <= next_s:
-                job.ended_s = next_s
-        live = [job for job in live if job.ended_s is None]
-        while came < len(coming) and coming[came].submitted_s <= next_s:
+            until_us = until_limit_us(job)
+            moments_us += [] if until_us is None else [now_us + until_us]
+            moments_us += [] if job.ends_us is None else [job.ends_us]
+        next_us = min(moments_us)
+        for job in running:
+            passed_us = next_us - now_us
+            job.ran_us += passed_us
+            job.left_us -= max(0, passed_us - job.start_us)
+            if job.ends_us == next_us:
+                job.ended_us = next_us
+        live = [job for job in live if job.ended_us is None]
+        while came < len(coming) and coming[came].submitted_us <= next_us:
             live.append(coming[came])
             came += 1
-        now_s = next_s
+        now_us = next_us
         chosen = {id(job) for job in choose(live)}
         for job in live:
             job.runs = id(job) in chosen
-            job.ends_s = now_s + job.left_s if job.runs else math.inf
+            job.ends_us = now_us + job.left_us if job.runs else None
 
 
 def shortest(live: list[Job], width: Callable[[Job], int]) -> list[Job]:
     """The least that is left first, times `width`, on an empty cluster: what does not fit is passed over."""
-    live.sort(key=lambda job: job.left_s * width(job))
+    live.sort(key=lambda job: job.left_us * width(job))
     free = [GPUS] * NODES
     return [job for job in live if _place(free, job.gpus)]
 
@@ -211,16 +217,16 @@ def tiresias(live: list[Job]) -> list[Job]:
     return chosen
 
 
-def limit_s(job: Job) -> float:
-    """Until a job that runs reaches the limit of its queue, in whole seconds of running."""
+def limit_us(job: Job) -> int | None:
+    """Until a job that runs reaches the limit of its queue, in whole seconds of running. None: its queue has none."""
     if job.queue >= len(LIMITS_GPU_S):
-        return math.inf
-    return max(0.0, math.ceil(LIMITS_GPU_S[job.queue] / job.gpus) - job.ran_s)
+        return None
+    return max(0, math.ceil(LIMITS_GPU_S[job.queue] / job.gpus) * SECOND_US - job.ran_us)
 
 
 def _is_through(job: Job) -> bool:
-    """Whether it has reached the limit of its queue; what floats lose on the way is not waited for."""
-    return job.queue < len(LIMITS_GPU_S) and job.ran_s * job.gpus >= LIMITS_GPU_S[job.queue] - 0.001
+    """Whether it has reached the limit of its queue."""
+    return job.queue < len(LIMITS_GPU_S) and job.ran_us * job.gpus >= LIMITS_GPU_S[job.queue] * SECOND_US
 
 
 # -- jobs and figures --------------------------------------------------------------------------------------------------
@@ -232,19 +238,21 @@ def _trace(name: str) -> Trace[RecordedJob]:
 
 def _job(number: int, trace: Trace[RecordedJob], recorded: RecordedJob) -> Job:
     costs = START_S.get(recorded.model_name)
-    start_s = OTHER_START_S if costs is None else costs[recorded.gpus.bit_length() - 1]
-    return Job(number, recorded.submitted_ms / 1000, recorded.gpus, _work_s(trace, recorded) * STRETCH, start_s)
+    start_us = SECOND_US * (OTHER_START_S if costs is None else costs[recorded.gpus.bit_length() - 1])
+    work_us = round(_work_us(trace, recorded) * STRETCH)
+    return Job(number, 1000 * recorded.submitted_ms, recorded.gpus, work_us, start_us)
 
 
-def _work_s(trace: Trace[RecordedJob], recorded: RecordedJob) -> float:
-    iteration_ms = float(recorded.extra[trace.extra_columns.index("iteration_time")])
-    return (recorded.iterations or 0) * iteration_ms / 1000
+def _work_us(trace: Trace[RecordedJob], recorded: RecordedJob) -> Fraction:
+    iteration_ms = Fraction(recorded.extra[trace.extra_columns.index("iteration_time")])
+    return (recorded.iterations or 0) * iteration_ms * 1000
 
 
-def _figures(times_s: Iterable[tuple[float, float]]) -> Found:
+def _figures(times_us: Iterable[tuple[int, int]]) -> Found:
     """Of (submitted, ended) of each job: makespan counts from 0."""
-    every = list(times_s)
-    return {JCT: math.fsum(end - came for came, end in every) / len(every), MAKESPAN: max(end for _, end in every)}
+    every = list(times_us)
+    mean_us = Fraction(sum(end - came for came, end in every), len(every))
+    return {JCT: float(mean_us / SECOND_US), MAKESPAN: max(end for _, end in every) / SECOND_US}
 
 
 def _held(row: Row, metric: str, off: float) -> Figure:

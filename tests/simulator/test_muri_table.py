@@ -1,8 +1,6 @@
 """The table of Muri in a reduced form: its small trace, by every policy, to the sixth digit; and the peer's rules on
 jobs that one can count."""
 
-import math
-
 import pytest
 
 from bench.tables.muri import (
@@ -10,11 +8,12 @@ from bench.tables.muri import (
     HELD,
     JCT,
     MAKESPAN,
+    SECOND_US,
     Job,
     Row,
     advance,
     by_their_rules,
-    limit_s,
+    limit_us,
     published,
     shortest,
     tiresias,
@@ -31,35 +30,39 @@ def test_as_published(row: tuple[str, str]) -> None:
         assert {metric: pytest.approx(value, rel=1e-6) for metric, value in theirs.items()} == ours
 
 
-def job(number: int, gpus: int, work_s: float, submitted_s: float = 0.0, start_s: float = 0.0) -> Job:
-    return Job(number, submitted_s, gpus, work_s, start_s)
+def job(number: int, gpus: int, work_s: int, submitted_s: int = 0, start_s: int = 0) -> Job:
+    return Job(number, submitted_s * SECOND_US, gpus, work_s * SECOND_US, start_s * SECOND_US)
+
+
+def ended_s(jobs: list[Job]) -> list[float]:
+    return [(each.ended_us or 0) / SECOND_US for each in jobs]
 
 
 def test_a_start_costs_at_every_event() -> None:
     """The end of the short one is an event of the long one too; its own end comes when it was foretold then."""
-    jobs = [job(0, 1, 100.0, start_s=10.0), job(1, 1, 30.0, start_s=10.0)]
-    advance(jobs, lambda live: shortest(live, lambda _: 1), lambda _: math.inf)
-    assert [each.ended_s for each in jobs] == [110.0, 30.0]
+    jobs = [job(0, 1, 100, start_s=10), job(1, 1, 30, start_s=10)]
+    advance(jobs, lambda live: shortest(live, lambda _: 1), lambda _: None)
+    assert ended_s(jobs) == [110, 30]
 
 
 def test_what_does_not_fit_is_stopped() -> None:
     """The short one takes a whole node; 64 GPUs are none then."""
-    jobs = [job(0, 64, 100.0), job(1, 8, 20.0, submitted_s=10.0)]
-    advance(jobs, lambda live: shortest(live, lambda _: 1), lambda _: math.inf)
-    assert [each.ended_s for each in jobs] == [120.0, 30.0]
+    jobs = [job(0, 64, 100), job(1, 8, 20, submitted_s=10)]
+    advance(jobs, lambda live: shortest(live, lambda _: 1), lambda _: None)
+    assert ended_s(jobs) == [120, 30]
 
 
 def test_service_is_what_is_compared_and_not_time() -> None:
-    jobs = [job(0, 64, 100.0), job(1, 1, 6_000.0)]
-    advance(jobs, lambda live: shortest(live, lambda each: each.gpus), lambda _: math.inf)
-    assert [each.ended_s for each in jobs] == [6_100.0, 6_000.0]
+    jobs = [job(0, 64, 100), job(1, 1, 6_000)]
+    advance(jobs, lambda live: shortest(live, lambda each: each.gpus), lambda _: None)
+    assert ended_s(jobs) == [6_100, 6_000]
 
 
 def test_who_has_used_its_part_goes_behind_those_that_have_not() -> None:
     """64 GPUs reach 3,250 GPU-seconds after 51 whole seconds."""
-    jobs = [job(0, 64, 100.0), job(1, 64, 10.0)]
-    advance(jobs, tiresias, limit_s)
-    assert [each.ended_s for each in jobs] == [110.0, 61.0]
+    jobs = [job(0, 64, 100), job(1, 64, 10)]
+    advance(jobs, tiresias, limit_us)
+    assert ended_s(jobs) == [110, 61]
     assert [each.queue for each in jobs] == [1, 0]
 
 

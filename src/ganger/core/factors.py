@@ -92,7 +92,7 @@ def user_share(state: State, gang: Gang, now_ms: int, most: int | None = None) -
 def tenant_share(state: State, gang: Gang) -> Factor:
     """What its owner has in the queue now, over the queue's weight."""
     has, weight = filling.share(state, gang.queue, gang.job.user), state.queues[gang.queue].weight
-    over = f", over its weight of {weight} {_of(*has.as_integer_ratio())} %" if weight > 1 else ""
+    over = f", {_of(*has.as_integer_ratio())} % over its weight of {weight}" if weight > 1 else ""
     said = f"{gang.job.user} has {_of(*(has * weight).as_integer_ratio())} % of the cluster now, in queue {gang.queue}"
     ppm = int(MILLION * has)
     return Factor(name="tenant_share", value=ppm, unit="ppm", weight=0, points=None, sentence=said + over)
