@@ -72,6 +72,7 @@ WORDS = {
     "replay": "",
     "sim import": "trace.csv jobs.csv",
     "sim run": "trace.csv --nodes 1",
+    "sim compare": "trace.csv --nodes 1 --policies fifo",
     "server start": "",
     "server status": "",
     "server logs": "",

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_sim(sim: argparse.ArgumentParser) -> None:
-    sim.add_argument("what", choices=["import", "run"])
+    sim.add_argument("what", choices=["import", "run", "compare"])
     sim.add_argument("trace", type=Path)
     sim.add_argument("--to", type=Path, help="import: the file to write")
     sim.add_argument("--format", default="", help="of the trace; unset: as its first line tells")
@@ -74,6 +74,9 @@ def _add_sim(sim: argparse.ArgumentParser) -> None:
     sim.add_argument("--detect-ms", type=int)
     sim.add_argument("--repair-ms", type=int, help="unset: as recorded")
     sim.add_argument("--spares", type=int)
+    sim.add_argument("--policies", help="compare: queue orders, or orders and scores, with commas between")
+    sim.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
+    sim.add_argument("--report", type=Path, help="compare: write an HTML page there")
     sim.add_argument("--log", type=Path, help="run: write every event there")
 
 

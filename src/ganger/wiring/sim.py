@@ -1,6 +1,7 @@
 """The errand `sim`: read another cluster's trace, and write it in ganger's own format or run it in virtual time.
 
-Called by `wiring.__main__` for `ganger sim`. Prints one JSON object: the answer, or `error` and `next` and exit code 2.
+Called by `wiring.__main__` for `ganger sim`. Prints one JSON object, on the last line: the answer, or `error` and
+`next` and exit code 2.
 """
 
 import argparse
@@ -17,12 +18,13 @@ from ganger.engine.recording import line
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER
 from ganger.wiring.asked import parts_of, run_of
+from ganger.wiring.compare import compare
 from ganger.wiring.faults import faults_told
 from ganger.wiring.simulate import simulate
 from ganger.wiring.told import Record, figures, source
 from ganger.wiring.unaskable import Unaskable
 
-OK, USAGE = 0, 2
+OK, USAGE, INTERRUPTED = 0, 2, 130
 
 
 def sim(arguments: argparse.Namespace) -> int:
@@ -35,7 +37,9 @@ def sim(arguments: argparse.Namespace) -> int:
         answer = {"error": error.reason, "next": error.next}
     except OSError as error:
         answer = {"error": f"{error.filename}: {error.strerror}", "next": f"ls -l {error.filename}"}
-    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    sys.stdout.write(json.dumps(answer) + "\n")
     return USAGE if "error" in answer else OK
 
 
@@ -72,5 +76,9 @@ def _writer(file: BinaryIO) -> Callable[[Stamped], None]:
     return write
 
 
-DO: Final[dict[str, Callable[[argparse.Namespace], Record]]] = {"import": _imported, "run": _ran}
+DO: Final[dict[str, Callable[[argparse.Namespace], Record]]] = {
+    "import": _imported,
+    "run": _ran,
+    "compare": compare,
+}
 """What `ganger sim` has a word for."""

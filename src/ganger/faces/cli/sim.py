@@ -11,6 +11,7 @@ import click
 
 from ganger.faces.cli.options import output_option
 from ganger.faces.cli.render import Column, show, show_json, show_table
+from ganger.faces.cli.sim_compare import compare_command
 from ganger.faces.cli.sim_goodput import show_faults, show_goodput
 from ganger.faces.cli.sim_options import (
     Record,
@@ -43,6 +44,9 @@ def sim_command() -> None:
     """
 
 
+sim_command.add_command(compare_command)
+
+
 @sim_command.command("import")
 @trace_argument
 @click.argument("file", type=click.Path(path_type=Path))
@@ -64,7 +68,9 @@ def import_command(trace: Path, file: Path, format: str | None, output: str) -> 
 
 @sim_command.command("run")
 @trace_argument
-@click.option("--policy", metavar="NAME", help="The queue order, or that and a placement score: easy+fgd.")
+@click.option(
+    "--policy", metavar="NAME", help="The queue order, or that and a placement score (easy+fgd); unset: the default."
+)
 @simulated_options
 @click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write every event there.")
 @output_option

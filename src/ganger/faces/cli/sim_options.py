@@ -75,7 +75,7 @@ def words_of(said: Record) -> list[str]:
     found: list[str] = []
     for name, value in said.items():
         flag = f"--{name.replace('_', '-')}"
-        if value in (None, "", ()):
+        if value is None:
             continue
         found += [f"{flag}-ms", str(parse_duration_ms(value))] if name in _DURATIONS else [flag, str(value)]
     return found

@@ -1,0 +1,138 @@
+"""What is on which GPUs, from the rows of a log as they come: for fragmentation and the Gantt picture of nodes.
+
+Called by `wiring.compared`, as a reader of `wiring.simulate`. A gang has its devices from its start until a node says
+that nothing of it is left there, or is lost. Nodes are looked at from time to time, at first every `step_ms`; when
+there are more looks than a picture can show, every other one is dropped, and they come half as often from then on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ganger.backends.simulator.fragments import Rest, fragmentation, typical_kinds
+from ganger.backends.simulator.scorecard import History
+from ganger.backends.simulator.series import heads
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Start
+from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
+
+LOOKS: Final = 240
+SMALL_NODES: Final = 32
+SMALL_BARS: Final = 4_000
+"""Nodes, and stretches of a job on one of them, that a Gantt picture can show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A gang on some GPUs of a node: `job` is the number of its submission, from 0."""
+
+    job: int
+    node: int
+    devices: tuple[int, ...]
+    from_ms: int
+    to_ms: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a gang has of a node since `from_ms`, by device."""
+
+    from_ms: int
+    cpu_milli: int = 0
+    devices: dict[int, int] = field(default_factory=dict)
+
+
+class Occupancy:
+    """Folds rows of a run on `nodes`. bars: of a run small enough for a Gantt picture, else None."""
+
+    def __init__(self, nodes: Sequence[Node], step_ms: int) -> None:
+        """Nothing has started."""
+        self.bars: list[Bar] | None = [] if len(nodes) <= SMALL_NODES else None
+        self._nodes = nodes
+        self._at = {node.name: at for at, node in enumerate(nodes)}
+        self._left = [[DEVICE_MILLI] * node.gpus for node in nodes]
+        self._cpu = [node.cpu_milli for node in nodes]
+        self._shapes: dict[str, Shape] = {}
+        self._number: dict[str, int] = {}
+        self._on: dict[int, dict[str, _Held]] = {}
+        self._step_ms = max(1, step_ms)
+        self._next_ms: int | None = None
+        self._looks: list[tuple[int, list[Rest]]] = []
+
+    def take(self, row: e.Stamped) -> None:
+        """The next row."""
+        while self._next_ms is not None and self._next_ms < row.at_ms:
+            self._look(self._next_ms)
+        match row.event:
+            case e.Submitted(job=job):
+                self._next_ms = row.at_ms if self._next_ms is None else self._next_ms
+                self._number[job.id], self._shapes[job.id] = len(self._number), job.spec.shape
+            case e.Decided(plan=plan):
+                for decision in plan.decisions:
+                    if isinstance(decision, Start):
+                        self._start(decision, row.at_ms)
+            case e.Cleared(gang=gang, nodes=nodes):
+                for name in nodes:
+                    self._leave(gang, self._at[name], row.at_ms)
+            case e.NodeLost(node=name):
+                for gang in tuple(self._on.get(self._at[name], ())):
+                    self._leave(gang, self._at[name], row.at_ms)
+            case _:
+                pass
+
+    def idle_of_no_use(self, jobs: Sequence[History]) -> Iterator[tuple[int, float | None]]:
+        """At each look (ms, share of what is idle that is of no use); None where nothing is idle or nobody asks.
+
+        Of no use to the job that has waited longest, on the nodes where no part of it fits; where jobs have shares of
+        GPUs, to the typical kinds of what is asked for (`fragments`). `jobs`: in the order of their submission.
+        """
+        shapes = list(self._shapes.values())
+        typical = typical_kinds(shapes) if any(shape.has_share for shape in shapes) else None
+        of_head = heads(jobs, (at_ms for at_ms, _ in self._looks))
+        for (at_ms, rests), head in zip(self._looks, of_head, strict=True):
+            kinds = typical if typical is not None else [] if head is None else [(_one_node_of(shapes[head]), 1)]
+            yield at_ms, fragmentation(rests, 0, kinds).of_idle if kinds else None
+
+    def _start(self, start: Start, at_ms: int) -> None:
+        shape = self._shapes[start.gang]
+        for share in start.shares:
+            at = self._at[share.node]
+            held = self._on.setdefault(at, {}).setdefault(start.gang, _Held(at_ms))
+            part = shape.parts[share.part]
+            for device in share.devices:
+                milli = part.gpu_milli or DEVICE_MILLI
+                held.devices[device] = milli
+                self._left[at][device] -= milli
+            held.cpu_milli += part.cpu_milli
+            self._cpu[at] -= part.cpu_milli
+
+    def _leave(self, gang: str, at: int, at_ms: int) -> None:
+        held = self._on.get(at, {}).pop(gang, None)
+        if held is None:
+            return
+        for device, milli in held.devices.items():
+            self._left[at][device] += milli
+        self._cpu[at] += held.cpu_milli
+        if self.bars is not None and at_ms > held.from_ms and held.devices:
+            self.bars.append(Bar(self._number[gang], at, tuple(sorted(held.devices)), held.from_ms, at_ms))
+            if len(self.bars) > SMALL_BARS:
+                self.bars = None
+
+    def _look(self, at_ms: int) -> None:
+        rests = [
+            Rest(node.gpu_type, cpu_milli, tuple(left))
+            for node, cpu_milli, left in zip(self._nodes, self._cpu, self._left, strict=True)
+        ]
+        self._looks.append((at_ms, rests))
+        if len(self._looks) > 2 * LOOKS:
+            del self._looks[1::2]
+            self._step_ms *= 2
+        self._next_ms = self._looks[-1][0] + self._step_ms
+
+
+def _one_node_of(shape: Shape) -> Shape:
+    """What it needs of a node: of its parts the one with most GPUs."""
+    part = max(shape.parts, key=lambda part: part.gpus)
+    return Shape(nodes=1, gpus=part.gpus, gpu_type=part.gpu_type, cpu_milli=part.cpu_milli, gpu_milli=part.gpu_milli)

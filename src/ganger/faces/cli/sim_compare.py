@@ -1,0 +1,190 @@
+"""`ganger sim compare`: several policies on one trace, beside each other: a table, JSON, CSV, and a report to look at.
+
+The runs are processes of the errand (`wiring.compare`), which tells on its way how far they are.
+"""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+
+from ganger.faces.cli.exit_codes import UNREACHABLE
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import Column, fancy, show, show_json, show_table
+from ganger.faces.cli.sim_options import (
+    Record,
+    answer_of,
+    errand_command,
+    show_findings,
+    simulated_options,
+    trace_argument,
+    words_of,
+)
+from ganger.faces.cli.story import count
+from ganger.model.units import format_duration
+
+OF: Final = ("mean", "p50", "p95", "p99")
+TIMES: Final = {"jct_ms": "JCT", "queueing_ms": "WAIT"}
+SLOWDOWNS: Final = {"slowdown_10s": "SLOWDOWN 10S", "slowdown_600s": "10M"}
+SHARES: Final = {
+    "allocation": "ALLOCATED",
+    "allocation_in_submission": "TO LAST SUBMISSION",
+    "occupancy": "OCCUPANCY",
+    "jain": "JAIN",
+}
+LEFT_OUT: Final = ("series", "bars", "name")
+"""What is for pictures, and no figure."""
+
+
+@click.command("compare")
+@trace_argument
+@click.option(
+    "--policies",
+    metavar="NAME[,NAME]",
+    help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: six that the field compares.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each policy that draws."
+)
+@simulated_options
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write figures and pictures: HTML.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    help="How to print: tables; JSON, with the series of the pictures; or CSV, a row for each run.",
+)
+def compare_command(trace: Path, output: str, **said: Any) -> None:
+    """Run the jobs of a trace under several policies, and show how they fared beside each other.
+
+    Each run is a process of its own, as many at a time as there are cores. What is simulated is as in `ganger sim run`,
+    and so is each figure. The score `random` draws: with --seeds 10 it is run with the seeds 0 to 9.
+
+    \b
+      ganger sim compare cluster04.csv.gz --nodes 72 --report compared.html
+      ganger sim compare jobs.csv --nodes 16 --policies easy,sjf,tiresias -o csv
+    """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
+    told = _compared("compare", str(trace), *words_of(said))
+    if output == "json":
+        show_json(told)
+    elif output == "csv":
+        _write_csv(told["runs"])
+    else:
+        _show(told)
+    if told["broken"]:
+        which = "\n".join(f"{each['name']}: {each['why']}" for each in told["broken"])
+        many = f"{len(told['broken'])} of {count(len(told['broken']) + len(told['runs']), 'run')}"
+        raise Problem(f"{many} did not come to the end:\n{which}", "", UNREACHABLE)
+
+
+def _compared(*words: str) -> Record:
+    """The answer of the errand, whose way is shown on a terminal. Whoever leaves early ends it, and it all its runs."""
+    with _progress() as further, subprocess.Popen(errand_command(*words), stdout=subprocess.PIPE) as errand:
+        try:
+            return _answer(errand, further)
+        except BaseException:
+            errand.terminate()
+            raise
+
+
+def _answer(errand: "subprocess.Popen[bytes]", further: "Further") -> Record:
+    """The last line; each line before says how far it is."""
+    last = b""
+    for line in errand.stdout or ():
+        if last.startswith(b'{"done"'):
+            further(json.loads(last))
+        last = line
+    return answer_of(last)
+
+
+class Further(Protocol):
+    """Shows how far it is: `done`, from 0 to 1, and how many `runs` have `ended`."""
+
+    def __call__(self, told: Record, /) -> None:
+        """The next word of the errand."""
+
+
+@contextmanager
+def _progress() -> Iterator[Further]:
+    """A bar with the time that is left, on a terminal; elsewhere nothing."""
+    if not fancy(sys.stderr):
+        yield lambda _told: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=1.0)
+
+        def further(told: Record, /) -> None:
+            progress.update(task, completed=told["done"], description=f"{told['ended']} of {told['runs']} runs")
+
+        yield further
+
+
+def _write_csv(runs: list[Record]) -> None:
+    """A row for each run; figures of figures are called as their way in JSON is."""
+    rows = [dict(_flat({name: of for name, of in run.items() if name not in LEFT_OUT})) for run in runs]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(sys.stdout, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def _flat(record: Record, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if name == "unended":
+            yield name, sum(value.values())
+        elif isinstance(value, dict):
+            yield from _flat(value, path if name == "scorecard" else f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def _show(told: Record) -> None:
+    runs = told["runs"]
+    cluster = f"{count(told['nodes'], 'node')} x {count(told['gpus'], 'GPU')}"
+    show(f"{count(told['rows'], 'row')} of {told['trace']} on {cluster}, {count(len(runs), 'run')}")
+    show_findings(told)
+    for names, text in ((TIMES, _time), (SLOWDOWNS, _number)):
+        show()
+        titles = [f"{title} {of.upper()}" if of == "mean" else of.upper() for title in names.values() for of in OF]
+        columns = [Column("POLICY"), *(Column(title, right=True) for title in ("N", *titles))]
+        show_table(columns, [[run["name"], *_of_jobs(run["scorecard"], names, text)] for run in runs], "")
+    show()
+    counted = ("MAKESPAN", *SHARES.values(), "STARTS", "PREEMPTIONS", "NOT ENDED")
+    columns = [Column("POLICY"), *(Column(title, right=True) for title in counted)]
+    show_table(columns, [[run["name"], *_of_cluster(run)] for run in runs], "")
+    if told["report"]:
+        show()
+        show(f"report: {told['report']}")
+
+
+def _of_jobs(card: Record, names: Record, text: Any) -> Iterator[str]:
+    """How many ended, and figures of these."""
+    yield str(card["jct_ms"]["n"])
+    for name in names:
+        yield from ("-" if card[name][of] is None else text(card[name][of]) for of in OF)
+
+
+def _of_cluster(run: Record) -> Iterator[str]:
+    card = run["scorecard"]
+    yield "-" if card["makespan_ms"] is None else _time(card["makespan_ms"])
+    yield from ("-" if card[name] is None else f"{card[name]:.4f}" for name in SHARES)
+    yield from (str(run["starts"]), str(run["preemptions"]), str(sum(run["unended"].values())))
+
+
+def _time(ms: float) -> str:
+    return format_duration(round(ms / 1000) * 1000)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}"

@@ -1,0 +1,131 @@
+"""The errand `sim compare`: several policies on one trace, each in a process of its own, and a report of them.
+
+Called by `wiring.sim`. While runs last it prints a JSON object on a line of its own whenever one of them is further
+(`done`, from 0 to 1, and `ended`, how many runs are over); the answer is the last line. Whatever can be wrong with what
+was asked is said before the first run begins.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from ganger.backends.simulator.traces.read import read_jobs
+from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
+from ganger.wiring.asked import DRAWS, parts_of, run_of
+from ganger.wiring.compared import Contender, compared
+from ganger.wiring.parallel import Broke, Came, Far, in_parallel
+from ganger.wiring.report import report
+from ganger.wiring.told import Record, source
+from ganger.wiring.unaskable import Unaskable
+
+POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
+"""Those compared where none is named: the default, and what tables of the field begin with."""
+
+
+def compare(arguments: argparse.Namespace) -> Record:
+    """Run them all, and tell how each went. Unaskable, Unreadable: what was asked is wrong."""
+    policies = _policies(POLICIES if arguments.policies is None else arguments.policies)
+    seeds = _seeds(policies, arguments.seeds)
+    if arguments.report is not None:
+        _expect_folder(arguments.report)
+    trace = read_jobs(arguments.trace, arguments.format)
+    contenders = [
+        Contender(policy=policy, seed=seed, run=run_of(arguments, trace, policy, seed or 0))
+        for policy in policies
+        for seed in seeds[policy]
+    ]
+    runs, broken = _run_all(contenders)
+    answer = _answer(arguments, trace, runs, broken)
+    if arguments.report is not None and runs:
+        _write(arguments.report, report(answer))
+    return answer
+
+
+def _policies(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for at, name in enumerate(names):
+        if not name:
+            raise Unaskable(f"a policy without a name in {text!r}", f"--policies {POLICIES}")
+        if name in names[:at]:
+            raise Unaskable(f"{name} is named twice in {text!r}", "name each policy once")
+        parts_of(name)
+    return names
+
+
+def _seeds(policies: Sequence[str], many: int) -> dict[str, list[int | None]]:
+    """Those of each policy; None alone where nothing draws."""
+    drawn = {policy: parts_of(policy)[1] == DRAWS for policy in policies}
+    if many > 1 and not any(drawn.values()):
+        raise Unaskable(
+            f"--seeds {many}: none of these policies draws, so {many} runs of each would be the same",
+            f"leave --seeds out, or name a placement score that draws: {policies[0].partition('+')[0]}+{DRAWS}",
+        )
+    return {policy: list(range(many)) if drawn[policy] else [None] for policy in policies}
+
+
+def _expect_folder(file: Path) -> None:
+    """Hours of simulation are not to end without a place for the report."""
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise Unaskable(f"there is no folder {folder} for the report", f"mkdir -p {folder}")
+    if file.is_dir():
+        raise Unaskable(f"{file} is a folder, and the report is a file", f"--report {file / 'report.html'}")
+    if not os.access(folder, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
+        raise Unaskable(f"the report cannot be written to {file}", f"ls -ld {folder}")
+
+
+def _run_all(contenders: Sequence[Contender]) -> tuple[list[Record], list[Record]]:
+    """What came of those that ended, in the order in which they were named, and of those that did not, why."""
+    signal.signal(signal.SIGTERM, _end)
+    parts, came, broken = [0.0] * len(contenders), dict[int, Record](), dict[int, str]()
+    for told in in_parallel(compared, contenders):
+        match told:
+            case Far(at, part):
+                parts[at] = part
+            case Came(at, result):
+                parts[at], came[at] = 1, result
+            case Broke(at, why):
+                parts[at], broken[at] = 1, why
+        _say({"done": sum(parts) / len(parts), "ended": len(came) + len(broken), "runs": len(contenders)})
+    named = [{"name": contenders[at].name, "why": why} for at, why in sorted(broken.items())]
+    return [came[at] for at in sorted(came)], named
+
+
+def _answer(
+    arguments: argparse.Namespace, trace: Trace[RecordedJob], runs: Sequence[Record], broken: Sequence[Record]
+) -> Record:
+    """The findings are of the trace and the cluster, so each run has the same."""
+    findings = runs[0]["findings"] if runs else []
+    return {
+        **source(trace, ()),
+        "findings": findings,
+        "nodes": arguments.nodes,
+        "gpus": arguments.gpus,
+        "start_ms": arguments.start_ms,
+        "checkpoint_ms": arguments.checkpoint_ms or 0,
+        "broken": list(broken),
+        "report": None if arguments.report is None or not runs else str(arguments.report),
+        "runs": [{name: value for name, value in run.items() if name != "findings"} for run in runs],
+    }
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def _say(told: Record) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    """By leaving the loop, so that all processes are ended."""
+    raise SystemExit(128 + signal.SIGTERM)
