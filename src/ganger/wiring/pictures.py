@@ -1,7 +1,7 @@
 """Pictures of runs as SVG elements: lines, areas, ranges and bars, without a script. Pure. Called by `wiring.report`.
 
-Colours are classes that the page's style sheet has, one set for light and one for dark: `c0`... tell runs apart (Okabe
-and Ito's set, which people with any kind of colour vision tell apart, and dashes when it is used up), `s0`... are steps
+Colours are classes that the page's style sheet has, one set for light and one for dark: `c0`... tell runs apart (after
+Okabe and Ito, so that people with any kind of colour vision tell them apart, and by dashes), `s0`... are steps
 of one scale (viridis). Elements are of `xml.etree`, so that no text of a trace is ever markup.
 """
 

@@ -277,8 +277,8 @@ def _key(section: Element, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _look(at: int) -> str:
-    """Of the line of a run: a colour, and dashes when colours are used up."""
-    return f"c{at % COLOURS} dash{at // COLOURS % 3}"
+    """Of the line of a run: a colour, and dashes, which change when half of the colours are used up."""
+    return f"c{at % COLOURS} dash{at // (COLOURS // 2) % 3}"
 
 
 def _points(run: Record, name: str) -> list[tuple[float, float | None]]:

@@ -7,11 +7,11 @@ from typing import Final
 
 STYLE: Final = """
 :root { color-scheme: light dark; --back: #fff; --text: #1c1e21; --soft: #5b6168; --rule: #d9dce0; --free: #eef0f2;
-  --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b8578f; --c4: #b07a00; --c5: #2c9bd6;
+  --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b8578f; --c4: #b07a00; --c5: #5a6068;
   --s0: #440154; --s1: #414487; --s2: #2a788e; --s3: #22a884; --s4: #7ad151; --s5: #e3cf1d; --s6: #9aa0a6;
   --s7: #6c7178 }
 @media (prefers-color-scheme: dark) { :root { --back: #15171a; --text: #e6e8ea; --soft: #a3a9b0; --rule: #33383e;
-  --free: #23272c; --c0: #4aa8e0; --c1: #f0803c; --c2: #2fc79b; --c3: #dd8fc0; --c4: #e6ab2e; --c5: #8fd0f5;
+  --free: #23272c; --c0: #4aa8e0; --c1: #f0803c; --c2: #2fc79b; --c3: #dd8fc0; --c4: #e6ab2e; --c5: #c4c9cf;
   --s0: #7a4a9e; --s1: #6a70c4; --s2: #3f9db5; --s3: #2fbf95; --s4: #8ddb68; --s5: #fde725 } }
 @media print { :root { --back: #fff; --text: #000 } section { break-inside: avoid } }
 body { margin: 2rem auto; max-width: 1000px; padding: 0 1rem; background: var(--back); color: var(--text);
