@@ -42,7 +42,7 @@ class Axes:
     left: int = 52
     above: int = 22
     below: int = 24
-    right: int = 10
+    right: int = 18
 
     def x(self, ms: float) -> float:
         """Where a moment is."""
