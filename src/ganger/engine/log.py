@@ -126,8 +126,12 @@ class EventLog:
         if not os.access(self._path, os.W_OK, effective_ids=True):
             # SQLite would open it, and complain in the middle of the day.
             raise Refused("log_failed", f"{self._path} must not be written by this user", f"ls -l {self._path}", 500)
+        return self._examined()
+
+    def _examined(self) -> bool:
+        """Whether the file has a log in it. Refused if it has something else."""
         try:
-            with closing(_connect_to_read(self._path)) as look:
+            with closing(self._connected()) as look:
                 asked = "SELECT count(*) FROM sqlite_schema", "PRAGMA application_id", "PRAGMA user_version"
                 tables, application, version = (look.execute(sql).fetchone()[0] for sql in asked)
                 damage = look.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -382,9 +386,16 @@ class EventLog:
         if self._path == MEMORY:
             return self._writer
         if not hasattr(self._readers, "connection"):
-            self._readers.connection = _connect_to_read(self._path)
+            self._readers.connection = self._connected()
         connection: sqlite3.Connection = self._readers.connection
         return connection
+
+    def _connected(self) -> sqlite3.Connection:
+        """A connection that cannot write."""
+        return sqlite3.connect(self._uri(), uri=True, timeout=5.0, isolation_level=None)
+
+    def _uri(self) -> str:
+        return Path(self._path).absolute().as_uri() + "?mode=ro"
 
 
 def about(event: Event) -> list[str]:
@@ -426,10 +437,6 @@ def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:
 def _ledger(figures: dict[str, Any]) -> Ledger:
     ledger = figures["ledger"]
     return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
-
-
-def _connect_to_read(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro", uri=True, timeout=5.0, isolation_level=None)
 
 
 def _refused(path: str, error: sqlite3.Error) -> Refused:

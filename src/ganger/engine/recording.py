@@ -43,6 +43,12 @@ class Recording:
         """Nothing is restored."""
 
 
+class Told(Recording):
+    """One in which those who wait are told why, as a server tells them: that takes rounds that nobody else needs."""
+
+    TELLS = True
+
+
 def line(row: Stamped) -> bytes:
     """A row as one line: number, time, whether a round was planned after it, and the event as JSON."""
     return b"%d %d %d %s\n" % (row.seq, row.at_ms, row.closes, codec.encode(row.event))

@@ -11,15 +11,12 @@ from typing import Final
 from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state import State
 from ganger.engine import registry
-from ganger.model.cluster import Node
 from ganger.model.policy import ORDER, SCORES, GpuShares, Rules, document_of
+from ganger.wiring.clusters import nodes_of
 from ganger.wiring.faults import faults_of
 from ganger.wiring.simulate import Costs, Run
 from ganger.wiring.unaskable import Unaskable
 
-AMPLE_CPU_MILLI: Final = 1_000_000_000
-AMPLE_BYTES: Final = 1 << 46
-"""What each node has where only its GPUs are said: they are what jobs wait for."""
 SPARED: Final = 20
 """Preemptions and lost nodes that a limit has room for."""
 DRAWS: Final = "random"
@@ -31,7 +28,7 @@ def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str
     Unaskable where there is none of that name."""
     order, score = parts_of(policy or ORDER)
     rules = replace(Rules(), order=order, gpu_shares=replace(GpuShares(), score=score, seed=seed))
-    nodes = _nodes(arguments)
+    nodes = nodes_of(arguments)
     return Run(
         trace=trace,
         nodes=nodes,
@@ -56,7 +53,7 @@ def parts_of(policy: str) -> tuple[str, str]:
 def _costs(arguments: argparse.Namespace, order: ModuleType) -> Costs:
     """Where jobs are stopped for others, or lose nodes, these costs come again and again; limits have room for some of
     them."""
-    start_ms, checkpoint_ms = arguments.start_ms, arguments.checkpoint_ms or 0
+    start_ms, checkpoint_ms = arguments.start_ms or 0, arguments.checkpoint_ms or 0
     again_ms = start_ms + checkpoint_ms + arguments.write_ms
     if arguments.faults is not None:
         again_ms += arguments.detect_ms or 0
@@ -65,20 +62,4 @@ def _costs(arguments: argparse.Namespace, order: ModuleType) -> Costs:
         checkpoint_ms=checkpoint_ms,
         write_ms=arguments.write_ms,
         spare_ms=SPARED * again_ms if order.ORDERS_RUNNING or arguments.faults is not None else 0,
-    )
-
-
-def _nodes(arguments: argparse.Namespace) -> tuple[Node, ...]:
-    """Equal ones."""
-    width = len(str(arguments.nodes - 1))
-    kind = arguments.gpu_type.lower()
-    return tuple(
-        Node(
-            name=f"n{at:0{width}}",
-            gpus=arguments.gpus,
-            gpu_type=kind,
-            cpu_milli=AMPLE_CPU_MILLI,
-            memory_bytes=AMPLE_BYTES,
-        )
-        for at in range(arguments.nodes)
     )

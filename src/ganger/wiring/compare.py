@@ -11,14 +11,20 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
 from ganger.backends.simulator.traces.read import read_jobs
-from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
+from ganger.model.cluster import Node
+from ganger.model.policy import ORDER
 from ganger.wiring.asked import DRAWS, parts_of, run_of
+from ganger.wiring.clusters import size_of
 from ganger.wiring.compared import Contender, compared
-from ganger.wiring.parallel import Broke, Came, Far, in_parallel
+from ganger.wiring.documents import read_document
+from ganger.wiring.own_compared import OwnContender, own_compared, own_contenders
+from ganger.wiring.own_days import own_source
+from ganger.wiring.parallel import Broke, Came, Far, Work, in_parallel
 from ganger.wiring.report import report
 from ganger.wiring.told import Record, source
 from ganger.wiring.unaskable import Unaskable
@@ -29,21 +35,40 @@ POLICIES: Final = "dynamic,strict_fifo,first_fit,easy,conservative,sjf"
 
 def compare(arguments: argparse.Namespace) -> Record:
     """Run them all, and tell how each went. Unaskable, Unreadable: what was asked is wrong."""
-    policies = _policies(POLICIES if arguments.policies is None else arguments.policies)
-    seeds = _seeds(policies, arguments.seeds)
     if arguments.report is not None:
         _expect_folder(arguments.report)
+    answer = _of_trace(arguments) if arguments.from_log is None else _of_log(arguments)
+    runs = answer["runs"]
+    if arguments.report is not None and runs:
+        _write(arguments.report, report(answer))
+    return answer
+
+
+def _of_trace(arguments: argparse.Namespace) -> Record:
+    policies = _policies(POLICIES if arguments.policies is None else arguments.policies)
+    seeds = _seeds(policies, arguments.seeds)
     trace = read_jobs(arguments.trace, arguments.format)
     contenders = [
         Contender(policy=policy, seed=seed, run=run_of(arguments, trace, policy, seed or 0))
         for policy in policies
         for seed in seeds[policy]
     ]
-    runs, broken = _run_all(contenders)
-    answer = _answer(arguments, trace, runs, broken)
-    if arguments.report is not None and runs:
-        _write(arguments.report, report(answer))
-    return answer
+    first = contenders[0].run
+    for path in arguments.document:
+        run = replace(first, document=read_document(path, first.nodes))
+        contenders.append(Contender(policy=str(path), seed=None, run=run))
+    runs, broken = _run_all(compared, contenders)
+    return _answer(arguments, source(trace, ()), first.nodes, runs, broken)
+
+
+def _of_log(arguments: argparse.Namespace) -> Record:
+    """Recorded, under the policy in force, and under what is named."""
+    policies = [] if arguments.policies is None else _policies(arguments.policies)
+    _seeds(policies or [ORDER], arguments.seeds)
+    nodes, contenders = own_contenders(arguments, policies)
+    past = contenders[0].past
+    runs, broken = _run_all(own_compared, contenders)
+    return _answer(arguments, own_source(past, past.findings), nodes, runs, broken)
 
 
 def _policies(text: str) -> list[str]:
@@ -79,11 +104,11 @@ def _expect_folder(file: Path) -> None:
         raise Unaskable(f"the report cannot be written to {file}", f"ls -ld {folder}")
 
 
-def _run_all(contenders: Sequence[Contender]) -> tuple[list[Record], list[Record]]:
+def _run_all(work: Work, contenders: Sequence[Contender | OwnContender]) -> tuple[list[Record], list[Record]]:
     """What came of those that ended, in the order in which they were named, and of those that did not, why."""
     signal.signal(signal.SIGTERM, _end)
     parts, came, broken = [0.0] * len(contenders), dict[int, Record](), dict[int, str]()
-    for told in in_parallel(compared, contenders):
+    for told in in_parallel(work, contenders):
         match told:
             case Far(at, part):
                 parts[at] = part
@@ -97,15 +122,18 @@ def _run_all(contenders: Sequence[Contender]) -> tuple[list[Record], list[Record
 
 
 def _answer(
-    arguments: argparse.Namespace, trace: Trace[RecordedJob], runs: Sequence[Record], broken: Sequence[Record]
+    arguments: argparse.Namespace,
+    read: Record,
+    nodes: Sequence[Node],
+    runs: Sequence[Record],
+    broken: Sequence[Record],
 ) -> Record:
-    """The findings are of the trace and the cluster, so each run has the same."""
-    findings = runs[0]["findings"] if runs else []
+    """The findings are of the trace and the cluster, so each simulated run has the same."""
+    findings = runs[-1]["findings"] if runs else []
     return {
-        **source(trace, ()),
+        **read,
         "findings": findings,
-        "nodes": arguments.nodes,
-        "gpus": arguments.gpus,
+        **size_of(nodes),
         "start_ms": arguments.start_ms,
         "checkpoint_ms": arguments.checkpoint_ms or 0,
         "broken": list(broken),

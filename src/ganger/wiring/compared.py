@@ -14,7 +14,7 @@ from ganger.backends.simulator.series import STRETCHES, series
 from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.model import event as e
 from ganger.wiring.parallel import Tell
-from ganger.wiring.simulate import Run, simulate
+from ganger.wiring.simulate import Outcome, Run, simulate
 from ganger.wiring.told import Record, figures, flaws
 
 TOLD_S: Final = 0.2
@@ -37,7 +37,7 @@ class Contender:
         return self.policy if self.seed is None else f"{self.policy} #{self.seed}"
 
 
-class _Progress:
+class Progress:
     """Tells how far a run is: half of the way is that all have come, the other half that all have ended."""
 
     def __init__(self, jobs: int, tell: Tell) -> None:
@@ -59,13 +59,17 @@ def compared(contender: Contender, tell: Tell) -> Record:
     run = contender.run
     records = run.trace.records
     occupancy = Occupancy(run.nodes, _span_ms(records) // STRETCHES)
-    outcome = simulate(run, occupancy.take, _Progress(len(records), tell).take)
+    outcome = simulate(run, occupancy.take, Progress(len(records), tell).take)
+    names = {"policy": contender.policy, "seed": contender.seed, "name": contender.name}
+    return pictured(names, outcome, occupancy)
+
+
+def pictured(names: Record, outcome: Outcome, occupancy: Occupancy) -> Record:
+    """A run under its names, with its series and bars."""
     first_ms = min((job.submitted_ms for job in outcome.histories), default=0)
     idle = [(at_ms - first_ms, share) for at_ms, share in occupancy.idle_of_no_use(outcome.histories)]
     return {
-        "policy": contender.policy,
-        "seed": contender.seed,
-        "name": contender.name,
+        **names,
         "findings": flaws(outcome.findings),
         **figures(outcome),
         "series": {**asdict(series(outcome.histories)), "idle_of_no_use": idle},

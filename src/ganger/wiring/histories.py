@@ -55,8 +55,8 @@ class Life:
 
 
 class Histories:
-    """Folds rows. lives: every job that was submitted, by id; now_ms: the time of the last row; starts, preemptions:
-    how many there were."""
+    """Folds rows. lives: every job that was submitted, of an array every element, by id; now_ms: the time of the last
+    row; starts, preemptions: how many there were."""
 
     def __init__(self, failed_ms: Mapping[tuple[str, int], int] | None = None) -> None:
         """Nothing has happened. `failed_ms`: when a node was lost, by its name and when that was known; without it, it
@@ -65,6 +65,7 @@ class Histories:
         self.now_ms = self.starts = self.preemptions = 0
         self._failed_ms = failed_ms or {}
         self._on: dict[str, dict[str, None]] = {}
+        self._elements: dict[str, list[str]] = {}
         self._takes: dict[type[Any], Callable[[Any], None]] = {
             e.Submitted: self._submitted,
             e.Decided: self._decided,
@@ -72,6 +73,7 @@ class Histories:
             e.Finished: self._finished,
             e.Cleared: self._cleared,
             e.NodeLost: self._lost,
+            e.NodesListed: self._listed,
         }
 
     def take(self, row: e.Stamped) -> None:
@@ -82,16 +84,18 @@ class Histories:
             takes(row.event)
 
     def _submitted(self, event: e.Submitted) -> None:
-        self.lives[event.job.id] = Life(self.now_ms)
+        array = event.job.spec.array
+        names = [event.job.id]
+        if array is not None:
+            names = self._elements[event.job.id] = [event.job.element(index).id for index in array.indices]
+        self.lives.update((name, Life(self.now_ms)) for name in names)
 
     def _decided(self, event: e.Decided) -> None:
         for decision in event.plan.decisions:
             if isinstance(decision, Start):
                 self._start(decision)
             elif isinstance(decision, Stop):
-                life = self.lives[decision.gang]
-                life.stopped, life.stopped_ms = decision.cause, self.now_ms
-                self.preemptions += decision.cause is Cause.PREEMPTED
+                self._stop(decision)
 
     def _start(self, start: Start) -> None:
         life = self.lives[start.gang]
@@ -106,6 +110,14 @@ class Histories:
         life = self.lives[event.gang]
         life.kept_ms = max(life.kept_ms, event.step)
 
+    def _stop(self, stop: Stop) -> None:
+        """Of an array its head stands for the elements that never began."""
+        for name in self._elements.get(stop.gang, [stop.gang]):
+            life = self.lives[name]
+            if name == stop.gang or not (life.nodes or life.stopped):
+                life.stopped, life.stopped_ms = stop.cause, self.now_ms
+        self.preemptions += stop.cause is Cause.PREEMPTED
+
     def _finished(self, event: e.Finished) -> None:
         self.lives[event.gang].finished += len(event.nodes)
 
@@ -114,13 +126,22 @@ class Histories:
             self._leave(event.gang, node)
 
     def _lost(self, event: e.NodeLost) -> None:
-        failed_ms = self._failed_ms.get((event.node, self.now_ms), self.now_ms)
-        for gang in tuple(self._on.get(event.node, ())):
+        self._gone(event.node, self._failed_ms.get((event.node, self.now_ms), self.now_ms))
+
+    def _listed(self, event: e.NodesListed) -> None:
+        """A node that is not listed is lost too."""
+        there = {node.name for node in event.nodes}
+        for node in tuple(self._on):
+            if node not in there:
+                self._gone(node, self.now_ms)
+
+    def _gone(self, node: str, failed_ms: int) -> None:
+        for gang in tuple(self._on.get(node, ())):
             life = self.lives[gang]
-            if event.node in life.left and life.began_ms is not None:
+            if node in life.left and life.began_ms is not None:
                 before_ms = failed_ms if life.failed_ms is None else min(failed_ms, life.failed_ms)
                 life.failed_ms, life.lost_ms = max(before_ms, life.began_ms), self.now_ms
-            self._leave(gang, event.node)
+            self._leave(gang, node)
 
     def _leave(self, gang: str, node: str) -> None:
         """Nothing of it is there any more; with the last node it runs no more."""

@@ -85,7 +85,7 @@ def report(told: Record) -> str:
     runs = told["runs"]
     first = list({run["policy"]: run for run in reversed(runs)}.values())[::-1]
     _tables(body, runs)
-    _pictures(body, first, told["nodes"] * told["gpus"])
+    _pictures(body, first, told["gpus_in_all"])
     _gantts(body, first, told)
     _findings(body, told)
     _say(body, f"ganger {__version__}: the code that decides here is the one that decides on a cluster.", "soft")
@@ -99,7 +99,7 @@ def _cluster(told: Record) -> str:
         for name, words in (("start_ms", "a start costs"), ("checkpoint_ms", "checkpoints every"))
         if told[name]
     ]
-    nodes = f"{told['nodes']} nodes x {told['gpus']} GPUs"
+    nodes = f"{told['nodes']} nodes, {told['gpus_in_all']} GPUs"
     return ", ".join((f"{jobs:,} jobs of {told['rows']:,} rows, format {told['format']}", nodes, *costs))
 
 
@@ -231,7 +231,8 @@ def _gantts(body: Element, runs: Sequence[Record], told: Record) -> None:
     section = _section(body, "Nodes", "Each row is a GPU; jobs that follow each other differ in colour, not in kind.")
     to_ms = max(_end_ms(run) for run in small)
     for run in small:
-        section.append(pictures.gantt(run["name"], run["bars"], (told["nodes"], told["gpus"]), to_ms))
+        size = told["nodes"], told["gpus"] or told["gpus_in_all"]
+        section.append(pictures.gantt(run["name"], run["bars"], size, to_ms))
 
 
 def _findings(body: Element, told: Record) -> None:

@@ -9,17 +9,22 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 from ganger.backends.simulator.traces.documented import write_jobs
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import Unreadable
 from ganger.engine.recording import line
+from ganger.engine.refusal import Refused
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER
 from ganger.wiring.asked import parts_of, run_of
+from ganger.wiring.clusters import size_of
 from ganger.wiring.compare import compare
+from ganger.wiring.documents import read_document
 from ganger.wiring.faults import faults_told
+from ganger.wiring.own_days import own_days
 from ganger.wiring.simulate import simulate
 from ganger.wiring.told import Record, figures, source
 from ganger.wiring.unaskable import Unaskable
@@ -35,6 +40,8 @@ def sim(arguments: argparse.Namespace) -> int:
         answer = {"error": f"{error.place}: {error.reason}", "next": error.next}
     except Unaskable as error:
         answer = {"error": error.reason, "next": error.next}
+    except Refused as error:
+        answer = {"error": error.detail, "next": error.next}
     except OSError as error:
         answer = {"error": f"{error.filename}: {error.strerror}", "next": f"ls -l {error.filename}"}
     except KeyboardInterrupt:
@@ -52,18 +59,23 @@ def _imported(arguments: argparse.Namespace) -> Record:
 def _ran(arguments: argparse.Namespace) -> Record:
     policy = arguments.policy or ORDER
     parts_of(policy)  # before a long file is read
-    trace = read_jobs(arguments.trace, arguments.format)
-    asked = run_of(arguments, trace, policy)
     with ExitStack() as open_files:
         readers: list[Callable[[Stamped], None]] = []
         if arguments.log is not None:
             readers.append(_writer(open_files.enter_context(arguments.log.open("wb"))))
+        if arguments.from_log is not None:
+            return own_days(arguments, *readers)
+        trace = read_jobs(arguments.trace, arguments.format)
+        asked = run_of(arguments, trace, policy)
+        if arguments.document:
+            (path,) = arguments.document
+            asked = replace(asked, document=read_document(path, asked.nodes))
+            policy = str(path)
         outcome = simulate(asked, *readers)
     return {
         **source(trace, outcome.findings),
         "policy": policy,
-        "nodes": arguments.nodes,
-        "gpus": arguments.gpus,
+        **size_of(asked.nodes),
         **figures(outcome),
         **faults_told(asked.faults, outcome),
     }

@@ -91,10 +91,10 @@ class Outcome:
     speed of simulators is counted; rows: of the log."""
 
     card: Scorecard
-    goodput: Goodput
-    forecast: Forecast | None
     histories: tuple[History, ...]
     findings: tuple[Finding, ...]
+    goodput: Goodput | None = None
+    forecast: Forecast | None = None
     unended: dict[str, int] = field(default_factory=dict)
     starts: int = 0
     preemptions: int = 0
@@ -126,7 +126,7 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
         forecast=_forecast(run, found),
         histories=tuple(found),
         findings=trace.findings,
-        unended=_unended(histories.lives.values(), len(trace.records) - len(jobs)),
+        unended=unended(histories.lives.values(), len(trace.records) - len(jobs)),
         starts=histories.starts,
         preemptions=histories.preemptions,
         events=len(found) + ended,
@@ -216,7 +216,7 @@ def _capacity(run: Run) -> list[Interval]:
     return found
 
 
-def _unended(lives: Iterable[Life], unknown: int) -> dict[str, int]:
+def unended(lives: Iterable[Life], unknown: int = 0) -> dict[str, int]:
     """Jobs that did not come to their end: stopped for good, waiting or running yet, or never submitted, since nobody
     knows how long they run."""
     whys = Counter({Flaw.NO_DURATION.value: unknown} if unknown else {})

@@ -36,7 +36,7 @@ def figures(outcome: Outcome) -> Record:
     return {
         **counted,
         "scorecard": _card(outcome.card),
-        "goodput": asdict(outcome.goodput),
+        "goodput": None if outcome.goodput is None else asdict(outcome.goodput),
         "forecast": forecast,
     }
 

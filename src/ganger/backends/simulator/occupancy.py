@@ -68,7 +68,9 @@ class Occupancy:
         match row.event:
             case e.Submitted(job=job):
                 self._next_ms = row.at_ms if self._next_ms is None else self._next_ms
-                self._number[job.id], self._shapes[job.id] = len(self._number), job.spec.shape
+                indices = [] if job.spec.array is None else job.spec.array.indices
+                for name in [job.element(index).id for index in indices] or [job.id]:
+                    self._number[name], self._shapes[name] = len(self._number), job.spec.shape
             case e.Decided(plan=plan):
                 for decision in plan.decisions:
                     if isinstance(decision, Start):

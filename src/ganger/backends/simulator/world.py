@@ -18,13 +18,13 @@ from ganger.backends.simulator.script import BEFORE_IT_RUNS, Behaviour, Death, F
 from ganger.backends.simulator.witness import Impossible, Witness
 from ganger.engine.ports import Live, LogLine, LogQuery, Report, Use
 from ganger.model import event as e
-from ganger.model.cluster import Node
+from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.view import Stacks
 
 BEGIN_MS = 1_767_225_600_000
-"""When every world begins: 2026-01-01 00:00 UTC."""
+"""When a world begins, unless somebody says otherwise: 2026-01-01 00:00 UTC."""
 
 
 class Turning(Protocol):
@@ -63,8 +63,15 @@ class _Run:
 class World:
     """Nodes, and jobs that behave as scripted (by id; the others as `Behaviour()` says). A backend and its clock."""
 
-    def __init__(self, nodes: list[Node], acts: dict[str, Behaviour] | None = None) -> None:
-        """All nodes are up and nothing runs. Times given to `at`, `lose`, `restore` and `run` are ms from now on."""
+    def __init__(
+        self,
+        nodes: list[Node],
+        acts: dict[str, Behaviour] | None = None,
+        levels: tuple[str, ...] = RACK,
+        begin_ms: int = BEGIN_MS,
+    ) -> None:
+        """All nodes are up and nothing runs. Times given to `at`, `lose`, `restore` and `run` are ms from `begin_ms`
+        on; levels: those that the domains of the nodes are of."""
         self.asked: list[tuple[e.Event, Future[int]]] = []
         """What people asked for, with the answers; one that is never done was lost with its server."""
         self._nodes, self._acts = {node.name: node for node in nodes}, acts or {}
@@ -72,7 +79,8 @@ class World:
         self._unknown: dict[str, int] = {}
         """Nodes of which nobody knows yet that they are down, and since when they are."""
         self._listed: dict[str, Node] = {}
-        self._now_ms = BEGIN_MS
+        self._levels = levels
+        self._begin_ms = self._now_ms = begin_ms
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._runs: dict[str, _Run] = {}
@@ -85,7 +93,7 @@ class World:
 
     def at(self, at_ms: int, event: e.Event) -> None:
         """Somebody asks for something then."""
-        self._plan(BEGIN_MS + at_ms, lambda: self.asked.append((event, self._report(event))))
+        self._plan(self._begin_ms + at_ms, lambda: self.asked.append((event, self._report(event))))
 
     def feed(self, asked: Iterator[tuple[int, e.Event]], acts: Callable[[str], Behaviour]) -> None:
         """Things that are asked for, in order of time, taken as time comes to them and not remembered; `acts`: how the
@@ -95,19 +103,19 @@ class World:
 
     def lose(self, at_ms: int, node: str, unknown_ms: int = 0) -> None:
         """The node stops then, with everything on it; so long nobody knows, unless it is back before."""
-        self._plan(BEGIN_MS + at_ms, lambda: self._lose(node, unknown_ms))
+        self._plan(self._begin_ms + at_ms, lambda: self._lose(node, unknown_ms))
 
     def restore(self, at_ms: int, node: str) -> None:
         """The node is back then, empty."""
-        self._plan(BEGIN_MS + at_ms, lambda: self._restore(node))
+        self._plan(self._begin_ms + at_ms, lambda: self._restore(node))
 
     def strike(self, at_ms: int, gang: str, death: Death) -> None:
         """What the gang runs then, if anything, dies so, whatever generation and time the death names."""
-        self._plan(BEGIN_MS + at_ms, lambda: self._strike(gang, death))
+        self._plan(self._begin_ms + at_ms, lambda: self._strike(gang, death))
 
     def call(self, at_ms: int, action: Callable[[], None]) -> None:
         """Whatever else happens then, outside of the cluster."""
-        self._plan(BEGIN_MS + at_ms, action)
+        self._plan(self._begin_ms + at_ms, action)
 
     def run(self, loop: Turning | None, until_ms: int) -> None:
         """Let time pass, turning the loop whenever something has happened or it wants to be woken. None: there is no
@@ -116,17 +124,17 @@ class World:
             self._report = _nobody_hears
         elif batch := loop.drain():
             loop.turn(batch)
-        while (moment_ms := self._next_ms(loop)) is not None and moment_ms <= BEGIN_MS + until_ms:
+        while (moment_ms := self._next_ms(loop)) is not None and moment_ms <= self._begin_ms + until_ms:
             self._now_ms = max(self._now_ms, moment_ms)
             while self._due and self._due[0][0] <= self._now_ms:
                 heapq.heappop(self._due)[2]()
             if loop is not None:
                 loop.turn(loop.drain())
-        self._now_ms = max(self._now_ms, BEGIN_MS + until_ms)
+        self._now_ms = max(self._now_ms, self._begin_ms + until_ms)
 
     def passed_ms(self) -> int:
         """Time since the world began."""
-        return self._now_ms - BEGIN_MS
+        return self._now_ms - self._begin_ms
 
     def processes(self) -> dict[str, list[str]]:
         """Gangs that have processes, and on which nodes."""
@@ -360,13 +368,13 @@ class World:
 
     def _listing(self) -> e.NodesListed:
         self._listed = {name: node for name, node in self._nodes.items() if name not in self._down}
-        return e.NodesListed(nodes=tuple(self._listed.values()))
+        return e.NodesListed(nodes=tuple(self._listed.values()), levels=self._levels)
 
     def _feed(self, asked: Iterator[tuple[int, e.Event]]) -> None:
         """Wait for the next of them."""
         coming = next(asked, None)
         if coming is not None:
-            self._plan(BEGIN_MS + coming[0], partial(self._take_in, asked, coming[1]))
+            self._plan(self._begin_ms + coming[0], partial(self._take_in, asked, coming[1]))
 
     def _take_in(self, asked: Iterator[tuple[int, e.Event]], event: e.Event) -> None:
         self._report(event)

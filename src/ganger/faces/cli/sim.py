@@ -22,6 +22,7 @@ from ganger.faces.cli.sim_options import (
     trace_argument,
     words_of,
 )
+from ganger.faces.cli.sim_source import checked, cluster_of, document_option, sourced
 from ganger.faces.cli.story import count
 from ganger.model.units import format_duration
 
@@ -67,27 +68,34 @@ def import_command(trace: Path, file: Path, format: str | None, output: str) -> 
 
 
 @sim_command.command("run")
-@trace_argument
+@sourced
+@document_option
 @click.option(
     "--policy", metavar="NAME", help="The queue order, or that and a placement score (easy+fgd); unset: the default."
 )
 @simulated_options
 @click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write every event there.")
 @output_option
-def run_command(trace: Path, output: str, **said: Any) -> None:
-    """Run the jobs of a trace on a cluster of equal nodes, and show how they fared.
+def run_command(output: str, **said: Any) -> None:
+    """Run the jobs of a trace on a cluster, and show how they fared.
 
     Jobs run as long as they were recorded to, and that is the time limit they are known to have. One that says only how
     many GPUs it wants is on one node, if a node has so many, else on whole nodes and one for what is left over. The
     same words give the same answer. Faults are of these nodes where they have the same names, else of nodes that are
     drawn; after the end of the record nothing fails.
 
+    With --from-log the jobs are those of your own server, as they were submitted, on the nodes that it had: they did so
+    much work, were stopped by people when they were, and start when the policy lets them.
+
     \b
       ganger sim run cluster04.csv.gz --nodes 72 --gpus 8
-      ganger sim run jobs.csv --nodes 16 --policy sjf -o json
+      ganger sim run jobs.csv --cluster nodes.csv --policy sjf -o json
+      ganger sim run --from-log --document new.yaml
       ganger sim run jobs.csv --nodes 16 --start 2m --checkpoint 30m --faults node_faults.csv --spares 1
     """  # noqa: D301 - as above
-    told = errand("run", str(trace), *words_of(said))
+    said = checked(said, "ganger sim run")
+    trace = said.pop("trace")
+    told = errand("run", *([] if trace is None else [str(trace)]), *words_of(said))
     if output == "json":
         show_json(told)
     else:
@@ -96,8 +104,7 @@ def run_command(trace: Path, output: str, **said: Any) -> None:
 
 def _show_run(told: Record) -> None:
     card = told["scorecard"]
-    cluster = f"{count(told['nodes'], 'node')} x {count(told['gpus'], 'GPU')}"
-    show(f"{count(card['jobs'], 'job')} of {told['trace']} on {cluster}, policy {told['policy']}")
+    show(f"{count(card['jobs'], 'job')} of {told['trace']} on {cluster_of(told)}, policy {told['policy']}")
     show_findings(told)
     show_faults(told)
     for why, many in told["unended"].items():
@@ -111,6 +118,15 @@ def _show_run(told: Record) -> None:
         show(f"{words:36}{'-' if card[name] is None else format(card[name], '.4f')}")
     show(f"{'starts, of them after a preemption':36}{told['starts']}, {told['preemptions']}")
     show_goodput(told)
+    if "recorded" in told:
+        _show_recorded(told["recorded"])
+
+
+def _show_recorded(recorded: Record) -> None:
+    """What the log itself says, to compare with."""
+    show()
+    show("as it was recorded")
+    show_table(_COLUMNS, [*_rows(recorded["scorecard"], _TIMES, _time)], "")
 
 
 def _rows(card: Record, names: dict[str, str], text: Any) -> Iterator[list[str]]:

@@ -23,9 +23,9 @@ from ganger.faces.cli.sim_options import (
     errand_command,
     show_findings,
     simulated_options,
-    trace_argument,
     words_of,
 )
+from ganger.faces.cli.sim_source import checked, cluster_of, documents_option, sourced
 from ganger.faces.cli.story import count
 from ganger.model.units import format_duration
 
@@ -43,7 +43,8 @@ LEFT_OUT: Final = ("series", "bars", "name")
 
 
 @click.command("compare")
-@trace_argument
+@sourced
+@documents_option
 @click.option(
     "--policies",
     metavar="NAME[,NAME]",
@@ -61,17 +62,21 @@ LEFT_OUT: Final = ("series", "bars", "name")
     default="table",
     help="How to print: tables; JSON, with the series of the pictures; or CSV, a row for each run.",
 )
-def compare_command(trace: Path, output: str, **said: Any) -> None:
+def compare_command(output: str, **said: Any) -> None:
     """Run the jobs of a trace under several policies, and show how they fared beside each other.
 
     Each run is a process of its own, as many at a time as there are cores. What is simulated is as in `ganger sim run`,
-    and so is each figure. The score `random` draws: with --seeds 10 it is run with the seeds 0 to 9.
+    and so is each figure. With --from-log they are those that were recorded, those under the policy in force, and
+    those under each document that is named. The score `random` draws: with --seeds 10 it is run with the seeds 0 to 9.
 
     \b
       ganger sim compare cluster04.csv.gz --nodes 72 --report compared.html
+      ganger sim compare --from-log --document new.yaml
       ganger sim compare jobs.csv --nodes 16 --policies easy,sjf,tiresias -o csv
     """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
-    told = _compared("compare", str(trace), *words_of(said))
+    said = checked(said, "ganger sim compare")
+    trace = said.pop("trace")
+    told = _compared("compare", *([] if trace is None else [str(trace)]), *words_of(said))
     if output == "json":
         show_json(told)
     elif output == "csv":
@@ -151,8 +156,7 @@ def _flat(record: Record, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _show(told: Record) -> None:
     runs = told["runs"]
-    cluster = f"{count(told['nodes'], 'node')} x {count(told['gpus'], 'GPU')}"
-    show(f"{count(told['rows'], 'row')} of {told['trace']} on {cluster}, {count(len(runs), 'run')}")
+    show(f"{count(told['rows'], 'row')} of {told['trace']} on {cluster_of(told)}, {count(len(runs), 'run')}")
     show_findings(told)
     for names, text in ((TIMES, _time), (SLOWDOWNS, _number)):
         show()

@@ -37,6 +37,8 @@ def show_faults(told: Record) -> None:
 def show_goodput(told: Record) -> None:
     """Where the GPU time went, if any of it was lost; and what the closed form says."""
     good = told["goodput"]
+    if good is None:
+        return
     lost = {words: good["lost"][name] for name, words in _LOST.items() if good["lost"][name]}
     if lost:
         show()

@@ -32,8 +32,8 @@ def _rate(text: str) -> None:
 trace_argument = click.argument("trace", metavar="TRACE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 format_option = click.option("--format", metavar="NAME", help="Of the trace; unset: its first line tells.")
 _SHARED: Final = (
-    click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="How many nodes there are."),
-    click.option("--gpus", type=click.IntRange(1, 100_000), default=8, show_default=True, help="GPUs of each node."),
+    click.option("--nodes", type=click.IntRange(1, 100_000), help="How many nodes there are."),
+    click.option("--gpus", type=click.IntRange(1, 100_000), help="GPUs of each node; unset: 8."),
     click.option("--gpu-type", metavar="NAME", help="Their type, for traces whose jobs ask for one."),
     click.option("--start", type=DURATION, help="What each start of a job costs: 30s; unset: nothing."),
     click.option(
@@ -77,7 +77,10 @@ def words_of(said: Record) -> list[str]:
         flag = f"--{name.replace('_', '-')}"
         if value is None:
             continue
-        found += [f"{flag}-ms", str(parse_duration_ms(value))] if name in _DURATIONS else [flag, str(value)]
+        if name in _DURATIONS:
+            found += [f"{flag}-ms", str(parse_duration_ms(value))]
+        else:
+            found += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (flag, str(each))]
     return found
 
 
@@ -106,8 +109,9 @@ def answer_of(text: bytes) -> Record:
 
 def show_findings(told: Record) -> None:
     """Rows with a flaw, the first of them by line."""
+    place = "event" if told["format"] == "ganger_log" else "line"
     for found in told["findings"]:
         what = "kept" if found["kept"] else "left out"
         show(f"  {count(found['count'], 'row')} {what}, {found['flaw']}: {found['meaning']}")
         for first in found["first"]:
-            show(f"    line {first['line']}: {first['what']}")
+            show(f"    {place} {first['line']}: {first['what']}")

@@ -106,9 +106,15 @@ class Flaw(StrEnum):
     NO_DURATION = "no_duration"
     TIME_BACK = "time_back"
     OVERLAP = "overlap"
+    BEFORE_THE_LOG = "before_the_log"
+    FAILED = "failed"
+    NOT_ENDED = "not_ended"
+    POLICY_CHANGED = "policy_changed"
 
 
-KEPT: Final = frozenset({Flaw.NO_DURATION, Flaw.TIME_BACK, Flaw.OVERLAP})
+KEPT: Final = frozenset(
+    {Flaw.NO_DURATION, Flaw.TIME_BACK, Flaw.OVERLAP, Flaw.FAILED, Flaw.NOT_ENDED, Flaw.POLICY_CHANGED}
+)
 """Flaws of rows that are kept all the same."""
 
 MEANING: Final[dict[Flaw, str]] = {
@@ -130,6 +136,10 @@ MEANING: Final[dict[Flaw, str]] = {
     Flaw.NO_DURATION: "kept, but nobody knows how long it runs",
     Flaw.TIME_BACK: "kept, in order of time: earlier than a row before it",
     Flaw.OVERLAP: "kept: begins before the last fault of the node has ended",
+    Flaw.BEFORE_THE_LOG: "a job that was there before the first event that the log still has",
+    Flaw.FAILED: "kept, without its failures: it runs for as long as its work took, and ends well",
+    Flaw.NOT_ENDED: "kept, but nobody knows how long it runs: it is withdrawn when it was, or when the log ends",
+    Flaw.POLICY_CHANGED: "the policy was changed meanwhile: one document holds from the beginning on",
 }
 
 

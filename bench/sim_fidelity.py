@@ -1,0 +1,97 @@
+"""The embedded engine's own log, simulated: real processes on this machine, and the error in mean completion time.
+
+A server with two virtual nodes runs short jobs, whose submissions and ends are far apart beside what moves them from
+run to run. Its log is then lived through again under the same policy. How long each job worked is read from the log, so
+the figures say what the simulator makes of it: who starts where, in which order, and how far the times are off.
+"""
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.measure import Figure
+from bench.serving import GANGER, ganger, state_directory
+from ganger.engine import registry
+from ganger.engine.log_reading import reading
+from ganger.model.decision import Start
+from ganger.model.event import Decided, Stamped
+from ganger.settings import home as home_of
+from ganger.wiring.again import Again, as_recorded, live_again
+from ganger.wiring.own_log import read_past
+
+TOPOLOGY: Final = """\
+nodes:
+  - {name: a, gpus: 2, gpu_type: h100}
+  - {name: b, gpus: 2, gpu_type: h100}
+"""
+JOBS: Final = (
+    (0, 1, 2, 10),
+    (4, 1, 2, 14),
+    (8, 1, 2, 12),
+    (12, 1, 1, 8),
+    (15, 1, 1, 16),
+    (20, 2, 2, 6),
+    (24, 1, 2, 6),
+    (37, 1, 1, 6),
+)
+"""(submitted after so many seconds, nodes, GPUs on each, seconds that it sleeps)."""
+GAP_S: Final = 2.0
+"""The least between two of the moments at which something is decided."""
+
+Begun = tuple[str, int, tuple[str, ...]]
+
+
+def run() -> list[Figure]:
+    with state_directory() as environment:
+        _live(environment)
+        path = home_of(environment).database
+        past = read_past(path)
+        with reading(path) as log:
+            real = list(log.each(0, log.last_seq()))
+    rows: list[Stamped] = []
+    again = Again(past=past, nodes=past.nodes, document=past.document, order=registry.order)
+    simulated, recorded = live_again(again, rows.append), as_recorded(past)
+    was, now = _begun(real), _begun(rows)
+    equal = int([begun for begun, _ in was] == [begun for begun, _ in now])
+    off_s = tuple(abs(a_ms - b_ms) / 1000 for (_, a_ms), (_, b_ms) in zip(was, now, strict=False))
+    real_ms, virtual_ms = recorded.card.jct_ms.mean, simulated.card.jct_ms.mean
+    assert real_ms, "no job came to its end"
+    assert virtual_ms, "no job came to its end when it was simulated"
+    error = 100 * abs(virtual_ms - real_ms) / real_ms
+    jobs = [each.ended_ms - each.submitted_ms for each in recorded.histories if each.ended_ms is not None]
+    return [
+        Figure(name="sim_fidelity.jobs", unit="jobs", samples=(len(jobs),), value=len(jobs), op="==", bar=len(JOBS)),
+        Figure(name="sim_fidelity.equal_starts", unit="", samples=(equal,), value=equal, op="==", bar=1),
+        Figure(name="sim_fidelity.start_error", unit="s", samples=off_s, value=max(off_s), op="<=", bar=GAP_S / 10),
+        Figure(name="sim_fidelity.mean_jct", unit="s", samples=(real_ms / 1000,), value=real_ms / 1000),
+        Figure(name="sim_fidelity.mean_jct_error", unit="%", samples=(error,), value=error),
+    ]
+
+
+def _live(environment: dict[str, str]) -> None:
+    """Submit the jobs at their moments, each from a process of its own, and wait until all have ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        topology = Path(folder, "topology.yaml")
+        topology.write_text(TOPOLOGY)
+        ganger(environment, "server", "start", "--topology", str(topology))
+    began_s, typed = time.monotonic(), []
+    for at_s, nodes, gpus, sleeps_s in JOBS:
+        time.sleep(max(0.0, began_s + at_s - time.monotonic()))
+        words = ("submit", "--nodes", str(nodes), "--gpu", str(gpus), "--nproc-per-node", "1", "--", "sleep")
+        typed.append(subprocess.Popen([GANGER, *words, str(sleeps_s)], env=environment, stdout=subprocess.PIPE))
+    for each in typed:
+        job = each.communicate()[0].decode().strip()
+        ganger(environment, "wait", job)
+
+
+def _begun(rows: list[Stamped]) -> list[tuple[Begun, int]]:
+    """Who began where, in order, and when."""
+    return [
+        ((each.gang, each.generation, each.nodes), row.at_ms)
+        for row in rows
+        if isinstance(row.event, Decided)
+        for each in row.event.plan.decisions
+        if isinstance(each, Start)
+    ]

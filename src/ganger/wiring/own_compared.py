@@ -1,0 +1,58 @@
+"""Days of a server's own log beside each other: as recorded, under the policy in force, and under other documents.
+
+Called by `wiring.compare` for `ganger sim compare --from-log`; each run is a process of its own.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganger.backends.simulator.occupancy import Occupancy
+from ganger.backends.simulator.series import STRETCHES
+from ganger.model.cluster import Node
+from ganger.wiring.again import Again, as_recorded, live_again
+from ganger.wiring.compared import Progress, pictured
+from ganger.wiring.documents import read_document
+from ganger.wiring.own_days import PRESENT, asked_again, nodes_there, with_order
+from ganger.wiring.own_log import Past, read_past
+from ganger.wiring.parallel import Tell
+from ganger.wiring.told import Record
+
+RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnContender:
+    """What is run; without `again` the log itself is looked at."""
+
+    name: str
+    past: Past
+    again: Again | None = None
+
+
+def own_contenders(
+    arguments: argparse.Namespace, policies: Sequence[str]
+) -> tuple[tuple[Node, ...], list[OwnContender]]:
+    """The nodes, and what is to be compared on them. Refused, Unreadable, Unaskable: as the readers say."""
+    past = read_past(arguments.from_log)
+    nodes = nodes_there(arguments, past)
+    named = {PRESENT: past.document}
+    named |= {policy: with_order(past.document, policy) for policy in policies}
+    named |= {str(path): read_document(path, nodes) for path in arguments.document}
+    runs = [
+        OwnContender(name=name, past=past, again=asked_again(arguments, past, nodes, document))
+        for name, document in named.items()
+    ]
+    return nodes, [OwnContender(name=RECORDED, past=past), *runs]
+
+
+def own_compared(contender: OwnContender, tell: Tell) -> Record:
+    """How it went, as `wiring.compared` tells of a trace."""
+    past, again = contender.past, contender.again
+    occupancy = Occupancy(past.nodes if again is None else again.nodes, past.end_ms // STRETCHES)
+    if again is None:
+        outcome = as_recorded(read_past(Path(past.place), occupancy.take))
+    else:
+        outcome = live_again(again, occupancy.take, Progress(past.rows, tell).take)
+    return pictured({"policy": contender.name, "seed": None, "name": contender.name}, outcome, occupancy)

@@ -1,0 +1,86 @@
+"""`ganger sim run --from-log`: the days of a server's own log under a policy document, beside what was recorded.
+
+Called by the errand `sim`.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ganger.backends.simulator.traces.recorded import Finding
+from ganger.engine import registry
+from ganger.engine.policy_book import changes
+from ganger.model.cluster import Node
+from ganger.model.event import Stamped
+from ganger.model.policy import PolicyDocument
+from ganger.wiring.again import Again, as_recorded, live_again
+from ganger.wiring.asked import parts_of
+from ganger.wiring.clusters import nodes_of, size_of
+from ganger.wiring.documents import read_document
+from ganger.wiring.own_log import Past, read_past
+from ganger.wiring.told import Record, figures, flaws
+
+PRESENT: Final = "in force"
+"""The document that the log ends with."""
+
+
+def own_days(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) -> Record:
+    """What `sim run` tells of them. Refused, Unreadable, Unaskable: as the readers say."""
+    past = read_past(arguments.from_log)
+    nodes = nodes_there(arguments, past)
+    document, name = _document(arguments, past, nodes)
+    outcome = live_again(asked_again(arguments, past, nodes, document), *readers)
+    return {
+        **own_source(past, outcome.findings),
+        "policy": name,
+        **size_of(nodes),
+        **figures(outcome),
+        "recorded": figures(as_recorded(past)),
+    }
+
+
+def own_source(past: Past, findings: tuple[Finding, ...]) -> Record:
+    """Which log it is, and what of it is otherwise than it was."""
+    return {"trace": past.place, "format": "ganger_log", "rows": past.rows, "findings": flaws(findings)}
+
+
+def nodes_there(arguments: argparse.Namespace, past: Past) -> tuple[Node, ...]:
+    """Those that there were, where nobody names others."""
+    return past.nodes if arguments.cluster is None and arguments.nodes is None else nodes_of(arguments)
+
+
+def asked_again(arguments: argparse.Namespace, past: Past, nodes: tuple[Node, ...], document: PolicyDocument) -> Again:
+    """The same days under that document."""
+    return Again(
+        past=past,
+        nodes=nodes,
+        document=document,
+        order=registry.order,
+        start_ms=arguments.start_ms,
+        checkpoint_ms=arguments.checkpoint_ms,
+    )
+
+
+def _document(arguments: argparse.Namespace, past: Past, nodes: tuple[Node, ...]) -> tuple[PolicyDocument, str]:
+    """Under which, and what it is called."""
+    if arguments.document:
+        (path,) = arguments.document
+        document = read_document(path, nodes)
+        return document, f"{path}, {_differs(past.document, document)}"
+    if arguments.policy is None:
+        return past.document, PRESENT
+    return with_order(past.document, arguments.policy), arguments.policy
+
+
+def with_order(document: PolicyDocument, policy: str) -> PolicyDocument:
+    """The document with another order, or with that and a placement score. Unaskable: there is none of that name."""
+    order, plus, score = policy.partition("+")
+    parts_of(policy)
+    shares = replace(document.gpu_shares, score=score) if plus else document.gpu_shares
+    return replace(document, order=order, gpu_shares=shares)
+
+
+def _differs(before: PolicyDocument, after: PolicyDocument) -> str:
+    many = len(changes(before, after))
+    return f"{many} {'change' if many == 1 else 'changes'} from the one {PRESENT}"

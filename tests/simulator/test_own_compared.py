@@ -1,0 +1,67 @@
+"""`ganger sim compare --from-log`: what was recorded, the policy in force and other documents, beside each other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell, shell
+from tests.simulator.test_own_log_input import written
+
+__all__ = ["shell"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return written(tmp_path / "copy.db")
+
+
+def test_three_runs_beside_each_other(shell: Shell, log: Path, tmp_path: Path) -> None:
+    sjf, report = tmp_path / "sjf.yaml", tmp_path / "report.html"
+    sjf.write_text("order: sjf\n")
+    asked = ("sim", "compare", "--from-log", str(log), "--document", str(sjf))
+    said = shell(*asked, "--report", str(report), "-o", "json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert [run["name"] for run in told["runs"]] == ["recorded", "in force", str(sjf)]
+    # Jobs of equal length on one node, one after the other, whatever the order: 60, 119 and 178 s.
+    for run in told["runs"]:
+        assert run["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
+    for name in ("recorded", "in force", str(sjf)):
+        assert name in report.read_text()
+    assert "recorded" in shell(*asked).out
+
+
+def test_orders_are_compared_too(shell: Shell, log: Path) -> None:
+    said = shell("sim", "compare", "--from-log", str(log), "--policies", "fifo,easy+fgd", "-o", "json")
+    assert [run["name"] for run in json.loads(said.out)["runs"]] == ["recorded", "in force", "fifo", "easy+fgd"]
+
+
+def test_a_trace_is_compared_under_documents_and_on_nodes_of_a_file(shell: Shell, tmp_path: Path) -> None:
+    trace, cluster, document = (tmp_path / name for name in ("trace.csv", "nodes.csv", "las.yaml"))
+    trace.write_text("name,submitted_ms,duration_ms,gpus\na,0,60000,8\nb,1000,60000,4\n")
+    cluster.write_text("name,gpus,gpu_type\nbig,8,h100\nsmall,4,h100\n")
+    document.write_text("order: las\n")
+    asked = ("sim", "compare", str(trace), "--cluster", str(cluster), "--policies", "fifo", "--document", str(document))
+    told = json.loads(shell(*asked, "-o", "json").out)
+    assert [run["name"] for run in told["runs"]] == ["fifo", str(document)]
+    assert (told["nodes"], told["gpus"], told["gpus_in_all"]) == (2, None, 12)
+    assert [run["scorecard"]["jct_ms"]["mean"] for run in told["runs"]] == [60_000, 60_000]
+    assert "2 nodes with 12 GPUs" in shell(*asked).out
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--from-log", "absent.db"), "absent.db cannot be read"),
+        (("--from-log", "LOG", "--policies", "best"), "there is no queue order best"),
+        (("--from-log", "LOG", "--seeds", "3"), "none of these policies draws"),
+        (("--from-log", "LOG", "--report", "no/such/report.html"), "there is no folder"),
+        (("LOG",), "add --nodes N or --cluster FILE"),
+        ((), "name a TRACE, or --from-log"),
+    ],
+)
+def test_what_cannot_be_compared(shell: Shell, log: Path, words: tuple[str, ...], what: str) -> None:
+    said = shell("sim", "compare", *(str(log) if word == "LOG" else word for word in words))
+    assert said.code == 2
+    assert what in said.err

@@ -1,0 +1,206 @@
+"""Ganger's own log lived through again: the same decisions under the same policy, from drawn days."""
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ganger.backends.simulator.script import Behaviour, Death
+from ganger.backends.simulator.traces.recorded import Flaw
+from ganger.backends.simulator.world import World
+from ganger.core.state import State
+from ganger.engine import registry
+from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.recording import line
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Start
+from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
+from ganger.model.policy import PolicyDocument, Rules, document_of
+from ganger.model.units import HOUR_MS, MINUTE_MS
+from ganger.wiring.again import Again, as_recorded, live_again
+from ganger.wiring.own_log import Past, past_of
+from ganger.wiring.simulate import Outcome
+from tests.engine.days import Day, days
+from tests.engine.scenes import ends, limits, node, nodes, played, submit
+
+Begun = tuple[int, str, int, tuple[tuple[str, tuple[int, ...]], ...]]
+"""When, who, which generation, on which devices of which nodes."""
+SERVERS_OWN = ("dynamic", "fifo", "priority", "fair_share", "las", "easy", "srtf")
+
+
+def document(order: str) -> PolicyDocument:
+    return document_of(replace(Rules(), order=order), State().queues)
+
+
+def lived(world: World, log: EventLog, order: str) -> None:
+    """Days of a server that was told its policy before anything else."""
+    loop = Loop(log, world, registry.order, world, "test")
+    loop.open()
+    said = loop.post(e.PolicySet(document=document(order), version=1))
+    loop.turn(loop.drain())
+    said.result()
+    world.run(loop, 24 * HOUR_MS)
+
+
+def begun(rows: list[e.Stamped]) -> list[Begun]:
+    """Every start, in order."""
+    return [
+        (row.at_ms, each.gang, each.generation, tuple((share.node, share.devices) for share in each.shares))
+        for row in rows
+        if isinstance(row.event, e.Decided)
+        for each in row.event.plan.decisions
+        if isinstance(each, Start)
+    ]
+
+
+def again(past: Past, **other: object) -> tuple[Outcome, list[e.Stamped]]:
+    rows: list[e.Stamped] = []
+    return live_again(replace(asked_again(past), **other), rows.append), rows  # type: ignore[arg-type]
+
+
+def asked_again(past: Past) -> Again:
+    return Again(past=past, nodes=past.nodes, document=past.document, order=registry.order)
+
+
+def rows_of(log: EventLog) -> list[e.Stamped]:
+    return list(log.each(0, log.last_seq()))
+
+
+# -- the same decisions ------------------------------------------------------------------------------------------------
+
+behaviours = st.builds(
+    Behaviour,
+    begin_ms=st.sampled_from((0, 400, 7_000)),
+    apart_ms=st.just(0),
+    step_ms=st.sampled_from((100, 1_000, 17_000)),
+    steps=st.none() | st.integers(0, 90),
+    stop_ms=st.sampled_from((0, 300, 4_000)),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], list[tuple[int, e.Event]]]:
+    """An order, nodes, how jobs behave, and submissions and cancels. What never ends is cancelled."""
+    there = [node(f"n{at}", draw(st.integers(0, 4)), rack=f"r{at // 2}") for at in range(draw(st.integers(1, 4)))]
+    acts, asked = {}, []
+    for number in range(draw(st.integers(1, 14))):
+        name, at_ms = f"job-{number}", draw(st.integers(0, 30 * MINUTE_MS))
+        acts[name] = draw(behaviours)
+        said = submit(
+            name,
+            draw(st.integers(1, len(there))),
+            draw(st.integers(0, 4)),
+            user=draw(st.sampled_from(("ada", "bob"))),
+            priority=draw(st.sampled_from((0, 0, 100, -100))),
+            limits=limits(draw(st.none() | st.sampled_from((90_000, 20 * MINUTE_MS)))),
+            array=draw(st.sampled_from((None, None, None, Array(indices=(0, 2, 3), limit=1)))),
+        )
+        asked.append((at_ms, said))
+        if acts[name].steps is None or draw(st.integers(0, 4)) == 0:
+            asked.append((at_ms + draw(st.integers(0, 3 * HOUR_MS)), e.StopRequested(gang=name)))
+    return draw(st.sampled_from(SERVERS_OWN)), there, acts, asked
+
+
+@given(histories())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+def test_a_log_lived_through_again_is_decided_equally(
+    drawn: tuple[str, list[Node], dict[str, Behaviour], list[tuple[int, e.Event]]],
+) -> None:
+    order, there, acts, asked = drawn
+    world, log = World(there, acts), EventLog(MEMORY)
+    for at_ms, event in asked:
+        world.at(at_ms, event)
+    lived(world, log, order)
+    past = past_of(log, "here")
+    outcome, rows = again(past)
+    assert begun(rows) == begun(rows_of(log))
+    recorded = as_recorded(past)
+    assert {each.ended_ms for each in outcome.histories} == {each.ended_ms for each in recorded.histories}
+    assert outcome.card == recorded.card
+
+
+@given(days(max_jobs=3))
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+def test_any_day_is_lived_through_again(day: Day) -> None:
+    """Failures, lost nodes, changed queues: nobody is lost on the way, and the log itself is counted alike."""
+    log = EventLog(MEMORY)
+    played(day.world(), log, day.policy, HOUR_MS)
+    jobs = [row.event.job for row in log.rows(kinds=("submitted",)) if isinstance(row.event, e.Submitted)]
+    if not jobs:
+        return
+    past = past_of(log, "here")
+    assert past.rows == sum(len(job.spec.array.indices) if job.spec.array else 1 for job in jobs)
+    card = as_recorded(past).card
+    assert card.jobs == past.rows
+    alone = {job.id for job in jobs if job.spec.array is None}
+    good = {name for name, state in ends(log).items() if state == "succeeded"} & alone
+    assert good <= {name for name, life in past.recorded.items() if life.ended_ms is not None}
+    outcome = live_again(asked_again(past))
+    assert sum(outcome.unended.values()) + outcome.card.jct_ms.n == len(outcome.histories) <= past.rows
+
+
+# -- what is kept of it ------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_lost_its_node_counts_up_to_its_checkpoint() -> None:
+    """80 s of steps, a checkpoint each 10 s; the node goes after 35 s, of which 30 are kept."""
+    act = Behaviour(begin_ms=1_000, apart_ms=0, step_ms=1_000, steps=80, checkpoint_every=10)
+    world, log = World(nodes(2, gpus=1), {"job-1": act}), EventLog(MEMORY)
+    world.at(0, submit("job-1", 1, 1, checkpoint=Checkpoint()))
+    world.lose(36_000, "n1")
+    world.restore(200_000, "n1")
+    lived(world, log, "fifo")
+    past = past_of(log, "here")
+    assert past.acts["job-1"].steps == 80_000
+    assert past.acts["job-1"].checkpoint_every == 10_000
+    assert [(fault.node, fault.start_ms, fault.end_ms) for fault in past.faults] == [("n1", 36_000, 200_000)]
+    assert past.recorded["job-1"].duration_ms == 80_000
+    outcome, rows = again(past)
+    assert begun(rows) == begun(rows_of(log))
+    assert outcome.card == as_recorded(past).card
+
+
+def test_a_job_that_failed_runs_as_long_and_says_so() -> None:
+    act = Behaviour(begin_ms=0, apart_ms=0, deaths=tuple(Death(generation=g, after_ms=4_000) for g in (1, 2, 3, 4)))
+    world, log = World(nodes(1, gpus=1), {"job-1": act}), EventLog(MEMORY)
+    world.at(0, submit("job-1", 1, 1, retry=Retry(max=0)))
+    lived(world, log, "fifo")
+    past = past_of(log, "here")
+    assert past.acts["job-1"].steps == 4_000
+    assert [(found.flaw, found.count) for found in past.findings if found.flaw is not Flaw.POLICY_CHANGED] == [
+        (Flaw.FAILED, 1)
+    ]
+
+
+def test_nobody_started_it_and_it_is_withdrawn_when_the_log_ends() -> None:
+    world, log = World(nodes(1, gpus=1), {"job-1": Behaviour(steps=None)}), EventLog(MEMORY)
+    world.at(0, submit("job-1", 1, 1))
+    world.at(5_000, submit("job-2", 1, 1))
+    world.at(60_000, e.NodeCordoned(node="n1"))
+    lived(world, log, "fifo")
+    past = past_of(log, "here")
+    assert as_recorded(past).unended == {"runs": 1, "waits": 1}
+    outcome, rows = again(past)
+    assert begun(rows) == begun(rows_of(log))
+    assert outcome.unended == {"user": 2}
+    assert {found.flaw: found.count for found in outcome.findings}[Flaw.NOT_ENDED] == 2
+
+
+def test_commands_variables_and_directories_stay_behind() -> None:
+    roles = {"chief": Role(run="python hidden_chief.py", env={"TOKEN": "hidden-role"})}
+    said = submit("job-1", 1, 0, env={"TOKEN": "hidden-env"}, params={"x": "hidden-param"}, setup="hidden", roles=roles)
+    origin = Origin(directory="/hidden", environment={"PATH": "/hidden/bin"})
+    job = replace(
+        said.job, origin=origin, spec=replace(said.job.spec, run="hidden", notes="hidden", labels={"a": "hidden"})
+    )
+    world, log = World(nodes(1)), EventLog(MEMORY)
+    world.at(0, e.Submitted(job=job))
+    lived(world, log, "fifo")
+    assert "hidden" in "".join(line(row).decode() for row in rows_of(log))
+    past = past_of(log, "here")
+    _, rows = again(past)
+    assert "hidden" not in "".join(line(row).decode() for row in rows)
+    assert "hidden" not in repr(past)
+    assert begun(rows) == begun(rows_of(log))

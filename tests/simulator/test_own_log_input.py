@@ -1,0 +1,202 @@
+"""What is no log, no document or no cluster: said with its place, and never a figure made of half of it."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.world import World
+from ganger.engine.log import EventLog
+from ganger.engine.refusal import Refused
+from ganger.model.event import QueueSet
+from ganger.model.queue import Queue
+from ganger.model.units import HOUR_MS
+from ganger.wiring.own_log import read_past
+from tests.cli.conftest import Shell, shell
+from tests.engine.scenes import nodes, played, submit
+
+__all__ = ["shell"]
+NODES = "name,gpus,gpu_type\nn1,8,h100\n"
+
+
+def written(path: Path, jobs: int = 3) -> Path:
+    """The log of a server that ended."""
+    acts = {f"job-{at}": Behaviour(begin_ms=0, apart_ms=0, steps=60) for at in range(jobs)}
+    world, log = World(nodes(1, gpus=8), acts), EventLog(path)
+    for at in range(jobs):
+        world.at(at * 1_000, submit(f"job-{at}", 1, 8))
+    played(world, log, "fifo", HOUR_MS)
+    log.close()
+    return path
+
+
+def of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE event (seq INTEGER)")
+        other.commit()
+
+
+def of_a_newer_version(path: Path) -> None:
+    written(path)
+    with closing(sqlite3.connect(path)) as log:
+        log.execute("PRAGMA user_version = 9999")
+
+
+def truncated(path: Path) -> None:
+    content = written(path).read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def with_a_broken_event(path: Path) -> None:
+    written(path)
+    with closing(sqlite3.connect(path)) as log:
+        log.execute("UPDATE event SET data = '{}' WHERE seq = 4")
+        log.commit()
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: None, "cannot be read: No such file or directory"),
+        (lambda path: path.mkdir(), "cannot be read: Is a directory"),
+        (lambda path: path.write_bytes(b""), "is empty: no server has written there"),
+        (lambda path: path.write_text("name,submitted_ms\n" * 99), "file is not a database"),
+        (of_another_program, "it is a database of some other program"),
+        (of_a_newer_version, "it has format 9999, this ganger reads"),
+        (truncated, "cannot be read as an event log"),
+        (with_a_broken_event, "event 4 cannot be read"),
+        (lambda path: written(path, 0), "has no job that was submitted"),
+    ],
+    ids=["absent", "directory", "empty", "text", "other", "newer", "truncated", "damaged", "no-jobs"],
+)
+def test_what_is_no_log_is_refused(make, what: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "ganger.db"
+    make(path)
+    with pytest.raises(Refused) as refused:
+        read_past(path)
+    assert str(path) in refused.value.detail
+    assert what in refused.value.detail
+    assert refused.value.next
+
+
+def test_reading_writes_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "ganger.db")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.name != "ganger.db-reserve"}
+    read_past(path)
+    assert {e.name: e.read_bytes() for e in tmp_path.iterdir() if e.name != "ganger.db-reserve"} == before
+
+
+def test_a_log_in_use_is_read_and_goes_on(tmp_path: Path) -> None:
+    world, log = World(nodes(1, gpus=8)), EventLog(tmp_path / "ganger.db")
+    world.at(0, submit("job-0", 1, 8))
+    world.at(HOUR_MS, submit("job-1", 1, 8))
+    loop = played(world, log, "fifo", HOUR_MS // 2)
+    assert [*read_past(tmp_path / "ganger.db").recorded] == ["job-0"]
+    world.run(loop, 2 * HOUR_MS)
+    assert [*read_past(tmp_path / "ganger.db").recorded] == ["job-0", "job-1"]
+
+
+# -- as it is typed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path) -> None:
+    log, document, cluster = written(tmp_path / "copy.db"), tmp_path / "new.yaml", tmp_path / "nodes.csv"
+    document.write_text("order: sjf\n")
+    cluster.write_text(NODES + "n2,8,h100\n")
+    said = shell("sim", "run", "--from-log", str(log), "--document", str(document))
+    assert said.code == 0, said.err
+    assert f"3 jobs of {log} on 1 node x 8 GPUs, policy {document}, " in said.out
+    assert "1 change from the one in force" in said.out
+    assert "as it was recorded" in said.out
+    told = json.loads(shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster), "-o", "json").out)
+    assert (told["nodes"], told["gpus"], told["gpus_in_all"]) == (2, 8, 16)
+    # One after the other they end at 60, 120 and 180 s; on two nodes at 60, 61 and 120 s.
+    assert told["recorded"]["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 178_000) / 3
+    assert told["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
+
+
+def test_the_own_log_is_that_of_the_state_directory(shell: Shell, tmp_path: Path) -> None:
+    absent = shell("sim", "run", "--from-log")
+    assert (absent.code, f"{tmp_path}/home/ganger.db cannot be read: No such file" in absent.err) == (2, True)
+    (tmp_path / "home").mkdir(mode=0o700)
+    written(tmp_path / "home" / "ganger.db")
+    assert "3 jobs of " in shell("sim", "run", "--from-log").out
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("order: best\n", "best"),
+        ("half_life: soon\n", "new.yaml:1:"),
+        ("orders: fifo\n", "new.yaml:1:1"),
+        ("queues: {lab: {nominal: {gpus: -1}}}\n", "new.yaml:1:"),
+        ("order: [\n", "new.yaml:"),
+        ("", "the file is empty"),
+    ],
+)
+def test_a_document_with_a_fault_is_refused_with_its_place(shell: Shell, tmp_path: Path, text: str, what: str) -> None:
+    log, document = written(tmp_path / "copy.db"), tmp_path / "new.yaml"
+    document.write_text(text)
+    said = shell("sim", "run", "--from-log", str(log), "--document", str(document))
+    assert said.code == 2
+    assert what in said.err
+    assert "next: " in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        (NODES + "n1,8,h100\n", 3, "n1 again"),
+        (NODES + "n2,-1,h100\n", 3, "negative"),
+        (NODES + "n2,8,\n", 3, "8 GPUs of type ''"),
+        ("name,gpu_type\nn1,h100\n", 1, "gpus"),
+        ("", "", "is empty"),
+        ("sn,cpu_milli,memory_mib,gpu,model\na,64000,1024,8,A10\na,64000,1024,8,A10\n", 3, "a again"),
+    ],
+)
+def test_a_cluster_with_a_fault_is_refused_with_its_line(
+    shell: Shell, tmp_path: Path, text: str, line: object, what: str
+) -> None:
+    log, cluster = written(tmp_path / "copy.db"), tmp_path / "nodes.csv"
+    cluster.write_text(text)
+    said = shell("sim", "run", "--from-log", str(log), "--cluster", str(cluster))
+    assert said.code == 2
+    assert f"nodes.csv:{line}" in said.err
+    assert what in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--nodes", "1"), "name a TRACE, or --from-log"),
+        (("TRACE",), "add --nodes N or --cluster FILE"),
+        (("TRACE", "--nodes", "1", "--cluster", "TRACE"), "--nodes and --cluster both"),
+        (("TRACE", "--cluster", "TRACE", "--gpus", "4"), "--gpus and --gpu-type are of the nodes"),
+        (("TRACE", "--nodes", "1", "--policy", "sjf", "--document", "TRACE"), "--policy and --document both"),
+        (("TRACE", "--nodes", "1", "--from-log", "TRACE"), "name a TRACE, or --from-log"),
+    ],
+)
+def test_words_that_contradict_each_other(shell: Shell, tmp_path: Path, words: tuple[str, ...], what: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("name,submitted_ms,duration_ms,gpus\na,0,60000,8\n")
+    said = shell("sim", "run", *(str(trace) if word == "TRACE" else word for word in words))
+    assert said.code == 2
+    assert what in said.err
+
+
+def test_a_queue_that_a_document_takes_away_is_named(shell: Shell, tmp_path: Path) -> None:
+    log, document = tmp_path / "copy.db", tmp_path / "new.yaml"
+    document.write_text("order: fifo\n")
+    world, opened = World(nodes(1, gpus=8)), EventLog(log)
+    world.at(0, QueueSet(queue=Queue(name="lab")))
+    world.at(1_000, submit("job-0", 1, 8, queue="lab"))
+    played(world, opened, "fifo", HOUR_MS)
+    opened.close()
+    assert "1 row kept, policy_changed" in shell("sim", "run", "--from-log", str(log)).out
+    said = shell("sim", "run", "--from-log", str(log), "--document", str(document))
+    assert said.code == 2
+    assert "queues that the document does not have: lab (1)" in said.err
+    assert "next: give the document the queue lab" in said.err
