@@ -97,6 +97,8 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], l
             limits=limits(draw(st.none() | st.sampled_from((90_000, 20 * MINUTE_MS)))),
             array=draw(st.sampled_from((None, None, None, Array(indices=(0, 2, 3), limit=1)))),
         )
+        # Elements too: one of which the nodes end one after the other is lived through again as if they did at once.
+        acts |= {f"{name}[{index}]": acts[name] for index in (0, 2, 3)}
         asked.append((at_ms, said))
         if acts[name].steps is None or draw(st.integers(0, 4)) == 0:
             asked.append((at_ms + draw(st.integers(0, 3 * HOUR_MS)), e.StopRequested(gang=name)))

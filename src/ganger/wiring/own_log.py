@@ -72,7 +72,7 @@ def read_past(path: Path, *readers: Callable[[e.Stamped], None]) -> Past:
     with reading(path) as log:
         past = past_of(log, str(path), *readers)
     if not past.recorded:
-        raise Refused("log_failed", f"{path} has no job that was submitted while it was kept", "ganger ls")
+        raise Refused("log_failed", f"{path} has no job that was submitted while it was kept", "ganger ls", 500)
     return past
 
 
@@ -191,7 +191,7 @@ class _Fold:
         """All of it."""
         end_ms, begin_ms = self._state.at_ms, self._begin_ms
         if begin_ms is None:
-            raise Refused("log_failed", f"{place} has no nodes: its server never began", "ganger server start")
+            raise Refused("log_failed", f"{place} has no nodes: its server never began", "ganger server start", 500)
         for name in tuple(self._nodes.away):
             self._nodes.back(name, begin_ms, end_ms + 1)
         begins = median_low([ms for work in self._works.values() for ms in work.begins_ms] or [0])
