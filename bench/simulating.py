@@ -1,0 +1,83 @@
+"""A trace simulated in a process of its own, with the default order: how long that took, and what memory.
+
+Used by `sim_speed` and `sim_growth`. Time is of the processor, for all that reads the trace, decides, keeps the log's
+rows and makes the figures, without the start of the process. Memory is resident at its peak, libraries too.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from bench.measure import ROOT
+from ganger.backends.simulator.traces.read import read_jobs, read_nodes
+from ganger.backends.simulator.traces.recorded import RecordedJob
+from ganger.core.state import State
+from ganger.engine import registry
+from ganger.model.cluster import Node
+from ganger.model.policy import Rules, document_of
+from ganger.model.units import MINUTE_MS
+from ganger.wiring.simulate import Run, simulate
+
+TRACES: Final = ROOT.parent / "shared" / "traces"
+CLUSTER: Final = "elasticflow/cluster04.csv.gz"
+EQUAL: Final = tuple(Node(name=f"n{at:02}", gpus=8, cpu_milli=10**9, memory_bytes=1 << 46) for at in range(72))
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """read_s, run_s: of the processor, to read the trace and to run it; events: submissions and ends; starts: of jobs;
+    peak_mb: of memory."""
+
+    read_s: float
+    run_s: float
+    events: int
+    starts: int
+    peak_mb: float
+
+    @property
+    def spent_s(self) -> float:
+        """For both."""
+        return self.read_s + self.run_s
+
+
+def simulated(jobs: str, nodes: str = "", *, first: int = sys.maxsize, many: int = 0) -> Simulated:
+    """The first jobs of a trace, on the nodes of a file, or on 72 with 8 GPUs each; `many`: so many jobs, made of
+    copies of these, one after the other. CalledProcessError: there is no such trace."""
+    command = [sys.executable, "-m", "bench.simulating", jobs, nodes, str(first), str(many)]
+    return Simulated(**json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout))
+
+
+def main(jobs: str, nodes: str, first: str, many: str) -> None:
+    began_s = time.process_time()
+    trace = read_jobs(TRACES / jobs)
+    records = _copied(trace.records[: int(first)], int(many)) if int(many) else trace.records[: int(first)]
+    run = Run(
+        trace=replace(trace, records=records),
+        nodes=read_nodes(TRACES / nodes).records if nodes else EQUAL,
+        order=registry.order,
+        document=document_of(Rules(), State().queues),
+    )
+    read_s = time.process_time() - began_s
+    outcome = simulate(run)
+    run_s = time.process_time() - began_s - read_s
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    print(json.dumps(asdict(Simulated(read_s, run_s, outcome.events, outcome.starts, peak_mb))))
+
+
+def _copied(once: tuple[RecordedJob, ...], many: int) -> tuple[RecordedJob, ...]:
+    """A minute lies between a copy's first submission and the last of the one before."""
+    lasts_ms = once[-1].submitted_ms - once[0].submitted_ms + MINUTE_MS
+    records = []
+    for at in range(many):
+        copy, number = divmod(at, len(once))
+        job = once[number]
+        records.append(replace(job, name=f"{copy}-{job.name}", submitted_ms=job.submitted_ms + copy * lasts_ms))
+    return tuple(records)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
