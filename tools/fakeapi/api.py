@@ -1,0 +1,226 @@
+"""FakeApi: the server as tests and benches hold it, with its raw state, its faults and its other inhabitants.
+
+async with FakeApi(kubelet=True) as api:
+    api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, ...})
+    api.inject(Fault(resource="pods/binding", status=500))
+    ... a client on api.url with api.token ...
+    assert api.objects("pods")
+"""
+
+import asyncio
+import copy
+import json
+import random
+import ssl
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tools.fakeapi import certificates
+from tools.fakeapi.collector import Collector
+from tools.fakeapi.faults import Fault
+from tools.fakeapi.kubelet import Kubelet
+from tools.fakeapi.resources import BUILT_IN, NAMESPACES
+from tools.fakeapi.server import Authorizer, Server
+from tools.fakeapi.store import Object, Store, Table
+from tools.fakeapi.writes import SERVER_FIELDS, Deletion, Writes, intent
+
+FIRST_NAMESPACES = ("default", "kube-system", "kube-node-lease", "kube-public")
+
+
+class FakeApi:
+    """A Kubernetes API server in this process, on this machine's loopback.
+
+    tls: speak https, with a certificate made for the occasion (`ca`). kubelet: pods run, nodes become Ready.
+    seed: of all chance, uids included. history: how many changes of a resource can be watched again before the oldest
+    half is compacted.
+    """
+
+    def __init__(self, *, tls: bool = False, kubelet: bool = False, seed: int = 0, history: int = 100_000) -> None:
+        self.token = "admin-token"
+        self.ca = ""
+        self.store = Store(history)
+        for resource in BUILT_IN:
+            self.store.add(resource)
+        self.rng = random.Random(seed)
+        self.writes = Writes(self.store, self._now_s, self.rng)
+        self.server = Server(self.writes, {self.token: "admin"}, random.Random(seed))
+        self.kubelet = Kubelet(self.writes)
+        self._tls: ssl.SSLContext | None = None
+        if tls:
+            self._tls, self.ca = certificates.made()
+        self.store.listeners += [self.server.heard, Collector(self.writes).heard]
+        if kubelet:
+            self.store.listeners.append(self.kubelet.heard)
+        self._listening: asyncio.Server | None = None
+        self._port = 0
+        self._started_s = 0.0
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._started_s = time.time() - asyncio.get_running_loop().time()
+        if not self.store.table(NAMESPACES).objects:
+            for name in FIRST_NAMESPACES:
+                self.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+        await self.up()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.down()
+
+    async def up(self) -> None:
+        """Listens, on the port of the time before if there was one."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self.server.connected, "127.0.0.1", self._port, ssl=self._tls)
+        self._port = self._listening.sockets[0].getsockname()[1]
+
+    async def down(self) -> None:
+        """Breaks every connection and listens no more; the state stays."""
+        if self._listening:
+            self._listening.close()
+        for connection in list(self.server.connections):
+            connection.abort()
+        if self.server.connections:
+            await self.server.deserted.wait()
+
+    async def restart(self, down_s: float = 0.0) -> None:
+        """Away for `down_s`, then back on the same port with the same state."""
+        await self.down()
+        await asyncio.sleep(down_s)
+        await self.up()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+
+    def kubeconfig(self, path: Path, user: str = "admin") -> Path:
+        """Writes a kubeconfig of that user; gives its path."""
+        token = next(token for token, named in self.server.tokens.items() if named == user)
+        cluster = {"server": self.url}
+        if self.ca:
+            authority = path.with_suffix(".ca.pem")
+            authority.write_text(self.ca)
+            cluster["certificate-authority"] = str(authority)
+        names = {"cluster": "fakeapi", "user": user}
+        text = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "fakeapi",
+            "contexts": [{"name": "fakeapi", "context": {**names, "namespace": "default"}}],
+            "clusters": [{"name": "fakeapi", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token}}],
+        }
+        path.write_text(json.dumps(text))
+        path.chmod(0o600)
+        return path
+
+    def _now_s(self) -> float:
+        return self._started_s + asyncio.get_running_loop().time()
+
+    # -- raw state: no rights, no faults, no checks --------------------------------------------------------------------
+
+    def put(self, obj: Object) -> Object:
+        """Makes the object as it stands, status included, or puts it in the place of the one there; gives it whole."""
+        table = self._table_of(obj)
+        obj = copy.deepcopy(obj)
+        meta = obj["metadata"]
+        if table.resource.namespaced:
+            meta.setdefault("namespace", "default")
+        old = table.objects.get((meta.get("namespace", ""), meta["name"]))
+        if old is None:
+            was = copy.deepcopy(obj)
+            self.writes.complete(table, meta.get("namespace", ""), was)
+        else:
+            was = old.read()
+        kept = {name: was["metadata"][name] for name in SERVER_FIELDS if name in was["metadata"]}
+        status = {**was.get("status", {}), **obj.get("status", {})}
+        whole = {**was, **(obj if old else {}), "metadata": {**kept, **meta}, **({"status": status} if status else {})}
+        if old and "generation" in kept and intent(whole) != intent(was):
+            whole["metadata"]["generation"] = kept["generation"] + 1
+        return self.store.write(table, whole, old).read()
+
+    def _table_of(self, obj: Object) -> Table:
+        group, _, version = obj["apiVersion"].rpartition("/")
+        for table in self.store.tables.values():
+            resource = table.resource
+            if (resource.group, resource.version, resource.kind) == (group, version, obj["kind"]):
+                return table
+        raise KeyError(f"no {obj['kind']} in {obj['apiVersion']}: put its CustomResourceDefinition first")
+
+    def get(self, plural: str, name: str, namespace: str = "default") -> Object | None:
+        """One object; None if it is not there."""
+        table = self.table(plural)
+        found = table.objects.get((namespace if table.resource.namespaced else "", name))
+        return found.read() if found else None
+
+    def objects(self, plural: str, namespace: str | None = None) -> list[Object]:
+        """All objects of a resource, or of one namespace, by namespace and name."""
+        objects = self.table(plural).objects
+        return [objects[key].read() for key in sorted(objects) if namespace in (None, key[0])]
+
+    def delete(self, plural: str, name: str, namespace: str = "default") -> None:
+        """Deletes at once what has no finalizers."""
+        table = self.table(plural)
+        stored = self.writes.find(table, namespace if table.resource.namespaced else "", name)
+        self.writes.delete(table, stored, Deletion(grace_s=0))
+
+    def table(self, plural: str) -> Table:
+        """By `pods`, or by `events.events.k8s.io` where the plural alone is several resources."""
+        name, _, group = plural.partition(".")
+        found = [table for (of, _, named), table in self.store.tables.items() if named == name and group in ("", of)]
+        if not found:
+            raise KeyError(f"the server has no resource {plural}: put its CustomResourceDefinition first")
+        return found[0]
+
+    # -- people --------------------------------------------------------------------------------------------------------
+
+    def user(self, name: str) -> str:
+        """Lets somebody in; gives the token."""
+        token = f"{name}-token"
+        self.server.tokens[token] = name
+        return token
+
+    def used(self, user: str = "admin") -> set[tuple[str, str, str]]:
+        """What somebody has asked for so far, as roles say it: (verb, API group, resource with its sub-resource)."""
+        return {(call.verb, call.group, call.resource) for call in self.server.used if call.user == user}
+
+    def allow(self, authorizer: Authorizer | None) -> None:
+        """Asks it from now on whether a call may be made, as RBAC is asked; None lets everybody do everything."""
+        self.server.allowed = authorizer
+
+    # -- what goes wrong -----------------------------------------------------------------------------------------------
+
+    def inject(self, fault: Fault) -> Fault:
+        """Adds a rule; of several that match a call the first one strikes."""
+        self.server.faults.append(fault)
+        return fault
+
+    def cut_watches(self, plural: str = "", *, mid_line: bool = False) -> int:
+        """Breaks the connections of watches, all or those of a resource; says how many."""
+        found = self._watches(plural)
+        for watch in found:
+            watch.cut(mid_line=mid_line)
+        return len(found)
+
+    def freeze_watches(self, plural: str = "") -> int:
+        """Makes them half-open: nothing more is sent, though the connection stays; says how many."""
+        found = self._watches(plural)
+        for watch in found:
+            watch.freeze()
+        return len(found)
+
+    def double_events(self, plural: str = "", *, doubled: bool = True) -> None:
+        """From now on open watches are told everything twice."""
+        for watch in self._watches(plural):
+            watch.doubled = doubled
+
+    def compact(self) -> None:
+        """Forgets all history: versions before now are gone (410)."""
+        self.store.compact()
+
+    def _watches(self, plural: str) -> list[Any]:
+        return [watch for watch in self.server.watches.values() if plural in ("", watch.table.resource.plural)]

@@ -1,0 +1,202 @@
+"""Server-side apply: who owns which field, what one may change, and what goes when its owner no longer names it.
+
+Called by `server` for apply patches, and to note who wrote what by other writes. The fields of pods, nodes, events and
+leases have owners from their first apply on: of objects that change so often, nobody asks before.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tools.fakeapi.fields import Path, joined, paths, shown, tree, values, without
+from tools.fakeapi.refusals import Refusal, bad_request, modified, not_found
+from tools.fakeapi.resources import Resource
+from tools.fakeapi.store import Object, Stored, Table
+from tools.fakeapi.writes import Writes
+
+UNTRACKED = {"pods", "nodes", "events", "leases"}
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Who writes fields, in which way, to which sub-resource."""
+
+    name: str
+    operation: str
+    sub: str
+
+
+Owned = dict[Manager, set[Path]]
+
+
+def applied(
+    writes: Writes, place: tuple[Table, str, str, str], body: bytes, query: dict[str, str], *, dry: bool
+) -> tuple[int, bytes]:
+    """Has an object be as the patch says: made if it is not there. Gives the code and the object."""
+    table, namespace, name, sub = place
+    resource = table.resource
+    if not (manager := query.get("fieldManager")):
+        cause = {"reason": "FieldValueRequired", "message": "Required value: is required for apply patch"}
+        details = {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{**cause, "field": "fieldManager"}]}
+        text = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+        raise Refusal(422, text, details=details)
+    wanted = _read(body, name)
+    me = Manager(manager, "Apply", sub)
+    old = table.objects.get((namespace, name))
+    if old is None:
+        return 201, _made(writes, table, namespace, wanted, me, dry=dry).raw
+    live = old.read()
+    _agree(resource, live["metadata"], wanted["metadata"])
+    mine = {path: value for path, value in values(wanted, resource).items() if _belongs(path, resource, sub)}
+    result, owned = _put_over(live, wanted, mine, me, resource)
+    if query.get("force") not in ("true", "1"):
+        _refuse_conflicts(live, mine, _owned(live), me, resource)
+    result["metadata"]["managedFields"] = _entries(live, owned, resource, writes.now())
+    return 200, writes.replace(table, old, result, status=sub == "status", dry=dry).raw
+
+
+def noted(old: Stored | None, obj: Object, resource: Resource, manager: Manager, now: str) -> None:
+    """Notes in `obj` what this write, which is no apply, changes: its writer owns that from now on, nobody else."""
+    live: Object = old.read() if old else {"metadata": {}}
+    meta = obj.setdefault("metadata", {})
+    meta.pop("managedFields", None)
+    if entries := live["metadata"].get("managedFields"):
+        meta["managedFields"] = entries
+    elif resource.plural in UNTRACKED:
+        return
+    before, after = values(live, resource), values(obj, resource)
+    kept = {path for path in after if _belongs(path, resource, manager.sub)}
+    changed = {path for path in kept if path not in before or before[path] != after[path]}
+    gone = {path for path in before if path not in after and _belongs(path, resource, manager.sub)}
+    if not changed and not gone:
+        return
+    owned = {who: fields - changed - gone for who, fields in _owned(live).items()}
+    owned[manager] = owned.get(manager, set()) | changed
+    meta["managedFields"] = _entries(live, owned, resource, now)
+
+
+def _read(body: bytes, name: str) -> Object:
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        try:
+            found = YAML(typ="safe", pure=True).load(body)
+        except YAMLError as error:
+            raise bad_request(f"error decoding YAML: {error}") from None
+    if not isinstance(found, dict):
+        raise bad_request("the object provided is no mapping")
+    meta = found.setdefault("metadata", {})
+    if meta.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    if meta.setdefault("name", name) != name:
+        raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    return found
+
+
+def _made(writes: Writes, table: Table, namespace: str, wanted: Object, me: Manager, *, dry: bool) -> Stored:
+    resource = table.resource
+    if me.sub:
+        raise not_found(resource.plural, resource.group, wanted["metadata"]["name"])
+    mine = {path for path in values(wanted, resource) if _belongs(path, resource, me.sub)}
+    wanted["metadata"]["managedFields"] = _entries({"metadata": {}}, {me: mine}, resource, writes.now())
+    return writes.create(table, namespace, wanted, dry=dry)
+
+
+def _agree(resource: Resource, live: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name in ("uid", "resourceVersion"):
+        if wanted.get(name) and wanted[name] != live[name]:
+            raise modified(resource.plural, resource.group, live["name"])
+
+
+def _belongs(path: Path, resource: Resource, sub: str) -> bool:
+    """Whether a write to this sub-resource changes what lies there."""
+    if sub == "status":
+        return path[0] == "f:status"
+    return not resource.status or path[0] != "f:status"
+
+
+def _put_over(
+    live: Object, wanted: Object, mine: dict[Path, Any], me: Manager, resource: Resource
+) -> tuple[Object, Owned]:
+    """The object with what is wanted in it and without what its manager no longer wants, and who owns what then."""
+    owned = _owned(live)
+    before = owned.pop(me, set())
+    shared = set().union(*owned.values())
+    was = values(live, resource)
+    owned = {
+        who: {path for path in fields if path not in mine or path[-1] == "." or was.get(path) == mine[path]}
+        for who, fields in owned.items()
+    }
+    owned[me] = set(mine)
+    given = {
+        name: value
+        for name, value in wanted.items()
+        if name == "metadata" or _belongs((f"f:{name}",), resource, me.sub)
+    }
+    if me.sub:
+        given["metadata"] = {}
+    result = joined(live, given, (), resource.schema, resource.custom)
+    without(result, before - set(mine) - shared)
+    return result, owned
+
+
+def _refuse_conflicts(live: Object, mine: dict[Path, Any], owned: Owned, me: Manager, resource: Resource) -> None:
+    was = values(live, resource)
+    times = {_manager(entry): entry.get("time", "") for entry in live["metadata"].get("managedFields", ())}
+    found = [
+        (_named(who, resource, times[who]), shown(path))
+        for who, fields in owned.items()
+        if who != me
+        for path in sorted(fields & mine.keys())
+        if path[-1] != "." and was.get(path) != mine[path]
+    ]
+    if not found:
+        return
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field} for who, field in found
+    ]
+    text = f"1 conflict: conflict with {found[0][0]}: {found[0][1]}"
+    if len(found) > 1:
+        lines = []
+        for name in dict.fromkeys(who for who, _ in found):
+            lines += [f"conflicts with {name}:", *(f"- {field}" for who, field in found if who == name)]
+        text = f"{len(found)} conflicts: " + "\n".join(lines)
+    raise Refusal(409, f"Apply failed with {text}", details={"causes": causes})
+
+
+def _named(who: Manager, resource: Resource, time: str) -> str:
+    sub = f' with subresource "{who.sub}"' if who.sub else ""
+    how = f" using {resource.api_version} at {time}" if who.operation == "Update" else ""
+    return f'"{who.name}"{sub}{how}'
+
+
+def _manager(entry: Object) -> Manager:
+    return Manager(entry["manager"], entry["operation"], entry.get("subresource", ""))
+
+
+def _owned(live: Object) -> Owned:
+    return {_manager(entry): set(paths(entry["fieldsV1"])) for entry in live["metadata"].get("managedFields", ())}
+
+
+def _entries(live: Object, owned: Owned, resource: Resource, now: str) -> list[Object]:
+    """managedFields; the time of an entry changes with its fields alone."""
+    old = {_manager(entry): entry for entry in live["metadata"].get("managedFields", ())}
+    entries = []
+    for who, fields in owned.items():
+        if not fields:
+            continue
+        entry = {
+            "manager": who.name,
+            "operation": who.operation,
+            "apiVersion": resource.api_version,
+            "time": now,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": tree(fields),
+            **({"subresource": who.sub} if who.sub else {}),
+        }
+        was = old.get(who)
+        entries.append(was if was and was["fieldsV1"] == entry["fieldsV1"] else entry)
+    return entries

@@ -1,0 +1,87 @@
+"""The garbage collector: what is owned goes when its owners are gone, and what a namespace holds goes with it.
+
+Hears of every change from the store; deletes in later turns of the event loop, as the real one does in its own time.
+"""
+
+import asyncio
+
+from tools.fakeapi.resources import NAMESPACES
+from tools.fakeapi.store import Change, Key, Table
+from tools.fakeapi.writes import Deletion, Writes
+
+Place = tuple[Table, Key]
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+
+class Collector:
+    """Knows who is alive, and who is owned by whom."""
+
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._alive: dict[str, Place] = {}
+        self._owned: dict[str, dict[str, Place]] = {}
+        """Uid of the owner -> uid of what it owns -> where that is."""
+
+    def heard(self, table: Table, change: Change) -> None:
+        """Called by the store with every change."""
+        meta, place = change.new.meta, (table, change.new.key)
+        owners = {owner.uid for owner in meta.owner_references}
+        before = {owner.uid for owner in change.old.meta.owner_references} if change.old else set()
+        for owner in before - owners if change.type != "DELETED" else before:
+            self._owned.get(owner, {}).pop(meta.uid, None)
+        if change.type == "DELETED":
+            self._alive.pop(meta.uid, None)
+            for owned in self._owned.pop(meta.uid, {}).values():
+                self._soon(owned)
+            for owner in before & self._alive.keys():
+                self._soon(self._alive[owner])
+            if table.resource == NAMESPACES:
+                asyncio.get_running_loop().call_soon(self._empty, change.new.key[1])
+            return
+        self._alive[meta.uid] = place
+        for owner in owners:
+            self._owned.setdefault(owner, {})[meta.uid] = place
+        if (owners and not owners & self._alive.keys()) or b'"deletionTimestamp"' in change.new.raw:
+            self._soon(place)
+
+    def _soon(self, place: Place) -> None:
+        asyncio.get_running_loop().call_soon(self._look, place)
+
+    def _look(self, place: Place) -> None:
+        """Deletes what has lost its owners, and lets go who waited for what it owned."""
+        table, key = place
+        stored = table.objects.get(key)
+        if stored is None:
+            return
+        owners = {owner.uid for owner in stored.meta.owner_references}
+        if owners and not owners & self._alive.keys():
+            self._writes.delete(table, stored, Deletion(uid=stored.meta.uid))
+            return
+        obj = stored.read()
+        finalizers = obj["metadata"].get("finalizers", [])
+        if "deletionTimestamp" not in obj["metadata"] or not {FOREGROUND, ORPHAN} & set(finalizers):
+            return
+        owned = list(self._owned.get(stored.meta.uid, {}).values())
+        if ORPHAN in finalizers:
+            for orphan in owned:
+                self._disown(orphan, stored.meta.uid)
+            owned = []
+        for dependent_table, dependent_key in owned:
+            dependent = dependent_table.objects[dependent_key]
+            if b'"deletionTimestamp"' not in dependent.raw:
+                self._writes.delete(dependent_table, dependent, Deletion(propagation="Foreground" if owned else ""))
+        if not self._owned.get(stored.meta.uid):
+            obj["metadata"]["finalizers"] = [name for name in finalizers if name not in (FOREGROUND, ORPHAN)]
+            self._writes.replace(table, stored, obj)
+
+    def _disown(self, place: Place, owner: str) -> None:
+        table, key = place
+        obj = table.objects[key].read()
+        rows = obj["metadata"]["ownerReferences"]
+        obj["metadata"]["ownerReferences"] = [row for row in rows if row["uid"] != owner]
+        self._writes.replace(table, table.objects[key], obj)
+
+    def _empty(self, namespace: str) -> None:
+        for table in list(self._writes.store.tables.values()):
+            for key in [key for key in table.objects if key[0] == namespace]:
+                self._writes.delete(table, table.objects[key], Deletion(grace_s=0))

@@ -1,0 +1,162 @@
+"""Which fields an object has, as managedFields name them, and what lies at each.
+
+Used by `apply`. A path is a tuple of steps: `f:spec` goes to a field, `k:{"type":"Ready"}` to the item of a list with
+that key, `v:"x"` to a member of a set, and `.` at its end means the item itself. Lists without keys are of one piece.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tools.fakeapi.patches import MERGE_KEYS
+from tools.fakeapi.resources import Resource
+from tools.fakeapi.store import Object
+
+Path = tuple[str, ...]
+UNMANAGED = {
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+    "generateName",
+}
+Schema = dict[str, Any]
+
+
+def values(obj: Object, resource: Resource) -> dict[Path, Any]:
+    """What lies at each path that somebody can own."""
+    return dict(_walk((), _managed(obj), resource.schema, resource.custom))
+
+
+def _managed(obj: Object) -> Object:
+    found = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+    found["metadata"] = {name: value for name, value in found.get("metadata", {}).items() if name not in UNMANAGED}
+    return found
+
+
+def _walk(path: Path, value: Any, schema: Schema, custom: bool) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value and schema.get("x-kubernetes-map-type") != "atomic":
+        for name, inner in value.items():
+            yield from _walk((*path, f"f:{name}"), inner, below(schema, name), custom)
+        return
+    keys = list_keys(path, schema, custom) if isinstance(value, list) else ()
+    if isinstance(value, list) and _is_set(path, schema):
+        yield from (((*path, f"v:{json.dumps(item)}"), item) for item in value)
+    elif keys and all(isinstance(item, dict) for item in value):
+        for item in value:
+            at = (*path, item_step(item, keys))
+            yield (*at, "."), None
+            for name, inner in item.items():
+                yield from _walk((*at, f"f:{name}"), inner, below(schema.get("items", {}), name), custom)
+    elif path not in ((), ("f:metadata",)):
+        yield path, value
+
+
+def below(schema: Schema, name: str) -> Schema:
+    """The schema of a field of an object; empty where none is known."""
+    found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
+    return found if isinstance(found, dict) else {}
+
+
+def list_keys(path: Path, schema: Schema, custom: bool) -> tuple[str, ...]:
+    """By which fields the items of the list at `path` are told apart; none if it is of one piece."""
+    if schema.get("x-kubernetes-list-type") == "map":
+        return tuple(schema["x-kubernetes-list-map-keys"])
+    if (not custom or path[:1] == ("f:metadata",)) and (key := MERGE_KEYS.get(path[-1][2:])):
+        return (key,)
+    return ()
+
+
+def _is_set(path: Path, schema: Schema) -> bool:
+    return path == ("f:metadata", "f:finalizers") or schema.get("x-kubernetes-list-type") == "set"
+
+
+def item_step(item: Object, keys: Iterable[str]) -> str:
+    """The step to an item of a list with keys."""
+    return "k:" + json.dumps({key: item.get(key) for key in keys}, separators=(",", ":"))
+
+
+def joined(live: Any, applied: Any, path: Path, schema: Schema, custom: bool) -> Any:
+    """Applied put over live: objects and lists with keys are joined, all else is replaced."""
+    if isinstance(applied, dict) and isinstance(live, dict) and schema.get("x-kubernetes-map-type") != "atomic":
+        found = dict(live)
+        for name, value in applied.items():
+            found[name] = joined(live.get(name), value, (*path, f"f:{name}"), below(schema, name), custom)
+        return found
+    if not isinstance(applied, list) or not isinstance(live, list):
+        return applied
+    if _is_set(path, schema):
+        return [*live, *(item for item in applied if item not in live)]
+    keys = list_keys(path, schema, custom)
+    if not keys:
+        return applied
+    rows = {item_step(item, keys): item for item in live}
+    for item in applied:
+        step = item_step(item, keys)
+        rows[step] = joined(rows.get(step, {}), item, (*path, step), schema.get("items", {}), custom)
+    return list(rows.values())
+
+
+def without(obj: Object, paths: Iterable[Path]) -> None:
+    """Takes what lies at the paths away, in place, and with it the objects that this leaves empty."""
+    # Items of lists first: without its key an item could not be found.
+    for path in sorted(paths, key=lambda path: (path[-1] != ".", -len(path))):
+        _take(obj, path[:-1] if path[-1] == "." else path)
+
+
+def _take(value: Any, path: Path) -> None:
+    step, rest = path[0], path[1:]
+    if isinstance(value, list):
+        found = next((item for item in value if _is_at(item, step)), None)
+        if found is not None and rest:
+            _take(found, rest)
+        elif found is not None:
+            value.remove(found)
+    elif isinstance(value, dict) and step[2:] in value:
+        if rest:
+            _take(value[step[2:]], rest)
+        if not rest or (value[step[2:]] in ({}, []) and step != "f:metadata"):
+            del value[step[2:]]
+
+
+def _is_at(item: Any, step: str) -> bool:
+    wanted = json.loads(step[2:])
+    return item == wanted if step[:2] == "v:" else all(item.get(key) == value for key, value in wanted.items())
+
+
+def tree(paths: Iterable[Path]) -> Object:
+    """Paths as FieldsV1 writes them."""
+    root: Object = {}
+    for path in sorted(paths):
+        place = root
+        for step in path:
+            place = place.setdefault(step, {})
+    return root
+
+
+def paths(of: Object, at: Path = ()) -> Iterator[Path]:
+    """The paths that FieldsV1 holds."""
+    for step, inner in of.items():
+        if inner:
+            yield from paths(inner, (*at, step))
+        else:
+            yield (*at, step)
+
+
+def shown(path: Path) -> str:
+    """As conflicts name a path: .status.conditions[type="Ready"].status"""
+    text = ""
+    for step in path:
+        if step[:2] == "f:":
+            text += f".{step[2:]}"
+        elif step[:2] == "k:":
+            text += "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in json.loads(step[2:]).items()) + "]"
+        elif step[:2] == "v:":
+            text += f"[={step[2:]}]"
+    return text

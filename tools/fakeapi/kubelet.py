@@ -1,0 +1,120 @@
+"""Kubelets that run nothing: pods that have a node become Running, deleted pods go away, nodes become Ready.
+
+What KWOK does, without its rate limits. Optional: `FakeApi(kubelet=True)`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tools.fakeapi import pods
+from tools.fakeapi.resources import NODES, PODS
+from tools.fakeapi.store import Change, Key, Object, Stored, Table
+from tools.fakeapi.writes import Deletion, Writes
+
+BATCH = 100
+Act = Callable[[Table, Stored, Object], None]
+
+
+class Kubelet:
+    """All nodes' kubelets. start_s, stop_s: how long a pod takes to run and to go away; down: nodes without one."""
+
+    def __init__(self, writes: Writes, start_s: float = 0.0, stop_s: float = 0.0) -> None:
+        self.start_s, self.stop_s = start_s, stop_s
+        self.down: set[str] = set()
+        self._writes = writes
+        self._todo: deque[tuple[Act, Table, Key]] = deque()
+        self._addresses = 0
+
+    def heard(self, table: Table, change: Change) -> None:
+        """Called by the store with every change."""
+        if change.type == "DELETED" or table.resource not in (PODS, NODES):
+            return
+        act: Act = self._greet
+        wait_s = 0.0
+        if table.resource == PODS:
+            if b'"nodeName"' not in change.new.raw:
+                return
+            leaves = b'"deletionTimestamp"' in change.new.raw
+            act, wait_s = (self._stop, self.stop_s) if leaves else (self._start, self.start_s)
+        loop = asyncio.get_running_loop()
+        if wait_s:
+            loop.call_later(wait_s, self._act, act, table, change.new.key)
+            return
+        if not self._todo:
+            loop.call_soon(self._drain)
+        self._todo.append((act, table, change.new.key))
+
+    def finish(self, namespace: str, name: str, exit_code: int = 0, reason: str = "") -> None:
+        """Ends a pod's containers with that exit code."""
+        table = self._writes.store.table(PODS)
+        stored = table.objects[namespace, name]
+        pod = stored.read()
+        now = self._writes.now()
+        ended = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed"), "finishedAt": now}
+        pod["status"]["phase"] = "Failed" if exit_code else "Succeeded"
+        for type_ in ("Ready", "ContainersReady"):
+            pods.set_condition(pod, type_, "False", now, reason="PodFailed" if exit_code else "PodCompleted")
+        pod["status"]["containerStatuses"] = _containers(pod, {"terminated": ended}, ready=False)
+        self._writes.replace(table, stored, pod, status=True)
+
+    def _drain(self) -> None:
+        for _ in range(min(BATCH, len(self._todo))):
+            self._act(*self._todo.popleft())
+        if self._todo:
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _act(self, act: Act, table: Table, key: Key) -> None:
+        if (stored := table.objects.get(key)) is not None:
+            act(table, stored, stored.read())
+
+    def _greet(self, table: Table, stored: Stored, node: Object) -> None:
+        if not any(row["type"] == "Ready" for row in node.get("status", {}).get("conditions", [])):
+            self._writes.replace(table, stored, self._ready(node), status=True)
+
+    def _start(self, table: Table, stored: Stored, pod: Object) -> None:
+        waits = pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]
+        if waits and pod["spec"]["nodeName"] not in self.down:
+            self._writes.replace(table, stored, self._running(pod), status=True)
+
+    def _stop(self, table: Table, stored: Stored, pod: Object) -> None:
+        if "deletionTimestamp" in pod["metadata"] and pod["spec"]["nodeName"] not in self.down:
+            self._writes.delete(table, stored, Deletion(grace_s=0))
+
+    def _ready(self, node: Object) -> Object:
+        pods.set_condition(node, "Ready", "True", self._writes.now(), reason="KubeletReady", message="it is")
+        status = node["status"]
+        status.setdefault("allocatable", dict(status.get("capacity", {})))
+        return node
+
+    def _running(self, pod: Object) -> Object:
+        now = self._writes.now()
+        self._addresses += 1
+        high, low = divmod(self._addresses, 250)
+        address = f"10.{64 + high // 250}.{high % 250}.{low + 1}"
+        for type_ in ("Initialized", "ContainersReady", "Ready"):
+            pods.set_condition(pod, type_, "True", now)
+        pod["status"] |= {
+            "phase": "Running",
+            "startTime": now,
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "containerStatuses": _containers(pod, {"running": {"startedAt": now}}, ready=True),
+        }
+        return pod
+
+
+def _containers(pod: Object, state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "restartCount": 0,
+            "ready": ready,
+            "started": ready,
+            "state": state,
+        }
+        for container in pod["spec"]["containers"]
+    ]

@@ -1,0 +1,143 @@
+"""Lists: whole or in pages, of now or of a version, with the tokens that pages go on with and their expiry.
+
+Called by `server` for GET on a collection. All pages of a list are of one version: the one its first page was read at.
+"""
+
+import base64
+from bisect import bisect_right
+from typing import Any
+
+import msgspec
+
+from tools.fakeapi.refusals import Refusal, bad_request, expired
+from tools.fakeapi.selectors import Wanted
+from tools.fakeapi.store import Store, Stored, Table, encode
+
+GONE_PAGE = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+def listed(store: Store, table: Table, namespace: str, query: dict[str, str]) -> bytes:
+    """The body of a list. Refuses versions that are gone or not there yet, and queries that contradict themselves."""
+    wanted = Wanted(table.resource, namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    limit = _limit(query)
+    if token := query.get("continue"):
+        if query.get("resourceVersion", "0") != "0":
+            raise bad_request("specifying resource version is not allowed when using continue")
+        version, after = _resumed(store, token)
+    else:
+        version, after = _version(store, query, limit), None
+    objects = table.at(version)
+    start = 0 if after is None else bisect_right(objects, after, key=lambda stored: stored.key)
+    items, rest = _page(objects, start, wanted, limit, namespace)
+    return _body(table, items, _metadata(version, items, rest, wanted))
+
+
+def _page(objects: list[Stored], start: int, wanted: Wanted, limit: int, namespace: str) -> tuple[list[Stored], int]:
+    """The next objects, and how many more there are at least."""
+    if not wanted.selective and not namespace:
+        end = start + limit if limit else len(objects)
+        return objects[start:end], max(0, len(objects) - end)
+    found = [stored for stored in objects[start:] if wanted.has(stored)]
+    return (found[:limit], max(0, len(found) - limit)) if limit else (found, 0)
+
+
+def _metadata(version: int, items: list[Stored], rest: int, wanted: Wanted) -> dict[str, Any]:
+    meta: dict[str, Any] = {"resourceVersion": str(version)}
+    if rest:
+        meta["continue"] = _token(version, items[-1].key)
+        if not wanted.selective:
+            meta["remainingItemCount"] = rest
+    return meta
+
+
+def _body(table: Table, items: list[Stored], meta: dict[str, Any]) -> bytes:
+    resource, cut = table.resource, table.item_start
+    head = encode({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
+    rows = [b"{" + stored.raw[cut:] for stored in items] if cut else [stored.raw for stored in items]
+    return b"".join((head[:-1], b',"items":[', b",".join(rows), b"]}"))
+
+
+def _version(store: Store, query: dict[str, str], limit: int) -> int:
+    """The version that a list is to be of, by the rules of resourceVersion and resourceVersionMatch."""
+    text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    if match and not text:
+        raise bad_options("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise bad_options(f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""')
+    if text in ("", "0"):
+        if match == "Exact" and text == "0":
+            raise bad_options('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        return store.version
+    asked = version_asked(query)
+    if asked > store.version:
+        raise too_large(asked, store.version)
+    if match == "Exact" or (limit and not match):
+        if asked < store.compacted:
+            raise expired("The resourceVersion for the provided list is too old.")
+        return asked
+    return store.version
+
+
+def too_large(asked: int, current: int) -> Refusal:
+    """The server does not know such a version yet."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    return Refusal(504, message, details={"causes": [cause]}, retry_after_s=1)
+
+
+def bad_options(why: str) -> Refusal:
+    """Options that contradict one another; the real one says resourceVersionMatch for all of them."""
+    reason, message = "FieldValueNotSupported", why
+    if not why.startswith("Unsupported"):
+        reason, message = "FieldValueForbidden", f"Forbidden: {why}"
+    field = "resourceVersionMatch"
+    details = {
+        "group": "meta.k8s.io",
+        "kind": "ListOptions",
+        "causes": [{"reason": reason, "message": message, "field": field}],
+    }
+    return Refusal(422, f'ListOptions.meta.k8s.io "" is invalid: {field}: {message}', details=details)
+
+
+def _limit(query: dict[str, str]) -> int:
+    text = query.get("limit") or "0"
+    if not text.isdecimal():
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def version_asked(query: dict[str, str]) -> int:
+    """ResourceVersion as a number; 0 where none is said."""
+    text = query.get("resourceVersion") or "0"
+    if not text.isdecimal():
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{text}": {why}')
+    return int(text)
+
+
+class _Token(msgspec.Struct, rename={"version": "rv", "after": "start"}):
+    """Where a list goes on. version: of its first page; -1 when the list may be of several versions."""
+
+    version: int
+    after: tuple[str, str]
+
+
+def _token(version: int, key: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(encode(_Token(version, key))).decode().rstrip("=")
+
+
+def _resumed(store: Store, token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        at = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)), type=_Token)
+    except ValueError:
+        raise bad_request("invalid continue token: continue key is not valid") from None
+    if at.version < 0:
+        return store.version, at.after
+    if at.version < store.compacted:
+        raise expired(GONE_PAGE, rest=_token(-1, at.after))
+    return at.version, at.after

@@ -1,0 +1,126 @@
+"""Patches: JSON merge patch (RFC 7396), JSON patch (RFC 6902) and the strategic merge of built-in objects.
+
+Called by `server` for PATCH, but for server-side apply, which `apply` does. Nothing given in is changed.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from tools.fakeapi.refusals import Refusal, bad_request
+
+MERGE_KEYS = {
+    "conditions": "type",
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "taints": "key",
+    "ownerReferences": "uid",
+    "addresses": "type",
+    "ports": "containerPort",
+    "schedulingGates": "name",
+}
+"""Lists that a strategic merge joins by a key of their items; all others it replaces."""
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """As RFC 7396: null takes away, objects are joined, all else is put in the place of what was."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), value)
+    return found
+
+
+def strategic(target: Any, patch: Any, name: str = "") -> Any:
+    """As a merge, but lists of known items are joined by their key; `$patch: delete` takes an item away."""
+    if isinstance(patch, dict):
+        found = dict(target) if isinstance(target, dict) else {}
+        for field, value in patch.items():
+            if value is None:
+                found.pop(field, None)
+            elif not field.startswith("$"):
+                found[field] = strategic(found.get(field), value, field)
+        return found
+    key = MERGE_KEYS.get(name)
+    if isinstance(patch, list) and name == "finalizers":
+        return [*(target or ()), *(row for row in patch if row not in (target or ()))]
+    if not isinstance(patch, list) or key is None or not isinstance(target, list):
+        return patch
+    rows = {row.get(key): row for row in target}
+    for row in patch:
+        if row.get("$patch") == "delete":
+            rows.pop(row.get(key), None)
+        else:
+            rows[row.get(key)] = strategic(rows.get(row.get(key)), row)
+    return list(rows.values())
+
+
+def operated(target: Any, operations: Any) -> Any:
+    """As RFC 6902. Refused with 422 when a test fails or a path is not there."""
+    if not isinstance(operations, list):
+        raise bad_request("a JSON patch is a list of operations")
+    found = copy.deepcopy(target)
+    for operation in operations:
+        try:
+            found = _operate(found, operation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            text = f"the server rejected our request due to an error in our request: {operation}: {error}"
+            raise Refusal(422, text) from None
+    return found
+
+
+def _operate(target: Any, operation: dict[str, Any]) -> Any:
+    name, path = operation["op"], list(_steps(operation["path"]))
+    if name == "test":
+        if _get(target, path) != operation.get("value"):
+            raise ValueError(f"testing value {operation['path']} failed")
+    elif name in ("add", "replace"):
+        if name == "replace":
+            _get(target, path)
+            target = _without(target, path) if path else target
+        target = _with(target, path, operation["value"])
+    elif name == "remove":
+        target = _without(target, path)
+    elif name in ("move", "copy"):
+        source = list(_steps(operation["from"]))
+        value = copy.deepcopy(_get(target, source))
+        target = _with(_without(target, source) if name == "move" else target, path, value)
+    else:
+        raise ValueError(f"unknown operation {name}")
+    return target
+
+
+def _steps(pointer: str) -> Iterator[str]:
+    if pointer and not pointer.startswith("/"):
+        raise ValueError(f"path {pointer} does not begin with /")
+    for step in pointer.split("/")[1:]:
+        yield step.replace("~1", "/").replace("~0", "~")
+
+
+def _get(target: Any, path: list[str]) -> Any:
+    for step in path:
+        target = target[int(step)] if isinstance(target, list) else target[step]
+    return target
+
+
+def _with(target: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    place = _get(target, path[:-1])
+    if isinstance(place, list):
+        place.insert(len(place) if path[-1] == "-" else int(path[-1]), value)
+    else:
+        place[path[-1]] = value
+    return target
+
+
+def _without(target: Any, path: list[str]) -> Any:
+    place = _get(target, path[:-1])
+    del place[int(path[-1]) if isinstance(place, list) else path[-1]]
+    return target

@@ -1,0 +1,101 @@
+"""Which objects a request is about: label selectors and field selectors, parsed once and asked of every object.
+
+Used by `lists` and `watches`, and for the selectors of disruption budgets.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tools.fakeapi.refusals import bad_request
+from tools.fakeapi.resources import Resource
+from tools.fakeapi.store import Stored
+
+Match = Callable[[Mapping[str, str]], bool]
+FIELDS = {
+    "pods": {
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    },
+    "nodes": {"spec.unschedulable"},
+    "namespaces": {"status.phase"},
+    "secrets": {"type"},
+    "events": {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"},
+}
+_SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
+_EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*$")
+_EXISTS = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
+
+
+def labels(text: str) -> Match | None:
+    """What `labelSelector` asks for; None when it asks for nothing. Refuses text that it cannot read."""
+    terms = [_label_term(term) for term in re.split(r",(?![^(]*\))", text) if term.strip()]
+    if not terms:
+        return None
+    return lambda given: all(term(given) for term in terms)
+
+
+def _label_term(text: str) -> Match:
+    if found := _SET.match(text):
+        key, operator, listed = found.groups()
+        values = {value.strip() for value in listed.split(",")}
+        if operator == "in":
+            return lambda given: given.get(key) in values
+        return lambda given: given.get(key) not in values
+    if found := _EQUAL.match(text):
+        key, operator, value = found.groups()
+        if operator == "!=":
+            return lambda given: given.get(key) != value
+        return lambda given: given.get(key) == value
+    if found := _EXISTS.match(text):
+        absent, key = found.groups()
+        return lambda given: (key in given) != bool(absent)
+    raise bad_request(f"unable to parse requirement: {text.strip()!r}")
+
+
+def chosen(selector: Mapping[str, Any]) -> Match:
+    """What a LabelSelector object (matchLabels, matchExpressions) asks for."""
+    terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+    for row in selector.get("matchExpressions", ()):
+        key, values = row["key"], ",".join(row.get("values", ()))
+        shapes = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key}
+        terms.append(shapes.get(row["operator"], f"!{key}"))
+    return labels(",".join(terms)) or (lambda _: True)
+
+
+class Wanted:
+    """The objects that one list or watch is about: of a namespace, by labels and by fields."""
+
+    def __init__(self, resource: Resource, namespace: str, label_text: str = "", field_text: str = "") -> None:
+        self._namespace = namespace
+        self._labels = labels(label_text)
+        self._fields = fields(field_text, resource.plural)
+        self.selective = bool(self._labels or self._fields)
+
+    def has(self, found: Stored) -> bool:
+        if self._namespace and found.key[0] != self._namespace:
+            return False
+        if any((found.field(path) == value) != equal for path, value, equal in self._fields):
+            return False
+        return self._labels is None or self._labels(found.labels)
+
+
+def fields(text: str, plural: str) -> list[tuple[str, str, bool]]:
+    """(path, value, equal) of each term of `fieldSelector`. Refuses fields that the resource does not index."""
+    terms = []
+    for term in filter(None, (part.strip() for part in text.split(","))):
+        found = _EQUAL.match(term)
+        if found is None:
+            raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
+        path, operator, value = found.groups()
+        if path not in {"metadata.name", "metadata.namespace"} | FIELDS.get(plural, set()):
+            only = 'only "metadata.name", "metadata.namespace"'
+            known = f"field label not supported: {path}"
+            raise bad_request(known if plural in FIELDS else f'"{path}" is not a known field selector: {only}')
+        terms.append((path, value, operator != "!="))
+    return terms

@@ -1,0 +1,360 @@
+"""From a request to its answer: who asks, for what, whether a fault strikes, what is done.
+
+`FakeApi` owns one and starts it; `wire` hands it requests.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tools.fakeapi import apply, discovery, pods, refusals
+from tools.fakeapi.faults import Call, Fault
+from tools.fakeapi.lists import listed
+from tools.fakeapi.patches import merged, operated, strategic
+from tools.fakeapi.refusals import Refusal, bad_request
+from tools.fakeapi.resources import CRDS, PODS, Resource, defined_by
+from tools.fakeapi.selectors import Wanted
+from tools.fakeapi.store import Change, Object, Stored, Table, encode
+from tools.fakeapi.watches import Watch
+from tools.fakeapi.wire import Connection, Request
+from tools.fakeapi.writes import Deletion, Writes
+
+HEALTH = ("/healthz", "/livez", "/readyz")
+Answer = tuple[int, bytes]
+Authorizer = Callable[[Call], bool]
+
+
+class NoSuchPath(Exception):
+    """Of no group that is served: answered without a Status."""
+
+
+class Target(NamedTuple):
+    """What a path names: a collection, an object or a sub-resource of one."""
+
+    table: Table
+    namespace: str
+    name: str
+    sub: str
+
+
+class Server:
+    """tokens: token -> user. allowed: asked for every call, as RBAC is; all may do everything when it is None."""
+
+    def __init__(self, writes: Writes, tokens: dict[str, str], rng: random.Random) -> None:
+        self.writes, self.tokens, self.rng = writes, tokens, rng
+        self.allowed: Authorizer | None = None
+        self.faults: list[Fault] = []
+        self.used: Counter[Call] = Counter()
+        self.connections: set[Connection] = set()
+        self.deserted = asyncio.Event()
+        self.watches: dict[Connection, Watch] = {}
+        self._by_table: dict[Table, list[Watch]] = {table: [] for table in writes.store.tables.values()}
+
+    # -- called by the store and the wire ------------------------------------------------------------------------------
+
+    def heard(self, table: Table, change: Change) -> None:
+        """Called by the store with every change."""
+        if table.resource == CRDS:
+            self._define(change)
+        for watch in self._by_table[table]:
+            watch.tell(change)
+
+    def connected(self) -> Connection:
+        connection = Connection(self.handle, self.gone)
+        self.connections.add(connection)
+        self.deserted.clear()
+        return connection
+
+    def gone(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self.deserted.set()
+        self._forget(connection)
+
+    def handle(self, request: Request) -> None:
+        """One request: answered now, or later if it is a watch or a fault says so."""
+        try:
+            user = self._authenticate(request)
+            if self._plain(request):
+                return
+            target = self._target(request.path)
+            call = self._call(user, request, target)
+        except NoSuchPath:
+            request.connection.answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
+            return
+        except Refusal as refusal:
+            request.connection.answer(*_refused(refusal))
+            return
+        self.used[call] += 1
+        fault = next((fault for fault in self.faults if fault.strikes(call, self.rng)), None)
+        if fault is None:
+            self._do(request, target, call)
+        else:
+            self._suffer(fault, lambda: self._do(request, target, call, fault), request.connection)
+
+    # -- who, and what -------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, request: Request) -> str:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        user = self.tokens.get(token) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise Refusal(401, "Unauthorized")
+        return request.headers.get("impersonate-user", user)
+
+    def _plain(self, request: Request) -> bool:
+        """Answers what names no object: health and discovery."""
+        path = request.path.rstrip("/")
+        if path in HEALTH:
+            request.connection.answer(200, b"ok", content_type="text/plain")
+            return True
+        resources = [table.resource for table in self.writes.store.tables.values()]
+        found = discovery.document(path, resources) if path.count("/") <= 3 else None
+        if found is not None:
+            request.connection.answer(200, encode(found))
+        return found is not None
+
+    def _target(self, path: str) -> Target:
+        first, *steps = path.strip("/").split("/")
+        if first == "api":
+            steps.insert(0, "")
+        if (
+            first not in ("api", "apis")
+            or len(steps) < 3
+            or not any(steps[0] == of for of, _, _ in self.writes.store.tables)
+        ):
+            raise NoSuchPath
+        group, version, *rest = steps
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+        table = self.writes.store.tables.get((group, version, rest[0]))
+        if table is None or len(rest) > 3 or bool(namespace) > table.resource.namespaced:
+            raise refusals.no_such_resource()
+        plural, name, sub = [*rest, "", ""][:3]
+        if sub == "status" and not table.resource.status:
+            raise refusals.no_such_resource()
+        if sub not in ("", "status") and not (plural == "pods" and sub in ("binding", "eviction")):
+            raise refusals.no_such_resource()
+        return Target(table, namespace, name, sub)
+
+    def _call(self, user: str, request: Request, target: Target) -> Call:
+        single = bool(target.name)
+        verbs = (
+            {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+            if single
+            else {
+                "GET": "watch" if request.query.get("watch") in ("true", "1") else "list",
+                "POST": "create",
+                "DELETE": "deletecollection",
+            }
+        )
+        if target.sub in ("binding", "eviction"):
+            verbs = {"POST": "create"}
+        if request.method not in verbs:
+            raise Refusal(405, "the server does not allow this method on the requested resource", details={})
+        resource = target.table.resource
+        named = f"{resource.plural}/{target.sub}" if target.sub else resource.plural
+        return Call(user, verbs[request.method], resource.group, named, target.namespace, target.name)
+
+    # -- doing it ------------------------------------------------------------------------------------------------------
+
+    def _suffer(self, fault: Fault, go_on: Callable[[], None], connection: Connection) -> None:
+        """What a fault does before the call is done."""
+        if fault.hung:
+            connection.frozen = True
+        elif fault.dropped:
+            connection.abort()
+        elif fault.delay_s:
+            asyncio.get_running_loop().call_later(fault.delay_s, go_on)
+        else:
+            go_on()
+
+    def _do(self, request: Request, target: Target, call: Call, fault: Fault | None = None) -> None:
+        connection = request.connection
+        try:
+            if fault and fault.status:
+                raise Refusal(fault.status, fault.message, reason=fault.reason, retry_after_s=fault.retry_after_s)
+            self._authorize(call)
+            if call.verb == "watch" and not (fault and fault.lost):
+                self._watch(request, target)
+                return
+            code, body = (200, b"") if call.verb == "watch" else self._answer(request, target, call)
+            headers = ""
+        except Refusal as refusal:
+            code, body, headers = _refused(refusal)
+        if fault and fault.lost:
+            connection.abort()
+        elif fault and fault.answer_delay_s:
+            asyncio.get_running_loop().call_later(fault.answer_delay_s, connection.answer, code, body, headers)
+        else:
+            connection.answer(code, body, headers)
+
+    def _authorize(self, call: Call) -> None:
+        if self.allowed is None or self.allowed(call):
+            return
+        place = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
+        plural = call.resource.partition("/")[0]
+        name = f' "{call.name}"' if call.name else ""
+        message = (
+            f'{refusals.qualified(plural, call.group)}{name} is forbidden: User "{call.user}" cannot {call.verb} '
+            f'resource "{call.resource}" in API group "{call.group}" {place}'
+        )
+        raise Refusal(403, message, details=refusals.about(plural, call.group, call.name))
+
+    def _watch(self, request: Request, target: Target) -> None:
+        query, connection = request.query, request.connection
+        fields = ",".join(filter(None, (query.get("fieldSelector"), target.name and f"metadata.name={target.name}")))
+        wanted = Wanted(target.table.resource, target.namespace, query.get("labelSelector", ""), fields)
+        watch = Watch(self.writes.store, target.table, wanted, connection, lambda: self._forget(connection))
+        watch.check(query)
+        connection.start_stream()
+        connection.resume = watch.flush
+        self.watches[connection] = watch
+        self._by_table[target.table].append(watch)
+        watch.start(query, self.rng)
+
+    def _forget(self, connection: Connection) -> None:
+        """The watch of this connection is over, if it had one."""
+        if watch := self.watches.pop(connection, None):
+            watch.stop()
+            if watch in self._by_table.get(watch.table, ()):
+                self._by_table[watch.table].remove(watch)
+
+    def _answer(self, request: Request, target: Target, call: Call) -> Answer:
+        table, namespace, name, _ = target
+        dry = request.query.get("dryRun") == "All"
+        match call.verb:
+            case "list":
+                return 200, listed(self.writes.store, table, namespace, request.query)
+            case "get":
+                return 200, self.writes.find(table, namespace, name).raw
+            case "create":
+                return self._create(request, target, dry=dry)
+            case "update":
+                old = self.writes.find(table, namespace, name)
+                return self._replace(request, target, old, _read(request))
+            case "patch":
+                return self._patch(request, target, dry=dry)
+            case "delete":
+                old = self.writes.find(table, namespace, name)
+                return 200, self._delete(table, old, _deletion(request), dry=dry)
+        asked = _deletion(request)
+        body = listed(self.writes.store, table, namespace, request.query)
+        wanted = Wanted(
+            table.resource, namespace, *(request.query.get(f"{kind}Selector", "") for kind in ("label", "field"))
+        )
+        for stored in [stored for stored in table.objects.values() if wanted.has(stored)]:
+            self.writes.delete(table, stored, asked, dry=dry)
+        return 200, body
+
+    def _create(self, request: Request, target: Target, *, dry: bool) -> Answer:
+        table, namespace, name, sub = target
+        obj = _read(request)
+        if sub == "binding":
+            pods.bind(self.writes, namespace, name, obj, dry=dry)
+            return 201, _success(code=201)
+        if sub == "eviction":
+            pod = pods.evict(self.writes, namespace, name, dry=dry)
+            self._delete(table, pod, _deletion_of(obj.get("deleteOptions") or {}), dry=dry)
+            return 201, _success(code=201)
+        apply.noted(None, obj, table.resource, _manager(request), self.writes.now())
+        return 201, self.writes.create(table, namespace, obj, dry=dry).raw
+
+    def _replace(self, request: Request, target: Target, old: Stored, obj: Object) -> Answer:
+        table, manager = target.table, _manager(request, target.sub)
+        apply.noted(old, obj, table.resource, manager, self.writes.now())
+        dry = request.query.get("dryRun") == "All"
+        return 200, self.writes.replace(table, old, obj, status=target.sub == "status", dry=dry).raw
+
+    def _patch(self, request: Request, target: Target, *, dry: bool) -> Answer:
+        table, namespace, name, _ = target
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind in ("application/apply-patch+yaml", "application/apply-patch"):
+            return apply.applied(self.writes, target, request.body, request.query, dry=dry)
+        patch, old = _read(request, of=Any), self.writes.find(table, namespace, name)
+        match kind:
+            case "application/merge-patch+json":
+                obj = merged(old.read(), patch)
+            case "application/json-patch+json":
+                obj = operated(old.read(), patch)
+            case "application/strategic-merge-patch+json" if not table.resource.custom:
+                obj = strategic(old.read(), patch)
+            case _:
+                message = f"the body of the request was in an unknown format - unknown media type: {kind}"
+                raise Refusal(415, message)
+        return self._replace(request, target, old, obj)
+
+    def _delete(self, table: Table, old: Stored, asked: Deletion, *, dry: bool) -> bytes:
+        left = self.writes.delete(table, old, asked, dry=dry)
+        if left is not None or table.resource == PODS:
+            return (left or old).raw
+        resource = table.resource
+        return _success({**refusals.about(resource.plural, resource.group, old.key[1]), "uid": old.meta.uid})
+
+    # -- custom resources ----------------------------------------------------------------------------------------------
+
+    def _define(self, change: Change) -> None:
+        """A CustomResourceDefinition came, changed or went: so do the resources that it makes."""
+        store = self.writes.store
+        wanted = {} if change.type == "DELETED" else _made_by(change.new)
+        for key in (_made_by(change.old) if change.old else {}).keys() - wanted.keys():
+            for watch in self._by_table.pop(store.tables.pop(key)):
+                watch.end()
+        for key, resource in wanted.items():
+            if key in store.tables:
+                store.tables[key].resource = resource
+            else:
+                self._by_table[store.add(resource)] = []
+
+
+def _made_by(crd: Stored) -> dict[tuple[str, str, str], Resource]:
+    return {(found.group, found.version, found.plural): found for found in defined_by(crd.read())}
+
+
+def _read(request: Request, of: Any = Object) -> Any:
+    if "protobuf" in (kind := request.headers.get("content-type", "")):
+        raise Refusal(415, f"the body of the request was in an unknown format - unknown media type: {kind}")
+    try:
+        return msgspec.json.decode(request.body, type=of)
+    except msgspec.MsgspecError as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from None
+
+
+def _manager(request: Request, sub: str = "") -> apply.Manager:
+    """Who is noted as the writer of what is no apply: as the client says, or by the client's name."""
+    agent = request.headers.get("user-agent", "unknown").partition("/")[0]
+    return apply.Manager(request.query.get("fieldManager") or agent, "Update", sub)
+
+
+def _deletion(request: Request) -> Deletion:
+    options = _read(request) if request.body else {}
+    query = request.query
+    if "gracePeriodSeconds" in query:
+        options["gracePeriodSeconds"] = int(query["gracePeriodSeconds"])
+    if "propagationPolicy" in query:
+        options["propagationPolicy"] = query["propagationPolicy"]
+    return _deletion_of(options)
+
+
+def _deletion_of(options: Object) -> Deletion:
+    preconditions = options.get("preconditions") or {}
+    return Deletion(
+        uid=preconditions.get("uid", ""),
+        version=preconditions.get("resourceVersion", ""),
+        grace_s=options.get("gracePeriodSeconds"),
+        propagation=options.get("propagationPolicy", "Background"),
+    )
+
+
+def _success(details: dict[str, Any] | None = None, code: int | None = None) -> bytes:
+    more = {**({"details": details} if details else {}), **({"code": code} if code else {})}
+    return encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more})
+
+
+def _refused(refusal: Refusal) -> tuple[int, bytes, str]:
+    headers = f"Retry-After: {refusal.retry_after_s}\r\n" if refusal.retry_after_s is not None else ""
+    return refusal.code, encode(refusal.status()), headers

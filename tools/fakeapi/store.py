@@ -1,0 +1,215 @@
+"""What the server holds: every object as the bytes it is sent as, one version counter, and what changed since.
+
+`verbs` writes here; `lists` and `watches` read. An object is kept as JSON and read as a dict only by who changes it:
+50,000 pods then cost what their text costs, and a list is one join.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tools.fakeapi.resources import Resource
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+"""(namespace, name); the namespace of what is cluster-wide is empty."""
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _Meta(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    owner_references: tuple[_Owner, ...] = ()
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta = _Meta()
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    node_name: str = ""
+    restart_policy: str = ""
+    scheduler_name: str = ""
+    service_account_name: str = ""
+    unschedulable: bool = False
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    nominated_node_name: str = ""
+
+
+class _Involved(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Selectable(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+    involved_object: _Involved = _Involved()
+    reason: str = ""
+    type: str = ""
+
+
+_head = msgspec.json.Decoder(_Head)
+_selectable = msgspec.json.Decoder(_Selectable)
+_object = msgspec.json.Decoder()
+encode = msgspec.json.Encoder().encode
+
+
+class Stored:
+    """One object as it stood at a version."""
+
+    __slots__ = ("_meta", "_selectable", "key", "raw", "version")
+
+    def __init__(self, key: Key, raw: bytes, version: int) -> None:
+        self.key, self.raw, self.version = key, raw, version
+        self._meta: _Meta | None = None
+        self._selectable: _Selectable | None = None
+
+    def read(self) -> Object:
+        """A new dict each time, to be changed at will."""
+        found: Object = _object.decode(self.raw)
+        return found
+
+    @property
+    def meta(self) -> _Meta:
+        if self._meta is None:
+            self._meta = _head.decode(self.raw).metadata
+        return self._meta
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.meta.labels or {}
+
+    def field(self, path: str) -> str:
+        """The text that a field selector compares, of a path that selectors know."""
+        if path.startswith("metadata."):
+            return self.key[path == "metadata.name"]
+        if self._selectable is None:
+            self._selectable = _selectable.decode(self.raw)
+        found: Any = self._selectable
+        for name in path.split("."):
+            found = getattr(found, re.sub(r"IP$|[A-Z]", lambda upper: "_" + upper[0].lower(), name))
+        return str(found).lower() if isinstance(found, bool) else str(found)
+
+    def at(self, version: int) -> "Stored":
+        """The same object said to be of another version: what a deletion is told with."""
+        found = self.read()
+        found["metadata"]["resourceVersion"] = str(version)
+        return Stored(self.key, encode(found), version)
+
+
+class Change:
+    """One write. `old` is what it replaced, `new` what it left; of a deletion, what was there last."""
+
+    __slots__ = ("chunk", "new", "old", "type", "version")
+
+    def __init__(self, type_: str, old: Stored | None, new: Stored) -> None:
+        self.type, self.old, self.new, self.version = type_, old, new, new.version
+        self.chunk: bytes | None = None
+
+
+class Table:
+    """The objects of one resource, and their history since the store was last compacted."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.objects: dict[Key, Stored] = {}
+        self.history: list[Change] = []
+        self._ordered: tuple[int, list[Stored]] = (-1, [])
+        head = {"kind": resource.kind, "apiVersion": resource.api_version}
+        self.head = encode(head)[:-1] + b","
+        # In lists, what is built in does not say its kind; what is custom does.
+        self.item_start = 0 if resource.custom else len(self.head)
+
+    def since(self, version: int) -> list[Change]:
+        """The changes after a version, oldest first."""
+        return self.history[bisect_right(self.history, version, key=lambda change: change.version) :]
+
+    def at(self, version: int) -> list[Stored]:
+        """The objects as they stood at a version, in the order of their keys."""
+        newest = self.history[-1].version if self.history else 0
+        wanted = min(version, newest) if self.history else 0
+        if self._ordered[0] != wanted:
+            objects = self.objects
+            if later := self.since(version):
+                objects = dict(objects)
+                for change in reversed(later):
+                    if change.old is None:
+                        del objects[change.new.key]
+                    else:
+                        objects[change.old.key] = change.old
+            self._ordered = (wanted, [objects[key] for key in sorted(objects)])
+        return self._ordered[1]
+
+    def forget_order(self) -> None:
+        """Called when history no longer says what changed: the order kept by its version would be another's."""
+        self._ordered = (-1, [])
+
+
+class Store:
+    """All tables. `listeners` are called with the table and the change, in order, before the write returns."""
+
+    def __init__(self, history: int) -> None:
+        self.version = 1
+        self.compacted = 0
+        self.tables: dict[tuple[str, str, str], Table] = {}
+        self.listeners: list[Callable[[Table, Change], None]] = []
+        self._history = history
+
+    def add(self, resource: Resource) -> Table:
+        table = Table(resource)
+        self.tables[resource.group, resource.version, resource.plural] = table
+        return table
+
+    def table(self, resource: Resource) -> Table:
+        return self.tables[resource.group, resource.version, resource.plural]
+
+    def write(self, table: Table, obj: Object, old: Stored | None) -> Stored:
+        """Makes an object, or puts it in the place of `old`; its version is set in place."""
+        meta = obj["metadata"]
+        self.version += 1
+        meta["resourceVersion"] = str(self.version)
+        key = (meta.get("namespace", ""), meta["name"])
+        # kind and apiVersion stand first, whatever order they came in: lists leave them out by position.
+        body = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+        new = Stored(key, table.head + encode(body)[1:], self.version)
+        table.objects[key] = new
+        self.tell(table, Change("MODIFIED" if old else "ADDED", old, new))
+        return new
+
+    def remove(self, table: Table, old: Stored) -> Stored:
+        """Takes an object away; gives it as it was last, with the version of its deletion."""
+        self.version += 1
+        del table.objects[old.key]
+        gone = old.at(self.version)
+        self.tell(table, Change("DELETED", old, gone))
+        return gone
+
+    def tell(self, table: Table, change: Change) -> None:
+        """Notes a change and has everybody hear of it."""
+        table.history.append(change)
+        if len(table.history) > self._history:
+            self.compacted = max(self.compacted, table.history[len(table.history) // 2].version)
+            del table.history[: len(table.history) // 2 + 1]
+            table.forget_order()
+        for listener in self.listeners:
+            listener(table, change)
+        change.chunk = None
+
+    def compact(self) -> None:
+        """Forgets every change: who asks for a version before this one is told that it is gone."""
+        self.compacted = self.version
+        for table in self.tables.values():
+            table.history.clear()
+            table.forget_order()

@@ -1,0 +1,191 @@
+"""Watches: what changed, told to whoever asked, from a version on, with bookmarks, until the time asked for is over.
+
+`server` opens one for each request; the store's listener hands every change to those on its table. Frames are joined
+and sent once a turn of the event loop, and wait while the client reads too slowly. All clocks are the loop's.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from tools.fakeapi.lists import bad_options, too_large, version_asked
+from tools.fakeapi.refusals import Refusal
+from tools.fakeapi.selectors import Wanted
+from tools.fakeapi.store import Change, Store, Stored, Table, encode
+
+BOOKMARK_S = 60.0
+UNASKED_TIMEOUT_S = (1800.0, 3600.0)
+
+
+class Stream(Protocol):
+    """The connection, as a watch sees it. `send` frames nothing: its parts are whole chunks."""
+
+    frozen: bool
+
+    @property
+    def open(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
+    def send(self, parts: list[bytes]) -> None: ...
+    def end(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+def chunk(type_: str, raw: bytes) -> bytes:
+    """One event as a chunk of the answer."""
+    line = b'{"type":"%s","object":%s}\n' % (type_.encode(), raw)
+    return b"%x\r\n%s\r\n" % (len(line), line)
+
+
+class Watch:
+    """One stream of changes of a table."""
+
+    def __init__(self, store: Store, table: Table, wanted: Wanted, stream: Stream, over: Callable[[], None]) -> None:
+        self.table = table
+        self.frozen = False
+        self.doubled = False
+        self._store, self._wanted, self._stream, self._over = store, wanted, stream, over
+        self._parts: list[bytes] = []
+        self._due = False
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def check(self, query: dict[str, str]) -> None:
+        """Refuses options that contradict themselves, before the answer begins."""
+        _options(query, self._store.version)
+
+    def start(self, query: dict[str, str], rng: random.Random) -> None:
+        """Sends what the client has missed, then keeps it posted."""
+        initial, version = _options(query, self._store.version)
+        if initial:
+            self._parts += [chunk("ADDED", stored.raw) for stored in self._current()]
+            if query.get("sendInitialEvents") == "true" and bookmarks(query):
+                self._parts.append(self._bookmark(initial_end=True))
+        elif version < self._store.compacted:
+            self._refuse(version)
+            return
+        else:
+            for change in self.table.since(version):
+                self.tell(change)
+                # History holds no frames: they would double what it takes.
+                change.chunk = None
+        self._schedule(query, rng)
+        self._wake()
+
+    def tell(self, change: Change) -> None:
+        """Told of one change: sent if the client asked for such objects."""
+        if self.frozen:
+            return
+        if (part := self._seen(change)) is not None:
+            self._parts.append(part)
+            if self.doubled:
+                self._parts.append(part)
+            self._wake()
+
+    def flush(self) -> None:
+        """Sends what has gathered, unless the client has to catch up first; it calls this again when it has."""
+        self._due = False
+        if not self._stream.paused:
+            self._send()
+
+    def stop(self) -> None:
+        """The client is gone: no more timers."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def end(self) -> None:
+        """The time is over: everything is sent, and the answer is complete."""
+        if not self.frozen:
+            self._send()
+            self._over()
+            self._stream.end()
+
+    def freeze(self) -> None:
+        """Goes half-open."""
+        self.frozen = self._stream.frozen = True
+
+    def cut(self, *, mid_line: bool) -> None:
+        """Breaks the connection, in the middle of an event if asked to."""
+        self._send()
+        if mid_line:
+            self._stream.send([chunk("MODIFIED", b'{"kind":"%s"' % self.table.resource.kind.encode())[:-9]])
+        asyncio.get_running_loop().call_soon(self._stream.abort)
+
+    def _send(self) -> None:
+        if self._parts and self._stream.open:
+            parts, self._parts = self._parts, []
+            self._stream.send(parts)
+
+    def _current(self) -> list[Stored]:
+        return [stored for stored in self.table.at(self._store.version) if self._wanted.has(stored)]
+
+    def _seen(self, change: Change) -> bytes | None:
+        """The change as this client sees it: what comes to match is added, what ceases to is deleted."""
+        was = change.old is not None and self._wanted.has(change.old)
+        if change.type == "DELETED":
+            return self._chunk(change) if was else None
+        now = self._wanted.has(change.new)
+        if now and (was or change.old is None):
+            return self._chunk(change)
+        if now:
+            return chunk("ADDED", change.new.raw)
+        return chunk("DELETED", change.old.at(change.version).raw) if was and change.old else None
+
+    def _chunk(self, change: Change) -> bytes:
+        if change.chunk is None:
+            change.chunk = chunk(change.type, change.new.raw)
+        return change.chunk
+
+    def _wake(self) -> None:
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def _refuse(self, version: int) -> None:
+        text = f"too old resource version: {version} ({self._store.compacted})"
+        self._parts.append(chunk("ERROR", encode(Refusal(410, text, reason="Expired").status())))
+        self.end()
+
+    def _schedule(self, query: dict[str, str], rng: random.Random) -> None:
+        loop = asyncio.get_running_loop()
+        asked = query.get("timeoutSeconds", "")
+        timeout_s = float(asked) if asked.isdecimal() and int(asked) else rng.uniform(*UNASKED_TIMEOUT_S)
+        self._timers.append(loop.call_later(timeout_s, self.end))
+        if bookmarks(query):
+            self._timers.append(loop.call_later(max(timeout_s - 2.0, 0.0), self._tell_bookmark))
+            self._timers.append(loop.call_later(BOOKMARK_S, self._every_minute))
+
+    def _every_minute(self) -> None:
+        self._tell_bookmark()
+        self._timers.append(asyncio.get_running_loop().call_later(BOOKMARK_S, self._every_minute))
+
+    def _tell_bookmark(self) -> None:
+        if not self.frozen:
+            self._parts.append(self._bookmark())
+            self._wake()
+
+    def _bookmark(self, *, initial_end: bool = False) -> bytes:
+        meta: dict[str, object] = {"resourceVersion": str(self._store.version)}
+        if initial_end:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        resource = self.table.resource
+        return chunk("BOOKMARK", encode({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}))
+
+
+def bookmarks(query: dict[str, str]) -> bool:
+    return query.get("allowWatchBookmarks") in ("true", "1")
+
+
+def _options(query: dict[str, str], current: int) -> tuple[bool, int]:
+    """Whether the stream begins with everything there is, and else the version after which it begins."""
+    initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch")
+    if initial is not None and match != "NotOlderThan":
+        raise bad_options("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if initial is None and match:
+        raise bad_options("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    version = version_asked(query)
+    if initial == "true":
+        if version > current:
+            raise too_large(version, current)
+        return True, version
+    return (version == 0 and initial is None), version or current

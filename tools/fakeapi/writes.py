@@ -1,0 +1,268 @@
+"""Creating, replacing and deleting objects, with the preconditions, refusals and side fields of the real thing.
+
+Called by `server` for what clients ask, and by `collector`, `kubelet` and FakeApi for what others do. All times are the
+store's clock: the event loop's, shown as dates.
+"""
+
+import base64
+import random
+import re
+import string
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tools.fakeapi import pods
+from tools.fakeapi.refusals import (
+    already_exists,
+    bad_request,
+    conflict,
+    internal,
+    invalid,
+    modified,
+    not_found,
+)
+from tools.fakeapi.resources import CRDS, NAMESPACES, PODS, SECRETS, Resource, established
+from tools.fakeapi.store import Object, Store, Stored, Table
+
+SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+NO_SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{SUBDOMAIN.pattern}')"
+)
+
+
+@dataclass(slots=True)
+class Deletion:
+    """What a DELETE asks for. grace_s: None leaves it to the object."""
+
+    uid: str = ""
+    version: str = ""
+    grace_s: int | None = None
+    propagation: str = "Background"
+
+
+@dataclass(slots=True)
+class Writes:
+    """The store, its clock (seconds since 1970, by the loop's time) and where uids come from."""
+
+    store: Store
+    now_s: Callable[[], float]
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def now(self) -> str:
+        """As objects say times: to the second."""
+        return datetime.fromtimestamp(self.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def find(self, table: Table, namespace: str, name: str) -> Stored:
+        """The object, or NotFound."""
+        found = table.objects.get((namespace, name))
+        if found is None:
+            raise not_found(table.resource.plural, table.resource.group, name)
+        return found
+
+    # -- create --------------------------------------------------------------------------------------------------------
+
+    def create(self, table: Table, namespace: str, obj: Object, *, dry: bool = False) -> Stored:
+        """Makes a new object; what only the server says is set, the status is left out where it is a sub-resource."""
+        self.complete(table, namespace, obj)
+        return self._preview(table, obj) if dry else self.store.write(table, obj, None)
+
+    def complete(self, table: Table, namespace: str, obj: Object) -> None:
+        """Checks an object that is to be made and fills in, in place, what clients leave to the server."""
+        resource = table.resource
+        meta = self._checked(resource, namespace, obj)
+        if meta.get("resourceVersion"):
+            raise internal("resourceVersion should not be set on objects to be created")
+        self._admit_namespace(resource, namespace)
+        if not meta.get("name"):
+            if not (prefix := meta.get("generateName")):
+                reason = ("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")
+                raise invalid(resource.kind, resource.group, "", reason)
+            meta["name"] = prefix + "".join(self.rng.choices(string.ascii_lowercase + string.digits, k=5))
+        _check_name(resource, meta["name"])
+        if (namespace, meta["name"]) in table.objects:
+            raise already_exists(resource.plural, resource.group, meta["name"])
+        for name in SERVER_FIELDS:
+            meta.pop(name, None)
+        meta["uid"] = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+        meta["creationTimestamp"] = self.now()
+        _tidy(meta)
+        if resource.status:
+            obj.pop("status", None)
+        if resource.custom or "spec" in obj:
+            meta["generation"] = 1
+        if resource == SECRETS:
+            _encode(obj)
+        if resource == PODS:
+            pods.default(obj, self.now())
+        elif resource == NAMESPACES:
+            meta["labels"] = {**meta.get("labels", {}), "kubernetes.io/metadata.name": meta["name"]}
+            obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        elif resource == CRDS:
+            obj["status"] = established(obj, meta["creationTimestamp"])
+
+    def _checked(self, resource: Resource, namespace: str, obj: Object) -> dict[str, Any]:
+        """The metadata of an object that may be written to this resource and namespace."""
+        if obj.get("kind") != resource.kind or obj.get("apiVersion") != resource.api_version:
+            raise bad_request(
+                f'{obj.get("kind")} in version "{obj.get("apiVersion")}" cannot be handled as a {resource.kind}: '
+                f"{resource.api_version} is expected"
+            )
+        meta: dict[str, Any] = obj.setdefault("metadata", {})
+        if resource.namespaced:
+            if meta.setdefault("namespace", namespace) != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        else:
+            meta.pop("namespace", None)
+        return meta
+
+    def _admit_namespace(self, resource: Resource, namespace: str) -> None:
+        if resource.namespaced and ("", namespace) not in self.store.table(NAMESPACES).objects:
+            raise not_found("namespaces", "", namespace)
+
+    # -- replace -------------------------------------------------------------------------------------------------------
+
+    def replace(self, table: Table, old: Stored, obj: Object, *, status: bool = False, dry: bool = False) -> Stored:
+        """Puts an object in the place of `old`: its status alone, or all but that. Nothing new writes nothing."""
+        resource = table.resource
+        meta = self._checked(resource, old.key[0], obj)
+        was = old.read()
+        self._agree(resource, was, meta)
+        if status and resource.custom:
+            noted = {name: meta[name] for name in ("managedFields",) if name in meta}
+            obj = {**was, "metadata": {**was["metadata"], **noted}, "status": obj.get("status", {})}
+        elif status:
+            meta.update({name: was["metadata"][name] for name in ("ownerReferences",) if name in was["metadata"]})
+            obj = {**was, "metadata": meta, "status": obj.get("status", {})}
+        elif resource.status:
+            obj.pop("status", None)
+            obj |= {"status": was["status"]} if "status" in was else {}
+        meta = obj["metadata"]
+        for name in SERVER_FIELDS:
+            meta.pop(name, None)
+        meta.update({name: was["metadata"][name] for name in SERVER_FIELDS if name in was["metadata"]})
+        meta["resourceVersion"] = was["metadata"]["resourceVersion"]
+        if resource == SECRETS:
+            _encode(obj)
+        if resource == PODS and not status:
+            pods.check_update(was, obj)
+        _tidy(meta)
+        if obj == was:
+            return old
+        if "generation" in meta and not status and intent(obj) != intent(was):
+            meta["generation"] += 1
+        if dry:
+            return self._preview(table, obj)
+        new = self.store.write(table, obj, old)
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
+            return self.store.remove(table, new)
+        return new
+
+    def _agree(self, resource: Resource, was: Object, meta: dict[str, Any]) -> None:
+        """That who writes has seen what is there."""
+        name, old = was["metadata"]["name"], was["metadata"]
+        if meta.get("name", name) != name:
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+        meta["name"] = name
+        if meta.get("uid", old["uid"]) != old["uid"]:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['uid']}"
+            raise conflict(resource.plural, resource.group, name, why)
+        version = meta.get("resourceVersion")
+        if not version and resource.custom:
+            reason = (
+                "FieldValueInvalid",
+                "metadata.resourceVersion",
+                "Invalid value: 0: must be specified for an update",
+            )
+            raise invalid(resource.plural, resource.group, name, reason)
+        if version and version != old["resourceVersion"]:
+            raise modified(resource.plural, resource.group, name)
+
+    def _preview(self, table: Table, obj: Object) -> Stored:
+        """What would be written, for dryRun."""
+        shadow = Store(history=1)
+        shadow.version = self.store.version - 1
+        return shadow.write(shadow.add(table.resource), obj, None)
+
+    # -- delete --------------------------------------------------------------------------------------------------------
+
+    def delete(self, table: Table, old: Stored, asked: Deletion, *, dry: bool = False) -> Stored | None:
+        """Deletes, or marks as being deleted what has finalizers or a grace period: that is given back."""
+        obj = old.read()
+        meta = obj["metadata"]
+        _precondition(table.resource, meta, asked)
+        finalizers = list(meta.get("finalizers", ()))
+        if asked.propagation in ("Foreground", "Orphan"):
+            mark = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}[asked.propagation]
+            finalizers += [mark] if mark not in finalizers else []
+        grace_s = pods.grace_s(obj, asked.grace_s) if table.resource == PODS else 0
+        if dry:
+            return old
+        if not finalizers and not grace_s:
+            self.store.remove(table, old)
+            return None
+        if "deletionTimestamp" in meta and finalizers == meta.get("finalizers", []):
+            if grace_s >= meta.get("deletionGracePeriodSeconds", 0):
+                return old
+        elif "generation" in meta and "deletionTimestamp" not in meta:
+            meta["generation"] += 1
+        if finalizers:
+            meta["finalizers"] = finalizers
+        ends = datetime.fromtimestamp(self.now_s() + grace_s, UTC)
+        meta["deletionTimestamp"] = ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta["deletionGracePeriodSeconds"] = grace_s
+        return self.store.write(table, obj, old)
+
+
+def _tidy(meta: dict[str, Any]) -> None:
+    """Metadata that are empty are left out."""
+    for name in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if name in meta and not meta[name]:
+            del meta[name]
+
+
+def _encode(secret: Object) -> None:
+    """Takes what was given as text to what was given as bytes, in place."""
+    given = {name: base64.b64encode(text.encode()).decode() for name, text in secret.pop("stringData", {}).items()}
+    if given:
+        secret["data"] = {**secret.get("data", {}), **given}
+    secret.setdefault("type", "Opaque")
+
+
+def _check_name(resource: Resource, name: str) -> None:
+    if SUBDOMAIN.fullmatch(name) or resource.group == "rbac.authorization.k8s.io":
+        return
+    why = f'Invalid value: "{name}": {NO_SUBDOMAIN}'
+    raise invalid(resource.kind, resource.group, name, ("FieldValueInvalid", "metadata.name", why))
+
+
+def _precondition(resource: Resource, meta: dict[str, Any], asked: Deletion) -> None:
+    found = (
+        ("UID", "uid", asked.uid, "deleted and then recreated"),
+        (
+            "ResourceVersion",
+            "resourceVersion",
+            asked.version,
+            "modified",
+        ),
+    )
+    for title, name, wanted, happened in found:
+        if wanted and wanted != meta[name]:
+            why = (
+                f"the {title} in the precondition ({wanted}) does not match the {title} in record ({meta[name]}). "
+                f"The object might have been {happened}"
+            )
+            raise conflict(resource.kind, resource.group, meta["name"], why)
+
+
+def intent(obj: Object) -> Object:
+    """What an object's generation counts the changes of: all but its metadata and its status."""
+    return {name: value for name, value in obj.items() if name not in ("metadata", "status")}

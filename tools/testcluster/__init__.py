@@ -1,0 +1,16 @@
+"""A real Kubernetes on this machine alone, for tests, benches and whoever wants to try ganger on one.
+
+`make cluster` and `make cluster-down` are `python -m tools.testcluster up` and `down`. Tests and benches use
+`running()` (the kubeconfig of a cluster that is there, or None), `attached()` (it, as a `Cluster`) and `cluster(...)`
+(one of their own, gone at the end). Where a machine cannot have one, `Unavailable` says why in one sentence.
+
+etcd and Kubernetes are built from the modules in `go/`; containerd, runc and the CNI plug-ins are Debian's. Each real
+node is a small machine of its own: process, mount and network namespaces, so that whatever it mounts, links or starts
+ends with its first process.
+"""
+
+from tools.testcluster.cluster import Cluster, attached, cluster, running
+from tools.testcluster.images import BASE_IMAGE
+from tools.testcluster.needs import Unavailable
+
+__all__ = ["BASE_IMAGE", "Cluster", "Unavailable", "attached", "cluster", "running"]

@@ -1,0 +1,114 @@
+"""`python -m tools.testcluster`: up, down, run, build, list. `make cluster`, `make cluster-down`, `make test` call it.
+
+Exit codes: 0 done, 1 it failed, 2 wrong arguments, 3 this machine cannot have a test cluster. `run` has its command's.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from tools.testcluster import binaries, images
+from tools.testcluster.cluster import DEFAULT, NAME_VARIABLE, attached, cluster, names, require_built, start, stop
+from tools.testcluster.needs import Unavailable, install_packages, require_nodes
+from tools.testcluster.shape import find
+
+UNAVAILABLE = 3
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    commands = {"up": _up, "down": _down, "run": _run, "build": _build, "list": _list}
+    # Whoever ends us by a signal wants what we started to end as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return commands[arguments.command](arguments)
+    except Unavailable as error:
+        print(f"no test cluster: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"testcluster: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.testcluster", description="A real Kubernetes on this machine"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start a cluster and print its KUBECONFIG; builds what is missing first")
+    up.add_argument("--nodes", type=int, default=2, help="real nodes: a containerd and a kubelet each (2)")
+    up.add_argument("--fake-nodes", type=int, default=0, help="nodes that are only objects, by KWOK (0)")
+    up.add_argument("--gpus", type=int, default=8, help="GPUs that a fake node says it has (8)")
+    down = commands.add_parser("down", help="take a cluster down, or what a crash left of it")
+    for command in (up, down):
+        command.add_argument("--name", default=DEFAULT, help="clusters of different names live side by side")
+    run = commands.add_parser("run", help="run a command beside a cluster that its tests may use, if there can be one")
+    run.add_argument("argv", nargs="+", metavar="COMMAND")
+    build = commands.add_parser("build", help="build the programs and images, and start nothing")
+    build.add_argument("--install", action="store_true", help="install missing Debian packages first, with apt-get")
+    commands.add_parser("list", help="clusters that are there, and their kubeconfig files")
+    return parser
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    asked = (arguments.nodes, arguments.fake_nodes, arguments.gpus)
+    found = attached(arguments.name)
+    if found is None:
+        # What a crash left stands in the way of a new one.
+        stop(arguments.name)
+        found = start(arguments.name, asked, _say)
+    elif (found.shape.nodes, found.shape.fake_nodes, found.shape.gpus) != asked:
+        has = f"{found.shape.nodes} real nodes and {found.shape.fake_nodes} fake ones"
+        _say(f"a cluster with {has} runs already: take it down first with `make cluster-down`")
+        return 1
+    print(f"export KUBECONFIG={found.kubeconfig}")
+    return 0
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    if not stop(arguments.name):
+        _say(f"there is no cluster called {arguments.name}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Never builds: whoever runs tests is not to wait for a compiler."""
+    environment = dict(os.environ)
+    with ExitStack() as stack:
+        try:
+            if attached() is None:
+                require_built()
+                started = stack.enter_context(cluster(f"run-{os.getpid()}", nodes=2))
+                environment[NAME_VARIABLE] = started.shape.name
+        except (Unavailable, RuntimeError, TimeoutError) as error:
+            _say(f"tests that need a test cluster are skipped: {error}")
+        return subprocess.run(arguments.argv, env=environment, check=False).returncode
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    binaries.build(_say)
+    if arguments.install:
+        install_packages()
+    require_nodes()
+    images.make(_say)
+    return 0
+
+
+def _list(_: argparse.Namespace) -> int:
+    for name in names():
+        shape = find(name)
+        if shape is not None:
+            state = "ready" if attached(name) else "not ready"
+            print(f"{name}: {shape.nodes} real nodes, {shape.fake_nodes} fake ones, {state}: {shape.kubeconfig}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""etcd, Kubernetes and KWOK, built once from the modules in `go/` and kept outside of the checkout.
+
+They are kept by the content of what they are built from, so that every checkout with the same modules finds them, and
+a change of version never runs an old program.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools.testcluster.needs import require_go
+
+MODULES = Path(__file__).parent / "go"
+STAGES = ("node/fast/node-initialize.yaml", "pod/fast/pod-ready.yaml", "pod/fast/pod-delete.yaml")
+"""What KWOK does with its nodes and pods. Not `pod-complete`: pods of a gang run until they are told to stop."""
+
+PROGRAMS = {
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": ("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": ("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    "kubelet": ("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+}
+"""Name of a program: the module it is built in, and its package."""
+
+
+def cache() -> Path:
+    """Where what takes long to make is kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "ganger" / "testcluster"
+
+
+def folder() -> Path:
+    """Where the programs of this checkout's modules are, or will be."""
+    digest = hashlib.sha256(repr((PROGRAMS, STAGES)).encode())
+    for path in sorted(MODULES.glob("*/go.*")):
+        digest.update(path.relative_to(MODULES).as_posix().encode() + b"\0" + path.read_bytes())
+    return cache() / digest.hexdigest()[:16]
+
+
+def built() -> bool:
+    """Whether a cluster can start without building."""
+    here = folder()
+    return all((here / name).exists() for name in (*PROGRAMS, "stages.yaml"))
+
+
+def build(say: Callable[[str], None]) -> Path:
+    """The folder with every program; builds those that are missing. Unavailable: there is no Go."""
+    here = folder()
+    if built():
+        return here
+    with making(here):
+        for name, (module, package) in PROGRAMS.items():
+            if (here / name).exists():
+                continue
+            began = time.monotonic()
+            _compile(module, package, here / name)
+            say(f"built {name} in {time.monotonic() - began:.0f} s")
+        _keep_stages(here / "stages.yaml")
+    return here
+
+
+@contextmanager
+def making(path: Path) -> Iterator[None]:
+    """Only one process at a time makes what belongs at `path`; the others wait for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(module: str, package: str, target: Path) -> None:
+    """Into a file beside the target first: what has its final name is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    flags = f"-s -w {_version_flags() if module == 'kubernetes' else ''}"
+    command = [require_go(), "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags]
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    subprocess.run([*command, "-o", str(unfinished), package], cwd=MODULES / module, env=environment, check=True)
+    unfinished.rename(target)
+
+
+def _version_flags() -> str:
+    """What the Kubernetes programs say their version is; built from a module they know none."""
+    version = _module("kubernetes", "k8s.io/kubernetes")["Version"]
+    major, minor, _ = version.removeprefix("v").split(".")
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
+
+
+def _keep_stages(target: Path) -> None:
+    stages = Path(_module("kwok", "sigs.k8s.io/kwok")["Dir"]) / "kustomize" / "stage"
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    unfinished.write_text("---\n".join((stages / name).read_text() for name in STAGES))
+    unfinished.rename(target)
+
+
+def _module(module: str, path: str) -> dict[str, str]:
+    command = [require_go(), "list", "-m", "-json", path]
+    answer = subprocess.run(command, cwd=MODULES / module, check=True, capture_output=True, text=True)
+    found: dict[str, str] = json.loads(answer.stdout)
+    return found
+
+
+def program(name: str) -> str:
+    """Path of one of `PROGRAMS`, built before."""
+    return str(folder() / name)
+
+
+def system_program(name: str) -> str:
+    """Path of a program of the machine's own, checked by `needs`."""
+    return shutil.which(name) or name

@@ -1,0 +1,252 @@
+"""A test cluster as tests and benches hold it: started, looked at, broken on purpose, taken down."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.testcluster import api, binaries, control_plane, etcd, fake_nodes, images, nodes, processes
+from tools.testcluster.certificates import Authority
+from tools.testcluster.needs import Unavailable, require_nodes
+from tools.testcluster.removal import remove
+from tools.testcluster.shape import MAX_NODES, Shape, find, free_slot, home, lock
+from tools.testcluster.waiting import until
+
+DEFAULT = "default"
+NAME_VARIABLE = "GANGER_TEST_CLUSTER"
+"""Names the cluster of ours that tests use, where it is not the default one."""
+
+KUBECONFIG_VARIABLE = "GANGER_TEST_KUBECONFIG"
+"""Names the kubeconfig of a cluster that tests may use instead of one of ours."""
+
+API_PORT = 443
+"""What pods are told the API server's port is."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running test cluster."""
+
+    shape: Shape
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of somebody who may do everything."""
+        return self.shape.kubeconfig
+
+    @property
+    def address(self) -> str:
+        """An address of this machine that pods of the real nodes can reach."""
+        return self.shape.address
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Every process of it, in the order in which they start."""
+        inside = (f"{part}-{node}" for node in self.shape.numbers for part in ("node", "containerd", "kubelet"))
+        return (*control_plane.PARTS, *(("kwok",) if self.shape.fake_nodes else ()), *inside)
+
+    def kubectl(self, *args: str, input: str | None = None, user: Path | None = None) -> str:
+        """What kubectl prints. CalledProcessError: it failed; `stderr` says why. `user`: another's kubeconfig."""
+        command = [binaries.program("kubectl"), f"--kubeconfig={user or self.kubeconfig}", *args]
+        return subprocess.run(command, input=input, capture_output=True, text=True, check=True).stdout
+
+    def kubeconfig_of(self, user: str, *groups: str) -> Path:
+        """A kubeconfig of a user who may do only what RBAC grants."""
+        path = self.shape.folder / f"{user}.kubeconfig"
+        return Authority(self.shape.pki).write_kubeconfig(path, self.shape.url, user, groups)
+
+    def pid(self, part: str) -> int | None:
+        """Of that part, as this machine counts; None if it does not run."""
+        pid = processes.alive(self.shape.record(part))
+        return pid if pid is None or part in (*control_plane.PARTS, "kwok") else processes.inside(pid)
+
+    def kill(self, part: str, with_signal: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to one part. `node-N` is the first process of a node: all of the node dies with it."""
+        pid = self.pid(part)
+        if pid is None:
+            raise ValueError(f"{part} does not run; parts of this cluster: {', '.join(self.parts)}")
+        os.kill(pid, with_signal)
+        if with_signal == signal.SIGKILL:
+            until(lambda: processes.alive(self.shape.record(part)) is None, f"the end of {part}")
+
+    def start(self, part: str) -> None:
+        """Start one part that does not run: after `kill`, as it was. `node-N` starts its containerd and kubelet too."""
+        if processes.alive(self.shape.record(part)) is not None:
+            raise ValueError(f"{part} runs already")
+        name, _, number = part.rpartition("-")
+        if name == "node":
+            nodes.start_machine(self.shape, int(number))
+            self._start_containerd(int(number))
+            self._launch(f"kubelet-{number}", nodes.command(self.shape, f"kubelet-{number}"))
+        elif name == "containerd":
+            self._start_containerd(int(number))
+        elif name == "kubelet":
+            self._launch(part, nodes.command(self.shape, part))
+        elif part == "kwok":
+            self._launch(part, fake_nodes.command(self.shape))
+        else:
+            self._launch(part, control_plane.command(self.shape, part))
+
+    def restart(self, part: str) -> None:
+        """Kill and start."""
+        self.kill(part)
+        self.start(part)
+
+    def wait_api(self) -> None:
+        """Until the API server is ready to serve. TimeoutError: it is not."""
+        self._wait_for(lambda: api.is_ready(self.shape), "the API server to be ready", "kube-apiserver")
+
+    def wait_nodes(self) -> None:
+        """Until every node is Ready, real or fake."""
+        names = {f"node-{number}" for number in self.shape.numbers}
+        names |= {f"fake-{number:04}" for number in range(1, self.shape.fake_nodes + 1)}
+        part = "kubelet-1" if self.shape.nodes else "kwok"
+        self._wait_for(lambda: names <= self.ready_nodes(), "every node to be Ready", part)
+
+    def ready_nodes(self) -> set[str]:
+        """Names of the nodes that say they are Ready."""
+        return api.ready_nodes(self.shape)
+
+    def start_all(self) -> None:
+        """Everything, in order, until all nodes are Ready and pods can be made."""
+        shape = self.shape
+        control_plane.prepare(shape)
+        if shape.nodes:
+            nodes.make_bridge(shape)
+        self.start("etcd")
+        self._wait_for(lambda: etcd.answers(shape), "etcd to answer", "etcd")
+        etcd.compact(shape)
+        self.start("kube-apiserver")
+        self.wait_api()
+        for part in control_plane.PARTS[2:]:
+            self.start(part)
+        for node in shape.numbers:
+            nodes.prepare(shape, node)
+            self.start(f"node-{node}")
+        for node in shape.numbers:
+            nodes.load_images(shape, node)
+        if shape.fake_nodes:
+            fake_nodes.create(shape)
+            self.start("kwok")
+        self.wait_nodes()
+        self._wait_for(
+            lambda: api.has_account(shape), "the service account that pods run as", "kube-controller-manager"
+        )
+
+    def _start_containerd(self, node: int) -> None:
+        self._launch(f"containerd-{node}", nodes.command(self.shape, f"containerd-{node}"))
+        self._wait_for(lambda: nodes.answers(self.shape, node), "containerd to answer", f"containerd-{node}")
+
+    def _launch(self, part: str, argv: list[str]) -> None:
+        processes.start(self.shape.record(part), self.shape.log(part), argv)
+
+    def _wait_for(self, condition: Callable[[], bool], what: str, part: str) -> None:
+        """A part that ends while we wait for it is told at once, with its last words."""
+        record, log = self.shape.record(part), self.shape.log(part)
+
+        def or_ended() -> bool:
+            if processes.alive(record) is None:
+                words = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+                raise RuntimeError(f"{part} ended while the cluster waited for {what}; {log} ends so:\n{words}")
+            return condition()
+
+        until(or_ended, what)
+
+
+def start(name: str, shape: tuple[int, int, int], say: Callable[[str], None]) -> Cluster:
+    """Start a cluster of (real nodes, fake nodes, GPUs of a fake node); builds what is missing first.
+
+    Unavailable: this machine cannot have it. ValueError: one of that name is there, or there are too many nodes.
+    """
+    real, fake, gpus = shape
+    if not 0 <= real <= MAX_NODES or fake < 0:
+        raise ValueError(f"a cluster has 0 to {MAX_NODES} real nodes, and 0 or more fake ones; got {real} and {fake}")
+    if real:
+        require_nodes()
+    binaries.build(say)
+    if real:
+        images.make(say)
+    with lock():
+        if find(name) is not None:
+            down = f"python -m tools.testcluster down --name {name}"
+            raise ValueError(f"a test cluster called {name} is there already: take it down with `{down}`")
+        ports = _free_ports(3)
+        described = Shape(
+            name=name,
+            slot=free_slot(),
+            nodes=real,
+            fake_nodes=fake,
+            gpus=gpus,
+            etcd_port=ports[0],
+            etcd_peer_port=ports[1],
+            api_port=API_PORT if real else ports[2],
+        )
+        described.write()
+    started = Cluster(described)
+    try:
+        started.start_all()
+    except BaseException:
+        remove(described)
+        raise
+    return started
+
+
+def require_built() -> None:
+    """Unavailable: a cluster with real nodes could not start at once."""
+    require_nodes()
+    if not (binaries.built() and images.made()):
+        raise Unavailable("its programs are not built yet: `make cluster` builds them")
+
+
+def stop(name: str = DEFAULT) -> bool:
+    """Take a cluster down, running or crashed; says whether there was one."""
+    shape = find(name)
+    if shape is None:
+        return False
+    remove(shape)
+    return True
+
+
+@contextmanager
+def cluster(
+    name: str, *, nodes: int = 0, fake_nodes: int = 0, gpus: int = 8, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Cluster]:
+    """A cluster of one's own, gone at the end; what a crash left of an earlier one of that name goes first."""
+    stop(name)
+    started = start(name, (nodes, fake_nodes, gpus), say)
+    try:
+        yield started
+    finally:
+        stop(name)
+
+
+def attached(name: str | None = None) -> Cluster | None:
+    """The cluster of that name, if it is there and its API server answers; with no name, the one that tests use."""
+    shape = find(name or os.environ.get(NAME_VARIABLE, DEFAULT))
+    return Cluster(shape) if shape is not None and api.is_ready(shape) else None
+
+
+def running() -> Path | None:
+    """Kubeconfig of the cluster that tests may use: what GANGER_TEST_KUBECONFIG names, or `make cluster`'s, or None."""
+    if given := os.environ.get(KUBECONFIG_VARIABLE):
+        return Path(given)
+    found = attached()
+    return found.kubeconfig if found else None
+
+
+def names() -> list[str]:
+    """Of all clusters that are written down."""
+    return sorted(path.parent.name for path in home().glob("*/cluster.json"))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on; all are held until the last is known, so that they differ."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports

@@ -1,0 +1,38 @@
+"""Nodes that are only objects: KWOK says that they are Ready and that their pods run."""
+
+from tools.testcluster.api import admin
+from tools.testcluster.binaries import folder, program
+from tools.testcluster.shape import Shape
+
+ANNOTATION = "kwok.x-k8s.io/node"
+NODES_A_LEAF = 16
+
+
+def command(shape: Shape) -> list[str]:
+    """How KWOK is started."""
+    return [
+        program("kwok"),
+        f"--kubeconfig={shape.kubeconfig}",
+        f"--config={folder() / 'stages.yaml'}",
+        "--manage-all-nodes=false",
+        f"--manage-nodes-with-annotation-selector={ANNOTATION}=fake",
+        "--node-lease-duration-seconds=40",
+    ]
+
+
+def create(shape: Shape) -> None:
+    """Make the objects; they become Ready while KWOK runs."""
+    with admin(shape) as client:
+        for number in range(1, shape.fake_nodes + 1):
+            client.post("/api/v1/nodes", json=_node(number, shape.gpus)).raise_for_status()
+
+
+def _node(number: int, gpus: int) -> dict[str, object]:
+    name = f"fake-{number:04}"
+    leaf = f"leaf-{(number - 1) // NODES_A_LEAF + 1:03}"
+    labels = {"kubernetes.io/hostname": name, "fabric.topograph.run/tier-1": leaf, "type": "kwok"}
+    resources = {"cpu": "128", "memory": "1Ti", "pods": "256", "nvidia.com/gpu": str(gpus)}
+    return {
+        "metadata": {"name": name, "labels": labels, "annotations": {ANNOTATION: "fake"}},
+        "status": {"allocatable": resources, "capacity": resources},
+    }

@@ -1,0 +1,83 @@
+"""Processes that outlive who started them, each written down in a file by itself before it becomes what it is.
+
+So a crash at any moment leaves no process behind that nobody knows. A process is known by its pid and the tick at which
+it started: a pid that was given to somebody else since is never signalled.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tools.testcluster.waiting import until
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WRITE_DOWN = 'read -r line < /proc/self/stat && echo "$line" > "$0.new" && mv "$0.new" "$0" && exec "$@"'
+"""What a shell does before it becomes the process: its own line of /proc, which has pid and start, into a file.
+
+If that cannot be written, because the cluster was taken down meanwhile, it becomes nothing.
+"""
+
+
+def start(record: Path, log: Path, argv: Sequence[str]) -> int:
+    """Start a process in a session of its own, with its output appended to `log`; gives its pid."""
+    record.unlink(missing_ok=True)
+    with log.open("ab") as output:
+        subprocess.run(
+            ["setsid", "--fork", "sh", "-c", WRITE_DOWN, str(record), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={"PATH": PATH, "HOME": str(Path.home())},
+            check=True,
+        )
+    until(record.exists, f"the start of {argv[0]}; see {log}")
+    return _fields(record.read_text())[0]
+
+
+def alive(record: Path) -> int | None:
+    """Pid of the process that was written down there, or None if it has ended."""
+    try:
+        pid, started = _fields(record.read_text())
+        now = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    has_ended = now.rpartition(")")[2].split()[0] in "ZX"
+    return None if has_ended or _fields(now) != (pid, started) else pid
+
+
+def inside(pid: int) -> int:
+    """The process that `nsenter` or `unshare` with this pid started in a node, which is the one that counts."""
+    found: list[int] = []
+
+    def has_child() -> bool:
+        for child in psutil.Process(pid).children():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it was the shell's, and has ended
+                if _namespace(child.pid) != _namespace(pid):
+                    found.append(child.pid)
+        return bool(found)
+
+    until(has_child, f"what process {pid} starts in a node")
+    return found[0]
+
+
+def end(record: Path) -> None:
+    """Kill what was written down there, and wait until it is gone."""
+    if (pid := alive(record)) is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: alive(record) is None, f"the end of process {pid}")
+    record.unlink(missing_ok=True)
+
+
+def _namespace(pid: int) -> str:
+    return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - it is no path that could be followed
+
+
+def _fields(stat: str) -> tuple[int, int]:
+    """Pid and start tick of a line of /proc/PID/stat; the name in it may hold blanks and brackets."""
+    return int(stat.partition(" ")[0]), int(stat.rpartition(")")[2].split()[19])
