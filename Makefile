@@ -4,10 +4,12 @@
 #   make setup   .venv: the locked base and development requirements, and this checkout
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
-#   make test    every test
+#   make test    every test, beside a real Kubernetes once `make cluster` has built one
 #   make test-long  the crash tests at every moment there is, and many more requests to the REST interface
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
+#   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
+#   make cluster-down  nothing of it is left
 #   make docs    what the pages say of the code, made anew
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
 
@@ -23,7 +25,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint test test-long demo bench docs lock
+.PHONY: setup setup-torch lint test test-long demo bench cluster cluster-down docs lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -50,7 +52,8 @@ lint: $(SETUP)
 	$(BIN)/lint-imports
 
 test: $(SETUP) $(TORCH_SETUP)
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tools.testcluster run -- $(BIN)/python -m pytest \
+		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-long: $(SETUP)
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py
@@ -61,6 +64,14 @@ demo: $(TORCH_SETUP)
 bench: $(SETUP) $(TORCH_SETUP)
 	$(BIN)/python -m bench $(NAMES)
 
+NODES ?= 2
+FAKE_NODES ?= 0
+cluster: $(SETUP)
+	@$(BIN)/python -m tools.testcluster up --nodes $(NODES) --fake-nodes $(FAKE_NODES)
+
+cluster-down: $(SETUP)
+	@$(BIN)/python -m tools.testcluster down
+
 docs: $(SETUP)
 	$(BIN)/python docs/generate.py
 
@@ -68,5 +79,6 @@ lock: $(SETUP)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml -o requirements/base.txt
 	$(COMPILE) pyproject.toml requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra kubernetes -c requirements/dev.txt -o requirements/kubernetes.txt
 	$(COMPILE) pyproject.toml requirements/torch.in -c requirements/dev.txt -o requirements/torch.txt
 	$(foreach name,$(FRAMEWORKS),$(COMPILE) requirements/$(name).in -o requirements/$(name).txt &&) true

@@ -1,7 +1,8 @@
 """Writes what the pages say of the code: `make docs`. With --check it only says which page is stale, and exits with 1.
 
 A page is written by people, but for what stands between `<!-- generated: BLOCK -->` and `<!-- end -->`: that is a block
-of `generate_blocks.py`. Two pages are generated whole: cli.md and lifecycle.md.
+of `generate_blocks.py`. Two pages are generated whole, cli.md and lifecycle.md, and so are
+the definitions of custom resources, src/ganger/manifests.
 """
 # ruff: noqa: INP001, T201 - a script, found by its path, that tells who called it
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import generate_cli
+import generate_resources
 import generate_schema
 from generate_blocks import block
 
@@ -24,7 +26,8 @@ _BLOCK: Final = re.compile(r"(<!-- generated: (?P<words>[^>]+?) -->\n).*?(<!-- e
 def pages() -> dict[Path, str]:
     """Every file that has something generated, and what it should say."""
     written = {page: filled(page.read_text()) for page in (README, *sorted(DOCS.rglob("*.md")))}
-    return written | {
+    whole = written | generate_resources.pages()
+    return whole | {
         generate_cli.PAGE: generate_cli.page(),
         generate_schema.FILE: generate_schema.page(),
         DOCS / "lifecycle.md": page(),
@@ -38,7 +41,7 @@ def filled(text: str) -> str:
 
 def main() -> int:
     """Write the pages, or only say which are stale."""
-    stale = {page: text for page, text in pages().items() if page.read_text() != text}
+    stale = {page: text for page, text in pages().items() if not page.is_file() or page.read_text() != text}
     if "--check" not in sys.argv[1:]:
         for page, text in stale.items():
             page.write_text(text)

@@ -28,6 +28,11 @@ what torchrun would set; torchrun itself is left out.
 
 **Which job.** `JOB` is an id (`bert-7f3`) or a name (`bert`): the newest job of that name.
 
+**On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context,
+makes a GangJob there as whoever that context says, and follows the logs of its pods; `submit`, `ls`, `explain`, `logs`
+and `stop` go the same way. Nothing but the API server is asked: what you may do there with kubectl, you may do here.
+`--namespace NAME` looks elsewhere than in the context's own namespace. JOB is the GangJob's name.
+
 **What is printed where.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; ganger's own words
 go to stderr too. `ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank
 (`r0 | `), and the same line of several ranks is shown once with their number (`(x4)`). Ctrl-C leaves a job running.

@@ -51,5 +51,6 @@ def test_an_option_that_is_not_there(live: Live, path: str) -> None:
 def test_an_argument_that_is_missing(live: Live, path: str) -> None:
     said = live(*path.split())
     assert (said.code, said.out) == (USAGE, "")
-    assert "Missing argument" in said.err
+    missing = next(each for each in COMMANDS[path].params if each.required)
+    assert f"Missing {missing.param_type_name}" in said.err
     assert f"next: ganger {path} --help" in said.err

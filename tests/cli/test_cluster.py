@@ -125,6 +125,15 @@ def test_nodes_have_a_column_for_each_level(shell: Shell, world: World) -> None:
     assert rows[0].split()[1:4] == ["s1", "-", "ready"]
 
 
+def test_what_others_use_of_nodes_is_told(world: World, shell: Shell) -> None:
+    world.nodes["n1"] = node("n1", gpus=8, gpus_free=5, gpus_foreign=3)
+    world.nodes["n2"] = node("n2", gpus=8, gpus_free=6, gpus_foreign=1, gangs=("cv-11",))
+    _, first, second, _, last = shell("node").out.splitlines()
+    assert first.endswith("others (3 GPUs)")
+    assert second.endswith("cv-11, others (1 GPU)")
+    assert last == "5 of 16 GPUs used (31%), 4 of them by others"
+
+
 def test_nodes_that_are_made_to_go_and_come_back(shell: Shell, world: World) -> None:
     assert shell("node", "fail", "n2").out == "n2 is lost\n"
     assert shell("node", "return", "n2").out == "n2 is ready\n"

@@ -16,6 +16,8 @@ NO_ANSWER = {
     "attach": "its output is the job's",
     "exec": "its output is the command's",
     "completion": "it prints a script for a shell",
+    "install": "it prints objects for kubectl",
+    "controller": "it serves until it is told to end",
 }
 """Commands without -o json, and why."""
 

@@ -27,13 +27,35 @@ def test_a_run_is_shown_as_a_table(shell: Shell, trace: Path) -> None:
     assert "2m 00s" in said.out.partition("makespan")[2]
 
 
+def test_racks_and_prices_of_a_cluster_are_in_its_figures(shell: Shell, trace: Path, tmp_path: Path) -> None:
+    """16 GPUs of two nodes for a minute, which are in two racks, and 8 of one."""
+    trace.write_text("name,submitted_ms,duration_ms,gpus\na,0,60000,16\nb,60000,60000,8\n")
+    cluster = tmp_path / "nodes.csv"
+    cluster.write_text("name,gpus,gpu_type,domains\nx,8,h100,s1|r1\ny,8,h100,s1|r2\nz,0,,s1|r2\n")
+    asked = ("sim", "run", str(trace), "--cluster", str(cluster), "--price", "h100=60", "--price", "cpu=3")
+    told = json.loads(shell(*asked, "-o", "json").out)
+    assert (told["scorecard"]["multi_node_starts"], told["scorecard"]["cross_switch"]) == (1, 1.0)
+    assert told["cost"]["by_gpu_type"] == {"h100": 4.0, "": pytest.approx(0.1)}
+    assert told["cost"]["per_gpu_hour"] == pytest.approx(4.1 / 0.4)
+    shown = shell(*asked).out
+    for words in ("finish-time fairness  ", "largest gang with room", "gangs across switches               1.0000"):
+        assert words in shown
+    assert "cost, of a finished GPU-hour        4.10, 10.25" in shown
+    assert "a cycle of the scheduler, p50, p99  " in shown
+    cluster.write_text("name,gpus,gpu_type,domains\nx,8,h100,a|b|c|d\n")
+    said = shell(*asked)
+    assert said.code == 2
+    assert "line 2: domains 'a|b|c|d': more than 3 of them" in " ".join(said.err.split())
+
+
 def test_the_order_decides_and_the_answer_is_the_same_each_time(shell: Shell, trace: Path) -> None:
     asked = ("sim", "run", str(trace), "--nodes", "1", "--gpus", "8", "-o", "json", "--policy")
-    srtf, again, strict = (shell(*asked, name).out for name in ("srtf", "srtf", "strict_fifo"))
+    srtf, again, strict = (json.loads(shell(*asked, name).out) for name in ("srtf", "srtf", "strict_fifo"))
+    assert srtf.pop("self_cost")["cycle_ms"]["n"] == again.pop("self_cost")["cycle_ms"]["n"]
     assert srtf == again
-    assert json.loads(srtf)["preemptions"] == 1
-    assert json.loads(strict)["preemptions"] == 0
-    assert json.loads(strict)["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 88_000) / 3
+    assert srtf["preemptions"] == 1
+    assert strict["preemptions"] == 0
+    assert strict["scorecard"]["jct_ms"]["mean"] == (60_000 + 119_000 + 88_000) / 3
 
 
 def test_what_is_left_out_is_said_by_line(shell: Shell, trace: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,9 @@ def test_tables_and_rows_say_the_same_as_json(shell: Shell, trace: Path) -> None
         assert float(row["jct_ms.mean"]) == run["scorecard"]["jct_ms"]["mean"]
         assert float(row["slowdown_10s.p99"]) == run["scorecard"]["slowdown_10s"]["p99"]
         assert (row["unended"], row["preemptions"]) == ("0", str(run["preemptions"]))
+        assert float(row["finish_time_fairness.p95"]) == run["scorecard"]["finish_time_fairness"]["p95"]
+        assert float(row["fragmentation.largest_gang.p50"]) == run["fragmentation"]["largest_gang"]["p50"]
+        assert int(row["self_cost.cycle_ms.n"]) == run["self_cost"]["cycle_ms"]["n"]
     assert re.search(r"^strict_fifo +3 +1m 29s ", table, re.MULTILINE)
 
 
@@ -100,9 +104,56 @@ def test_the_page_has_the_figures_of_json_and_asks_nobody_for_anything(
         assert [str(value) for value in (*counts, *whole)] in found.rows
 
 
+FAULTS = "node,start_day,end_day,level,class,desc\n" + "".join(
+    f"x{at},{0.0002 * at},{0.0002 * at + 0.001},Hardware Failure,GPU,gone\n" for at in range(5)
+)
+COSTS = ("--start", "2s", "--checkpoint", "10s", "--checkpoint-cost", "1s", "--detect", "5s", "--price", "12.50")
+
+
+def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
+    shell: Shell, trace: Path, tmp_path: Path
+) -> None:
+    faults, page = tmp_path / "faults.csv", tmp_path / "page.html"
+    faults.write_text(FAULTS)
+    asked = ("sim", "compare", str(trace), "--nodes", "2", "--policies", "fifo,srtf", "--seeds", "4", *COSTS)
+    words = (*asked, "--faults", str(faults), "--fault-nodes", "6")
+    told = json.loads(shell(*words, "-o", "json", "--report", str(page)).out)
+    assert [run["name"] for run in told["runs"]] == [f"{name} #{at}" for name in ("fifo", "srtf") for at in range(4)]
+    rows = list(csv.DictReader(io.StringIO(shell(*words, "-o", "csv").out)))
+    assert [row["seed"] for row in rows] == ["0", "1", "2", "3"] * 2
+    found = Page(page.read_text())
+    for policy in ("fifo", "srtf"):
+        (spread,) = (each for each in told["spread"] if each["policy"] == policy)
+        runs = [run for run in told["runs"] if run["policy"] == policy]
+        assert spread["runs"] == len(runs) == 4
+        for of, fold in (("mean", statistics.fmean), ("std", statistics.stdev)):
+            good = spread[of]["goodput"]
+            assert good["ettr"] == pytest.approx(fold([run["goodput"]["ettr"] for run in runs]))
+            for cause in ("detection", "rollback", "restart"):
+                assert good["lost"][cause] == pytest.approx(fold([run["goodput"]["lost"][cause] for run in runs]))
+            assert spread[of]["cost"]["total"] == pytest.approx(fold([run["cost"]["total"] for run in runs]))
+            rows_of = [row for row in found.rows if row[:2] == [str(good["goodput"]), str(good["ettr"])]]
+            assert [row[6:] for row in rows_of] == [
+                [*(str(value) for value in good["lost"].values()), str(good["waiting_for_nodes"])]
+            ]
+    assert len({run["goodput"]["useful"] for run in told["runs"]}) == 1
+    assert len({run["goodput"]["allocated"] for run in told["runs"]}) > 1, "seeds draw other nodes"
+    table = shell(*words).out
+    assert re.search(r"^POLICY +GOODPUT +ETTR +LOST GPU-H ", table, re.MULTILINE)
+    assert re.search(r"^POLICY +COST +NODE-H +A FINISHED GPU-H", table, re.MULTILINE)
+    assert len(re.findall(r"^(?:fifo|srtf)", table, re.MULTILINE)) == 4 * len(
+        re.findall(r"^POLICY", table, re.MULTILINE)
+    )
+    assert re.search(r"^fifo, mean of 4 +0\.\d{4} ", table, re.MULTILINE)
+    assert re.search(r"^srtf, \+/- +0\.\d{4} ", table, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("words", "what", "next"),
     [
+        (("--price", "dear"), "'dear' is not what an hour of a node costs", "--price 12.50"),
+        (("--price", "h100=3"), "no node is of type h100", "--price 12.50"),
+        (("--price", "1", "--price", "2"), "'2' says again what such a node costs", "say it once"),
         (("--policies", "best"), "there is no queue order best", "name one of conservative"),
         (("--policies", "easy+luck"), "there is no placement score luck", "name one of pack"),
         (("--policies", ""), "a policy without a name in ''", "--policies dynamic"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from ganger.core.state import Image
 from ganger.engine import codec
-from ganger.model.event import Event
+from ganger.model.cluster import Node
+from ganger.model.event import Event, NodesListed
 from ganger.model.job import Job
 from tests.engine.anything import anything
 
@@ -36,6 +37,13 @@ def test_image_comes_back(image: Image) -> None:
 @given(anything(Job))
 def test_job_comes_back(job: Job) -> None:
     assert codec.decode_job(codec.encode_job(job)) == job
+
+
+def test_a_listing_that_knew_of_no_others_is_read() -> None:
+    text = b'{"nodes": [{"name": "n1", "gpus": 2, "device_ids": [0, 1]}], "kind": "nodes_listed"}'
+    assert codec.decode(text) == NodesListed(nodes=(Node(name="n1", gpus=2, device_ids=(0, 1)),))
+    image = b'{"nodes": [{"name": "n1", "gpus": 2}], "waits": {"c": {"why": "no_capacity", "need": 1}}}'
+    assert codec.decode_image(image).nodes[0].foreign == ()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ganger.launcher.archive import build
+from tests.launcher.afar import HOST, Authority, Controller, Listens, Pod, Starts
 from tests.launcher.harness import Server, Task
 
 
@@ -26,3 +28,40 @@ def task(tmp_path: Path, archive: Path) -> Iterator[Task]:
     task = Task(tmp_path / "task", archive, tmp_path / "s")
     yield task
     task.end()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority") / "own")
+
+
+@pytest.fixture
+def listens(authority: Authority) -> Iterator[Listens]:
+    """Opens a controller; under TLS unless it is told otherwise."""
+    opened: list[Controller] = []
+
+    def listen(**options: Any) -> Controller:
+        opened.append(Controller(options.pop("context", authority.context()), **options))
+        return opened[-1]
+
+    yield listen
+    for controller in opened:
+        if not controller.loop.is_closed():
+            controller.close()
+
+
+@pytest.fixture
+def starts(tmp_path: Path, archive: Path, authority: Authority) -> Iterator[Starts]:
+    """Makes a pod and starts it, for the given controller."""
+    made: list[Pod] = []
+
+    def start(controller: Controller, node: str = "n1", ca: Path | None = authority.ca, **options: Any) -> Pod:
+        made.append(Pod(tmp_path / f"pod-{len(made)}", archive, node))
+        if ca is not None:
+            made[-1].ca.write_bytes(ca.read_bytes())
+        made[-1].start(options.pop("server", f"tcp:{HOST}:{controller.port}"), **options)
+        return made[-1]
+
+    yield start
+    for pod in made:
+        pod.end()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher import main, protocol
+from ganger.launcher import main, protocol, runtime
+from ganger.launcher.dial import Server
 from ganger.launcher.link import Link
 
 PAGE = (Path(__file__).parents[2] / "docs" / "launcher-protocol.md").read_text()
@@ -34,7 +35,7 @@ def test_page_lists_what_the_launcher_accepts() -> None:
 
 def test_page_lists_the_exit_codes() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
-    assert codes == {main.LEFT, main.USAGE, main.NO_PLAN, main.CANNOT_WRITE, main.LOCKED}
+    assert codes == {main.LEFT, main.USAGE, main.NO_PLAN, runtime.NO_SERVER, main.CANNOT_WRITE, main.LOCKED}
 
 
 @pytest.mark.parametrize(
@@ -43,14 +44,14 @@ def test_page_lists_the_exit_codes() -> None:
 )
 def test_link_sends_nothing_that_the_page_does_not_list(kind: str, fields: dict[str, Any], tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
-        link = Link(str(tmp_path / "s"), selector, dict, lambda message: None)
+        link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
         with pytest.raises((KeyError, ValueError)):
             link.fact(kind, gang="g", node="n", generation=1, **fields)
 
 
 def test_link_backs_off_from_a_tenth_of_a_second_to_one(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
-        link = Link(str(tmp_path / "s"), selector, dict, lambda message: None)
+        link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
         tries = [0.0]
         for _ in range(6):
             link.tick(tries[-1])
@@ -63,7 +64,7 @@ def test_link_says_nothing_unnumbered_while_nobody_listens(tmp_path: Path) -> No
     with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
         listening.listen()
-        link = Link(str(tmp_path / "s"), selector, dict, lambda message: None)
+        link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
         link.say("progressed", gang="g", node="n", generation=1, step=1, metrics={}, milestone=False)
         assert not link.has_unacknowledged
         link.tick(0)

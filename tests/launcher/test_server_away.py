@@ -25,6 +25,8 @@ def test_hello_says_who_it_is_and_what_is_here(task: Task, server: Server) -> No
         "pid": launcher.pid,
         "start_ticks": who["start_ticks"],
         "generations": [1],
+        "generation": 1,
+        "address": None,
     }
 
 

@@ -34,6 +34,7 @@ QUEUES = ("a", "b", "c")
 USERS = ("ann", "bob")
 LEVELS = ("spine", "rack")
 LABELS: tuple[dict[str, str], ...] = ({}, {"zone": "a"}, {"zone": "b", "cores": "8"}, {"zone": "a", "cores": "64"})
+FOREIGN = st.sampled_from(((),) * 5 + ((0,), (1, 2), (3,), (0, 1, 2, 3)))
 FAILURES = (
     (Cause.RANK_FAILED, 1, None),
     (Cause.RANK_FAILED, None, 9),
@@ -61,14 +62,32 @@ def nodes(most: int = 5) -> st.SearchStrategy[tuple[Node, ...]]:
         labels=st.sampled_from(LABELS),
         taints=st.sampled_from(((),) * 9 + (("spot",),)),
         networks=st.sampled_from(((), ("ib",), ("ib", "tcp"))),
+        foreign=FOREIGN,
         suspicion=st.sampled_from((0, 0, 1)),
     )
     return st.lists(node, min_size=1, max_size=most).map(_named)
 
 
+def used_otherwise(nodes: tuple[Node, ...]) -> st.SearchStrategy[tuple[Node, ...]]:
+    """The same nodes, of which others use another part."""
+    used = st.tuples(FOREIGN, st.sampled_from((64_000, 1_500)), st.sampled_from((64, 3)))
+    return st.tuples(*[used for _ in nodes]).map(
+        lambda drawn: tuple(
+            replace(node, foreign=foreign, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+            for node, (foreign, cpu_milli, memory_bytes) in zip(nodes, drawn, strict=True)
+        )
+    )
+
+
 def _named(drawn: list[Node]) -> tuple[Node, ...]:
     return tuple(
-        replace(node, name=f"n{at}", address=f"10.0.0.{at}", gpu_type=node.gpu_type if node.gpus else "")
+        replace(
+            node,
+            name=f"n{at}",
+            address=f"10.0.0.{at}",
+            gpu_type=node.gpu_type if node.gpus else "",
+            foreign=tuple(device for device in node.foreign if device < node.gpus),
+        )
         for at, node in enumerate(drawn, 1)
     )
 

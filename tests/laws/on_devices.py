@@ -20,10 +20,11 @@ def on_device(device: int, held: Held) -> tuple[int, int, int]:
 
 
 def times_on(part: "Part", node: Node, held: Held) -> int:
-    """How many of a part the devices of a node could take: those that it may have, whole ones that nobody has any of,
-    or shares of any that nobody has whole."""
+    """How many of a part the devices of a node could take: those that it may have and others do not, whole ones that
+    nobody has any of, or shares of any that nobody has whole."""
     named = part.placement.devices
-    usable = [on_device(device, held) for device in range(node.gpus) if not named or device in named]
+    ours = [device for device in range(node.gpus) if device not in node.foreign]
+    usable = [on_device(device, held) for device in ours if not named or device in named]
     if part.need["gpus"]:
         return sum(each == (0, 0, 0) for each in usable) // part.need["gpus"]
     milli, memory = part.share

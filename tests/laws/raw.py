@@ -13,7 +13,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.job import GangState, Job, JobSpec, Placement, Resources, array_of
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
-from tests.laws.on_devices import on_device, times_on
+from tests.laws.on_devices import times_on
 from tests.laws.where import could_lie, may_be_had
 
 RESOURCES = ("gpu_milli", "cpu_milli", "memory_bytes")
@@ -135,8 +135,8 @@ class Raw:
         """Take in what one event says."""
         self.killed = {}
         match event:
-            case e.NodesListed(nodes=nodes):
-                self._list({node.name: node for node in nodes})
+            case e.NodesListed(nodes=nodes, lost=lost):
+                self._list({node.name: node for node in nodes}, lost)
             case (
                 e.NodeLost()
                 | e.NodeReturned()
@@ -276,13 +276,27 @@ class Raw:
         self.suspended.pop(gang, None)
         self.excluded.pop(gang, None)
 
-    def _list(self, nodes: dict[str, Node]) -> None:
+    def _list(self, nodes: dict[str, Node], lost: tuple[str, ...]) -> None:
         for name, before in self.nodes.items():
             after = nodes.get(name)
-            if after is None or any(getattr(after, r) < getattr(before, r) for r in (*OF_NODE, "gpu_memory_bytes")):
+            if after is None or name in lost or self._is_too_small(before, after):
                 self._kill(name)
-        self.nodes, self.lost = nodes, {}
+        self.nodes, self.lost = {name: self._less_held(node) for name, node in nodes.items()}, dict.fromkeys(lost)
         self.cordoned = {name: None for name in self.cordoned if name in nodes}
+
+    def _is_too_small(self, before: Node, after: Node) -> bool:
+        """Whether it has fewer GPUs, or ones with less memory, or less of the rest than what is left to gangs there."""
+        if after.gpus < before.gpus or after.gpu_memory_bytes < before.gpu_memory_bytes:
+            return True
+        needs = [parts(self.jobs[gang].spec)[share.part].need for gang, share in self.held(after.name)]
+        return any(sum(need[r] for need in needs) > getattr(after, r) for r in OF_NODE[1:])
+
+    def _less_held(self, node: Node) -> Node:
+        """What a gang holds there is not others'."""
+        held = [device for _, share in self.held(node.name) for device in share.devices]
+        return replace(
+            node, foreign=tuple(device for device in node.foreign if device < node.gpus and device not in held)
+        )
 
     def _change(self, event: OfNode) -> None:
         match event:
@@ -313,23 +327,9 @@ class Raw:
 
     # -- what is free --------------------------------------------------------------------------------------------------
 
-    def over_allocated(self) -> list[str]:
-        """One sentence for each thing that is given out twice, or that is not there."""
-        found = []
-        for name, node in self.nodes.items():
-            held = [(gang, share) for (gang, where), shares in self.left.items() if where == name for share in shares]
-            parts_here = [(parts(self.jobs[gang].spec)[share.part], share.devices) for gang, share in held]
-            for resource in OF_NODE:
-                used = sum(part.need[resource] for part, _ in parts_here)
-                if used > getattr(node, resource):
-                    found.append(f"{name}: {used} of {getattr(node, resource)} {resource}")
-            for device in {device for _, devices in parts_here for device in devices}:
-                whole, milli, memory = on_device(device, parts_here)
-                if whole > 1 or (whole and (milli or memory)) or milli > 1000 or memory > node.gpu_memory_bytes:
-                    found.append(f"{name}: device {device} has {whole} whole, {milli} milli, {memory} bytes")
-                if not 0 <= device < node.gpus:
-                    found.append(f"{name}: device {device} of {node.gpus}")
-        return found + [f"{gang} on {name}, which is gone" for gang, name in self.left if name not in self.nodes]
+    def held(self, name: str) -> list[tuple[str, NodeShare]]:
+        """Who holds what of a node."""
+        return [(gang, share) for (gang, on), shares in self.left.items() if on == name for share in shares]
 
     def room(self, part: Part, *, empty: bool = False, without: Collection[str] = ()) -> dict[str, int]:
         """How many of a part's nodes each node in service can take now (`empty`: if nothing else ran); of those that it
@@ -347,12 +347,11 @@ class Raw:
             sharing == "whole" and node.gpus != (part.need["gpus"] or any(part.share))
         ):
             return 0
-        held = (
-            []
-            if empty
-            else [(g, share) for (g, where), shares in self.left.items() if where == name for share in shares]
-        )
+        held = [] if empty else self.held(name)
         if held and (sharing != "shared" or any(self.jobs[g].spec.placement.sharing != "shared" for g, _ in held)):
+            return 0
+        node = node.unused if empty else node
+        if node.foreign and sharing != "shared":
             return 0
         rooms = []
         if part.need["gpus"] or any(part.share):

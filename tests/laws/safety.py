@@ -7,6 +7,7 @@ from ganger.engine.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
 from ganger.model.job import GangState
 from ganger.model.view import PARTS
+from tests.laws.over import over_allocated
 from tests.laws.raw import Raw, parts
 from tests.laws.where import lies_well
 
@@ -18,7 +19,7 @@ ENDS = (Cause.USER, Cause.TIME_LIMIT, Cause.QUEUE_TIME, Cause.DEPENDENCY)
 def state_is_sound(state: State, raw: Raw) -> None:
     """Derived figures are those of the gangs; what the state says is held is what the events say."""
     state.validate()
-    assert raw.over_allocated() == []
+    assert over_allocated(raw) == []
     assert [*state.gangs] == [*raw.jobs], "live gangs, in order of submission"
     for name, gang in state.gangs.items():
         assert gang.generation == raw.generations[name]
@@ -66,7 +67,7 @@ def _nodes_are_counted(state: State, raw: Raw) -> None:
         needs = [parts(spec)[share.part].need for spec, share in here]
         free = [getattr(node, r) - sum(need[r] for need in needs) for r in ("cpu_milli", "memory_bytes")]
         assert [nodes.free_cpu_milli[at], nodes.free_memory_bytes[at]] == free
-        assert nodes.free_gpus[at] == node.gpus - len(devices)
+        assert nodes.free_gpus[at] == node.gpus - len(devices) - len(node.foreign)
         alone = sum(spec.placement.sharing != "shared" for spec, _ in here)
         assert (nodes.guests[at], nodes.alone[at]) == (len(here), alone)
 
@@ -194,7 +195,7 @@ def decisions_are_legal(planned: Plan, state: State, raw: Raw, now_ms: int) -> N
         assert start.gang not in stopped, f"{start.gang} is stopped and started at once"
         _start_is_legal(start, trial)
         trial.decide(start)
-        assert trial.over_allocated() == []
+        assert over_allocated(trial) == []
     assert len({(start.host, start.port) for start in starts}) == len(starts), "two gangs meet at one port"
 
 

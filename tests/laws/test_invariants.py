@@ -17,6 +17,7 @@ from ganger.model.decision import Start
 from tests.laws import draws
 from tests.laws.answers import nobody_waits_for_nothing
 from tests.laws.liveness import impossible_jobs_change_nothing
+from tests.laws.over import over_allocated
 from tests.laws.policies import every_policy, promising
 from tests.laws.raw import parts
 from tests.laws.safety import copy_of, derived_is_counted
@@ -41,7 +42,7 @@ def rounds(policy: Policy, data: st.DataObject) -> Iterator[tuple[World, list[St
 @given(data=st.data())
 def test_invariant_1_nothing_is_over_allocated(policy: Policy, data: st.DataObject) -> None:
     for world, _ in rounds(policy, data):
-        assert world.raw.over_allocated() == []
+        assert over_allocated(world.raw) == []
 
 
 @every_policy

@@ -69,8 +69,8 @@ class HalfFull:
         )
 
     def on(self, name: str) -> Held:
-        """What is on a node."""
-        whole = [({"gpus": 1}, (0, 0), device) for device in self.taken[name]]
+        """What is on a node; a device that others use is like one that somebody has whole."""
+        whole = [({"gpus": 1}, (0, 0), device) for device in (*self.taken[name], *self.node(name).foreign)]
         shares = [({"gpus": 0}, (milli, memory), device) for at, device, milli, memory in self.shares if at == name]
         anywhere = Part(1, {}, None, 1, False, Placement())
         return [(replace(anywhere, need=need, share=of), (device,)) for need, of, device in whole + shares]
@@ -79,7 +79,7 @@ class HalfFull:
         """What is free on a node."""
         node, used = self.node(name), len(self.taken[name])
         shared = {device for at, device, *_ in self.shares if at == name}
-        return node.gpus - used - len(shared), node.cpu_milli - 500 * used, node.memory_bytes
+        return node.gpus - used - len(shared) - len(node.foreign), node.cpu_milli - 500 * used, node.memory_bytes
 
     def left_for(self, part: Part, node: Node) -> tuple[int, ...]:
         """The same; for a share before all else what the tightest device has that holds it."""
@@ -101,7 +101,8 @@ class HalfFull:
 def half_full(draw: st.DrawFn) -> HalfFull:
     """A cluster in which something runs."""
     nodes = draw(draws.nodes(7))
-    taken = {node.name: tuple(draw(st.sets(st.integers(0, node.gpus - 1)))) if node.gpus else () for node in nodes}
+    drawn = {node.name: draw(st.sets(st.integers(0, node.gpus - 1))) if node.gpus else set() for node in nodes}
+    taken = {node.name: tuple(drawn[node.name] - {*node.foreign}) for node in nodes}
     states = {node.name: draw(st.sampled_from((NodeState.READY, NodeState.READY, *NodeState))) for node in nodes}
     held = tuple(draw(st.sets(st.sampled_from([n.name for n in nodes]), max_size=1)))
     return HalfFull(nodes, taken, states, held, draw(_shares(nodes, taken)))
@@ -113,7 +114,7 @@ def _shares(draw: st.DrawFn, nodes: tuple[Node, ...], taken: dict[str, tuple[int
     found = []
     for node in nodes:
         for device in range(node.gpus) if draw(st.booleans()) else ():
-            if device not in taken[node.name] and draw(st.integers(0, 2)):
+            if device not in (*taken[node.name], *node.foreign) and draw(st.integers(0, 2)):
                 found.append((node.name, device, draw(st.sampled_from((1, 300, 500))), min(4, node.gpu_memory_bytes)))
                 if draw(st.booleans()):
                     found.append((node.name, device, draw(st.sampled_from((200, 500))), 0))

@@ -78,7 +78,7 @@ class Truth:
         has, held = self.nodes[node], [each for each in self.held if each.node == node and ms < each.end_ms]
         stays = [stay for stay in self.stays if stay.begin_ms <= ms < stay.end_ms for at in stay.at if at == node]
         away = any(has.name in each.nodes and each.from_ms <= ms < each.until_ms for each in self.windows)
-        gpus = has.gpus - len({device for each in held for device in each.devices})
+        gpus = has.gpus - len({device for each in held for device in each.devices}) - len(has.foreign)
         return (
             gpus - sum(stay.part.devices for stay in stays),
             has.cpu_milli - sum(each.need[0] for each in held) - sum(stay.part.cpu_milli for stay in stays),
@@ -106,6 +106,8 @@ class Truth:
         if part.gpu_type not in (None, has.gpu_type.lower()) or not {*wanted.labels} <= {*has.labels.items()}:
             return False
         if wanted.sharing == "whole" and has.gpus != part.devices:
+            return False
+        if _is_alone(part) and has.foreign:
             return False
         gpus, cpu_milli, memory_bytes, guests, alone = self.worst(node, begin_ms, min(NEVER_MS, begin_ms + for_ms))
         enough = gpus >= part.devices and cpu_milli >= part.cpu_milli and memory_bytes >= part.memory_bytes

@@ -45,8 +45,10 @@ class Raw:
             for index, (whole, milli, memory) in enumerate(devices)
             if not whole and milli + part.share[0] <= 1000 and memory + part.share[1] <= node.gpu_memory_bytes
         ]
-        # One number holds all that is taken whole on a node.
-        self.sizes = {len(cluster.taken[node.name])} - {0} | ({"share"} if any(self.shared) else set())
+        # One number holds all that is taken whole on a node, another all that others use.
+        self.sizes = {len(cluster.taken[node.name]), len(node.foreign)} - {0} | (
+            {"share"} if any(self.shared) else set()
+        )
         self.size = part.need["gpus"] or ("share" if any(part.share) else 0)
 
     def best_fit(self) -> Fraction:

@@ -11,8 +11,11 @@ from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.settled import Settled
 from ganger.model import event as e
+from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Moved, Plan, Reserve, Wait
-from ganger.model.units import MINUTE_MS
+from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
+from ganger.model.units import HOUR_MS, MINUTE_MS
+from ganger.policies import priority
 from tests.laws import draws
 from tests.laws.policies import SHARED, every_policy
 from tests.laws.world import World
@@ -63,3 +66,26 @@ def test_a_round_that_is_left_out_would_have_changed_nothing(policy: Policy, dat
         world.round()
         while world.is_due():
             world.round()
+
+
+def test_a_promise_that_is_late_is_told_by_the_next_round() -> None:
+    node = Node(name="n1", gpus=4, gpu_type="h100", cpu_milli=64_000)
+    world = Watched(priority, (node,))
+    world.settled = Settled()
+    world.submit(draws.job(1, "ann", _takes(4, HOUR_MS)))
+    world.round()
+    world.now_ms += HOUR_MS
+    world.submit(draws.job(2, "ann", _takes(4, HOUR_MS)))
+    world.round()  # stops the first, whose nodes are expected to be free soon
+    world.submit(draws.job(3, "ann", _takes(8, HOUR_MS)))
+    world.round()
+    assert world.state.promises["j2"].start_ms is not None
+    world.now_ms += HOUR_MS  # the first is still there
+    world.submit(draws.job(4, "ann", _takes(8, HOUR_MS)))
+    assert [each.cause for each in world.round().decisions if isinstance(each, Reserve)] == [Moved.OVERRUN]
+
+
+def _takes(gpus: int, time_ms: int) -> JobSpec:
+    return JobSpec(
+        run="train", resources=Resources(gpu=GpuRequest(count=gpus)), limits=Limits(time_ms=time_ms), checkpoint=None
+    )

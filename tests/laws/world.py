@@ -271,12 +271,14 @@ def _maintains(world: World, data: st.DataObject) -> None:
 
 
 def _lists(world: World, data: st.DataObject) -> None:
-    """The server comes back, or the cluster grew or shrank."""
+    """The server comes back, the cluster grew or shrank, or others came, or went."""
     if data.draw(st.booleans()):
         world.happens(e.ServerStarted(version="0"))
         assert plan(world.state, world.now_ms, world.policy).decisions == (), "nothing is planned before the listing"
-    nodes = tuple(world.raw.nodes.values()) if data.draw(st.booleans()) else data.draw(draws.nodes())
-    world.happens(e.NodesListed(nodes=nodes, levels=draws.LEVELS))
+    same = tuple(world.raw.nodes.values())
+    nodes = data.draw(st.just(same) | draws.used_otherwise(same) | draws.nodes(), label="nodes")
+    lost = tuple(sorted(data.draw(st.sets(st.sampled_from([node.name for node in nodes]), max_size=1), label="lost")))
+    world.happens(e.NodesListed(nodes=nodes, levels=draws.LEVELS, lost=lost))
 
 
 def _stops(world: World, data: st.DataObject) -> None:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local import ends
-from ganger.backends.local.ends import Ends
-from ganger.backends.local.facts import rank_failed
-from ganger.backends.local.generation import begun
 from ganger.backends.local.layout import Layout
+from ganger.backends.local.records import LocalRecords
 from ganger.engine.ports import Live
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Job
+from ganger.tasks import ends
+from ganger.tasks.ends import Ends
+from ganger.tasks.facts import rank_failed
+from ganger.tasks.generation import begun
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
@@ -153,10 +154,10 @@ def test_what_counts_among_the_records(layout: Layout, tmp_path: Path) -> None:
     (layout.task(job.id, "n2").generation(1) / "rank-3.exit").write_text('{"rank": 3, "exit_')
     generation = begun(start, job)
     failed = rank_failed({"rank": 0, "signal": 9, "at_ms": 100}, job.id, 1, "n1")
-    found = Ends(layout, {job.id: generation}.get).joined(failed)
+    found = Ends(LocalRecords(layout), {job.id: generation}.get).joined(failed)
     assert [(end.rank, end.node, end.at_ms) for end in found.ends] == [(2, "n2", 98), (0, "n1", 100)]
     assert (found.rank, found.node, found.ranks, found.since_ms) == (0, "n1", 4, 98)
     assert found.cause is Cause.OUT_OF_MEMORY
     later = rank_failed({"rank": 0, "signal": 9, "at_ms": 100}, job.id, 2, "n1")
-    assert Ends(layout, {job.id: generation}.get).joined(later) == later
-    assert Ends(layout, {}.get).joined(failed) == failed
+    assert Ends(LocalRecords(layout), {job.id: generation}.get).joined(later) == later
+    assert Ends(LocalRecords(layout), {}.get).joined(failed) == failed

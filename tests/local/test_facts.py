@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.facts import ending, event, is_done
 from ganger.backends.local.layout import TaskDirectory
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
+from ganger.tasks.facts import ending, event, is_done
 
 
 def records(tmp_path: Path, *found: dict) -> TaskDirectory:

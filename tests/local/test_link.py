@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ganger.backends.local import processes
-from ganger.backends.local.link import LINE_LIMIT_BYTES, listen
+from ganger.tasks.link import HELLO_LIMIT_BYTES, listen
 from tests.local.world import DEADLINE_S, Server, make_job, make_start
 
 Serve = Callable[..., Server]
@@ -122,7 +122,7 @@ def test_who_is_no_launcher_is_not_let_in(server: Server, peer: Peer, changed: d
         b'{"v": 2, "type": "hello"}\n',
         b'{"v": 1}\n',
         b'{"v": 1, "type": "started", "generation": 1}\n',
-        b"x" * (LINE_LIMIT_BYTES + 1),
+        b"x" * (HELLO_LIMIT_BYTES + 1),
     ],
 )
 def test_noise_is_dropped(server: Server, peer: Peer, data: bytes) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.local.layout import Layout
-from ganger.backends.local.rules import found_in_logs
+from ganger.backends.local.records import LocalRecords
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import Retry, Rule
+from ganger.tasks.rules import found_in_logs
 from tests.local.world import Server, make_job, make_start, make_stop, python
 
 Serve = Callable[..., Server]
@@ -108,5 +109,5 @@ def test_a_search_may_end_after_each_line(tmp_path: Path) -> None:
     log.write_text("1 o second\n2 o first\n")
     told = Failed(gang="job-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0)
     retry = Retry(rules=(Rule(log="first", do="fail"), Rule(log="second", do="retry")))
-    assert found_in_logs(layout, retry, told, lambda: True) == {1: ("n1", 0, "second")}
-    assert found_in_logs(layout, retry, told, lambda: False)[0] == ("n1", 0, "first")
+    assert found_in_logs(LocalRecords(layout), retry, told, lambda: True) == {1: ("n1", 0, "second")}
+    assert found_in_logs(LocalRecords(layout), retry, told, lambda: False)[0] == ("n1", 0, "first")

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.local.generation import begun
-from ganger.backends.local.straggler import (
+from ganger.model.decision import Start
+from ganger.model.event import Slow, StepWork
+from ganger.tasks.generation import begun
+from ganger.tasks.straggler import (
     BUSY_PERMILLE,
     FRESH_S,
     HELD_UP_PERMILLE,
@@ -21,8 +23,6 @@ from ganger.backends.local.straggler import (
     slower,
     waited_for,
 )
-from ganger.model.decision import Start
-from ganger.model.event import Slow, StepWork
 from tests.local import world
 from tests.local.world import Server, make_job, make_start, wait_until
 

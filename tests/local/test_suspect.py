@@ -2,8 +2,8 @@
 
 import pytest
 
-from ganger.backends.local.standing import Detail, Standing
-from ganger.backends.local.suspect import suspect
+from ganger.tasks.standing import Detail, Standing
+from ganger.tasks.suspect import suspect
 
 WAITS = ("recv (net.py:9)", "reduce (net.py:4)", "<module> (train.py:3)")
 LEADS = ("recv (net.py:9)", "lead (net.py:7)", "<module> (train.py:3)")

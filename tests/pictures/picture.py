@@ -1,7 +1,8 @@
 """Scenarios as pictures: what a row of text means. One character is one GPU.
 
 A cluster is nodes, `rack/name:GPUS,words`, or `spine/rack/name`, or `spine/rack/nvlink/name`: `.` a free GPU, a capital
-the gang that holds it, `(AB)` a GPU that A and B share, a small letter a gang that holds a CPU and no GPU, `-` no GPU;
+the gang that holds it, `(AB)` a GPU that A and B share, `@` one that others use, a small letter a gang that holds a CPU
+and no GPU, `-` no GPU;
 words are a GPU type, `cpu=4`, `mem=8`, `gmem=80` (of each GPU), label=zone:a, taint=spot, net=ib+tcp, doubt
 (suspicion), speed (performance). `A,time=1h` says more of a gang in it.
 A queue is `name=GPUS,words`: borrow, lend, cpu, weight, in (its parent), user_gpus, user_jobs, user_time, user_nodes
@@ -67,6 +68,7 @@ def node(token: str) -> tuple[Node, str]:
     *domains, name = where.split("/")
     types = [word for word, value in said.items() if not value]
     made = Node(name=name, domains=tuple(domains), gpus=sum(not mark.islower() and mark != "-" for mark in row))
+    made = replace(made, foreign=tuple(at for at, mark in enumerate(row) if mark == "@"))
     cpu_milli, memory_bytes = 1000 * int(said.get("cpu", "64")), GIB_BYTES * int(said.get("mem", "64"))
     made = replace(made, cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_type="".join(types))
     return replace(made, gpu_memory_bytes=_number(said, "gmem", GIB_BYTES) or 0, **_traits(said)), row
@@ -211,7 +213,8 @@ def drawn(state: State) -> str:
 
 
 def _row(state: State, at: int) -> str:
-    here, row, small = state.nodes.nodes[at], ["."] * state.nodes.nodes[at].gpus, ""
+    here, small = state.nodes.nodes[at], ""
+    row = ["@" if device in here.foreign else "." for device in range(here.gpus)]
     for gang in state.gangs.values():
         for share in gang.start.shares if gang.start else ():
             if share.node == here.name and share.node in gang.left:

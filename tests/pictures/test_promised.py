@@ -102,3 +102,33 @@ def test_a_share_of_memory_that_one_node_alone_has_is_promised_beside_one_that_a
     film.play("S:1x0,gmem=8,roles=500,time=1h -> A ... | S no_capacity")
     told = film.state.promises["S"]
     assert (told.start_ms, told.nodes[0]) == (film.now_ms + HOUR_MS, "n1")
+
+
+def test_a_promise_whose_node_loses_a_gpu_to_others_moves_to_another() -> None:
+    film = Film(POLICIES["fifo"], "n1:AA.. n2:BBBB A,time=1h B,time=3h", "")
+    film.play("""S:1x4,time=1h            -> AA.. BBBB | S no_capacity
+                 list n1:...@ n2:....     -> AA.@ BBBB | S no_capacity""")
+    told = film.state.promises["S"]
+    assert (told.start_ms, told.nodes, told.cause) == (film.now_ms + 3 * HOUR_MS, ("n2",), Moved.NODE_OUT)
+
+
+def test_the_others_keep_their_promises_when_one_of_them_gives_up() -> None:
+    film = Film(POLICIES["conservative"], "n1:AAAA A,time=1h", "")
+    film.play("""S:1x4,time=1h,wait=30m T:1x4,time=1h -> AAAA | S no_capacity, T no_capacity
+                 +30m                                 -> AAAA | T no_capacity, S stopped""")
+    told = film.state.promises["T"]
+    assert (told.start_ms, told.cause) == (film.now_ms + 30 * MINUTE_MS, Moved.EARLIER)
+
+
+def test_each_is_moved_earlier_in_its_turn_however_many_there_are() -> None:
+    film = Film(POLICIES["conservative"], "n1:A,h100 n2:B,a100 A,time=1h B,time=1h", "")
+    film.do(" ".join(f"{name}:1x1h100,time=1h" for name in "CDEFGHIJ"))
+    film.do("P:1x1a100,time=10h N:1x1a100,time=1h")
+    film.round()
+    last = film.state.promises["N"]
+    assert last.start_ms == film.now_ms + 11 * HOUR_MS
+    film.do("stop P")
+    for _ in range(len(film.state.promises)):
+        film.do("step A")
+        film.round()
+    assert film.state.promises["N"].start_ms == film.now_ms + HOUR_MS

@@ -9,6 +9,18 @@ from tests.pictures.film import Film
 
 SENTENCES = {
     "GPUs": ("n1:AA.. n2:BB..", "", "C:2x4", "waiting for 2 nodes with 4 free GPUs: 0 nodes free now; held by A, B"),
+    "GPUs of others": (
+        "n1:AA@. n2:@@.. n3:..",
+        "",
+        "C:1x4",
+        "waiting for 1 node with 4 free GPUs: 0 nodes free now; held by A; 3 GPUs are used by others",
+    ),
+    "one GPU of others": (
+        "n1:@",
+        "",
+        "C:1x1",
+        "waiting for 1 node with 1 free GPU: 0 nodes free now; 1 GPU is used by others",
+    ),
     "a type": (
         "n1:AA..,h100 n2:....,a100",
         "",

@@ -2,6 +2,9 @@
 
 import pytest
 
+from ganger.core.explain import standing_reason
+from tests.laws.policies import POLICIES
+from tests.pictures.film import Film
 from tests.pictures.test_sentences import explained
 
 SENTENCES = {
@@ -119,6 +122,15 @@ SENTENCES = {
         "waiting for 1 node with no other job: 0 nodes free now; held by A, B",
     ),
 }
+
+
+def test_what_there_would_be_is_counted_as_what_is_missing() -> None:
+    """Nodes are missing, and there would be two; of slices one would be enough."""
+    film = Film(POLICIES["fifo"], "r1/n1:AA r1/n2:..", "")
+    film.do("C:2x2,slice=rack:2")
+    film.round()
+    reason = standing_reason(film.state, film.state.gangs["C"], film.now_ms, film.policy)
+    assert (reason.need, reason.have, reason.limit) == (2, 1, 2)
 
 
 @pytest.mark.parametrize(("cluster", "job", "want"), SENTENCES.values(), ids=SENTENCES)

@@ -18,6 +18,7 @@ ROUTES = {
     "POST /maintenance",
     "DELETE /maintenance/{id}",
     "GET /server",
+    "GET /metrics",
     "POST /server/stop",
     "POST /server/restart",
     "GET /jobs",

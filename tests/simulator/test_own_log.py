@@ -1,26 +1,31 @@
 """Ganger's own log lived through again: the same decisions under the same policy, from drawn days."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.traces.recorded import Flaw
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.world import BEGIN_MS, World
 from ganger.core.state import State
+from ganger.engine import log as logs
 from ganger.engine import registry
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.recording import line
+from ganger.engine.retention import Retention
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
 from ganger.model.policy import PolicyDocument, Rules, document_of
-from ganger.model.units import HOUR_MS, MINUTE_MS
+from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
+from ganger.settings import Home, Keep
 from ganger.wiring.again import Again, as_recorded, live_again
-from ganger.wiring.own_log import Past, past_of
+from ganger.wiring.own_log import Past, past_of, read_past
 from ganger.wiring.simulate import Outcome
 from tests.engine.days import Day, days
 from tests.engine.scenes import ends, limits, node, nodes, played, submit
@@ -97,7 +102,9 @@ def histories(draw: st.DrawFn) -> tuple[str, list[Node], dict[str, Behaviour], l
             limits=limits(draw(st.none() | st.sampled_from((90_000, 20 * MINUTE_MS)))),
             array=draw(st.sampled_from((None, None, None, Array(indices=(0, 2, 3), limit=1)))),
         )
-        # Elements too: one of which the nodes end one after the other is lived through again as if they did at once.
+        if draw(st.booleans()):  # its nodes end apart, and the first in any place
+            later_ms = [draw(st.integers(0, 20)) * 1_000 for _ in range(said.job.spec.nodes)]
+            acts[name] = replace(acts[name], ends_ms=tuple(ms - min(later_ms) for ms in later_ms))
         acts |= {f"{name}[{index}]": acts[name] for index in (0, 2, 3)}
         asked.append((at_ms, said))
         if acts[name].steps is None or draw(st.integers(0, 4)) == 0:
@@ -141,6 +148,59 @@ def test_any_day_is_lived_through_again(day: Day) -> None:
     assert good <= {name for name, life in past.recorded.items() if life.ended_ms is not None}
     outcome = live_again(asked_again(past))
     assert sum(outcome.unended.values()) + outcome.card.jct_ms.n == len(outcome.histories) <= past.rows
+
+
+# -- the last days of it -----------------------------------------------------------------------------------------------
+
+
+def two_weeks(path: Path) -> tuple[World, EventLog, Loop]:
+    """Jobs in the first week and in the second, of which three days have passed. Meanwhile one node was lost, one
+    cordoned, and for the second week maintenance of a third was announced."""
+    world, log = World(nodes(4, gpus=2)), EventLog(path)
+    for week in (0, 7 * DAY_MS):
+        for number in range(9):
+            world.at(week + number * 3_000, submit(f"job-{number}-{week}", 1 + number % 2, 1 + number % 2))
+    world.lose(DAY_MS, "n1")
+    world.at(DAY_MS, e.NodeCordoned(node="n2"))
+    window = e.MaintenanceSet(id="w", nodes=("n3",), from_ms=BEGIN_MS + 7 * DAY_MS, until_ms=BEGIN_MS + 8 * DAY_MS)
+    world.at(2 * DAY_MS, window)
+    return world, log, played(world, log, "fifo", 3 * DAY_MS)
+
+
+def test_of_the_last_days_nodes_are_as_they_were_when_these_began(tmp_path: Path) -> None:
+    world, log, loop = two_weeks(tmp_path / "ganger.db")
+    world.run(loop, 9 * DAY_MS)
+    past = past_of(log, "here", since_ms=3 * DAY_MS)
+    assert past.rows == 9
+    assert all(name.endswith(str(7 * DAY_MS)) for name in past.recorded)
+    outcome, rows = again(past)
+    second = [start for start in begun(rows_of(log)) if start[0] >= BEGIN_MS + 7 * DAY_MS]
+    assert begun(rows) == second
+    # One node is there, and those that want two of them wait for the end of the maintenance.
+    assert {node for start in second for node, _ in start[3]} == {"n3", "n4"}
+    assert outcome.card == as_recorded(past).card
+    assert past_of(log, "here", since_ms=30 * DAY_MS).rows == 18
+
+
+def test_a_log_whose_old_events_are_forgotten_is_lived_through_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    world, log, loop = two_weeks(home.database)
+    with monkeypatch.context() as at_once:
+        at_once.setattr(logs, "SNAPSHOT_EVERY", 1)
+        log.snapshot(loop.copy())
+    world.run(loop, 9 * DAY_MS)
+    before = begun(rows_of(log))
+    keep = Keep(**(dict.fromkeys(Keep.__dataclass_fields__) | {"events_ms": 0}))
+    assert Retention(home, keep, world, loop.view).once(loop.now_ms()).events > 0
+    assert log.earliest() > 1
+    past = read_past(home.database)
+    assert past.rows == 9
+    outcome, rows = again(past)
+    assert begun(rows) == before[9:] == begun(rows_of(log))
+    assert outcome.card == as_recorded(past).card
+    assert not any(each.flaw is Flaw.BEFORE_THE_LOG for each in past.findings)
 
 
 # -- what is kept of it ------------------------------------------------------------------------------------------------

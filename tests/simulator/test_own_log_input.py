@@ -13,7 +13,7 @@ from ganger.engine.log import EventLog
 from ganger.engine.refusal import Refused
 from ganger.model.event import QueueSet
 from ganger.model.queue import Queue
-from ganger.model.units import HOUR_MS
+from ganger.model.units import DAY_MS, HOUR_MS
 from ganger.wiring.own_log import read_past
 from tests.cli.conftest import Shell, shell
 from tests.engine.scenes import nodes, played, submit
@@ -118,6 +118,21 @@ def test_a_log_under_a_document_and_on_other_nodes(shell: Shell, tmp_path: Path)
     assert told["scorecard"]["jct_ms"]["mean"] == (60_000 + 60_000 + 118_000) / 3
 
 
+def test_of_the_log_its_last_days_alone(shell: Shell, tmp_path: Path) -> None:
+    log = tmp_path / "copy.db"
+    world, opened = World(nodes(1, gpus=8)), EventLog(log)
+    for day in (0, 2, 9):
+        world.at(day * DAY_MS, submit(f"job-{day}", 1, 8))
+    played(world, opened, "fifo", 10 * DAY_MS)
+    opened.close()
+    assert "1 job of " in shell("sim", "run", "--from-log", str(log), "--since", "5d").out
+    asked = ("sim", "compare", "--from-log", str(log), "--policies", "sjf", "-o", "json", "--since")
+    told = json.loads(shell(*asked, "8d").out)
+    assert [run["scorecard"]["jobs"] for run in told["runs"]] == [2, 2, 2]
+    said = shell("sim", "run", "--from-log", str(log), "--since", "5s")
+    assert (said.code, "submitted in its last 5.0s" in " ".join(said.err.split())) == (2, True)
+
+
 def test_the_own_log_is_that_of_the_state_directory(shell: Shell, tmp_path: Path) -> None:
     absent = shell("sim", "run", "--from-log")
     assert (absent.code, f"{tmp_path}/home/ganger.db cannot be read: No such file" in absent.err) == (2, True)
@@ -177,6 +192,8 @@ def test_a_cluster_with_a_fault_is_refused_with_its_line(
         (("TRACE", "--cluster", "TRACE", "--gpus", "4"), "--gpus and --gpu-type are of the nodes"),
         (("TRACE", "--nodes", "1", "--policy", "sjf", "--document", "TRACE"), "--policy and --document both"),
         (("TRACE", "--nodes", "1", "--from-log", "TRACE"), "name a TRACE, or --from-log"),
+        (("TRACE", "--nodes", "1", "--since", "7d"), "--since is of your own server's log"),
+        (("--from-log", "--since", "lately"), "is not a duration"),
     ],
 )
 def test_words_that_contradict_each_other(shell: Shell, tmp_path: Path, words: tuple[str, ...], what: str) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bench.tables.pool import ORDERS, columns
-from ganger.backends.simulator.scorecard import History, score
+from ganger.backends.simulator.history import History
+from ganger.backends.simulator.scorecard import score
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.core.state import State

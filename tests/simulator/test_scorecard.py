@@ -1,5 +1,7 @@
 """The scorecard against a walk over every tick of small drawn runs, and against figures known by hand."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import isclose
@@ -7,7 +9,9 @@ from math import isclose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.scorecard import TAU_MS, History, Scorecard, Summary, alone_ms, jain, score, summary
+from ganger.backends.simulator.fairness import jain
+from ganger.backends.simulator.history import History, Summary, summary
+from ganger.backends.simulator.scorecard import TAU_MS, Scorecard, score
 
 TENANTS = ("ada", "ben", "cyd")
 TICK_MS = 100_000
@@ -28,7 +32,7 @@ def histories(draw: st.DrawFn) -> History:
         duration_ms=draw(st.integers(1, 30)),
         running=running,
         ended_ms=draw(st.sampled_from([None, latest_ms, latest_ms + 3])),
-        alone_ms=draw(st.sampled_from([None, 1, 7, 20])),
+        gone_ms=draw(st.sampled_from([None, latest_ms, latest_ms + 2])),
     )
 
 
@@ -40,7 +44,7 @@ def in_ms(job: History) -> History:
         duration_ms=job.duration_ms * TICK_MS,
         running=tuple((start * TICK_MS, end * TICK_MS) for start, end in job.running),
         ended_ms=None if job.ended_ms is None else job.ended_ms * TICK_MS,
-        alone_ms=None if job.alone_ms is None else job.alone_ms * TICK_MS,
+        gone_ms=None if job.gone_ms is None else job.gone_ms * TICK_MS,
     )
 
 
@@ -63,7 +67,31 @@ def runs(job: History, tick: int) -> bool:
 
 
 def waits(job: History, tick: int) -> bool:
-    return job.submitted_ms <= tick and (job.ended_ms is None or tick < job.ended_ms) and not runs(job, tick)
+    over = job.gone_ms if job.ended_ms is None else job.ended_ms
+    return job.submitted_ms <= tick and (over is None or tick < over) and not runs(job, tick)
+
+
+def there(capacity: list[tuple[int, int]], tick: int) -> int:
+    return [milli for at, milli in capacity if at <= tick][-1]
+
+
+def last_tick(jobs: list[History]) -> int:
+    """When the last of them was submitted, stopped running, ended or was stopped for good."""
+    overs = [job.submitted_ms if job.over_ms is None else job.over_ms for job in jobs]
+    return max([*overs, *(end for job in jobs for _, end in job.running)], default=0)
+
+
+def fairness(job: History, jobs: list[History], capacity: list[tuple[int, int]]) -> list[Fraction]:
+    """Of a job that ended: what it took, over what it would alone on a part for each of those beside it, tick by tick;
+    nothing where there were no GPUs."""
+    assert job.ended_ms is not None
+    stay = range(job.submitted_ms, job.ended_ms)
+    beside = sum(runs(each, tick) or waits(each, tick) for tick in stay for each in jobs)
+    gpus = sum(there(capacity, tick) for tick in stay)
+    if not gpus:
+        return []
+    part = Fraction(gpus, beside)
+    return [len(stay) / (job.duration_ms * max(Fraction(1), job.gpu_milli / part))]
 
 
 def middle(values: list[Fraction], percent: int) -> Fraction | None:
@@ -97,7 +125,7 @@ def test_waiting_is_what_a_walk_over_the_run_says(jobs: list[History], capacity:
             jct_ms = Fraction(job.ended_ms - job.submitted_ms) * TICK_MS
             jct.append(jct_ms)
             queueing.append(jct_ms - len(ran) * TICK_MS)
-            rho += [jct_ms / (job.alone_ms * TICK_MS)] if job.alone_ms else []
+            rho += fairness(job, jobs, capacity)
             for tau_ms, values in slow.items():
                 values.append(max(Fraction(1), jct_ms / max(job.duration_ms * TICK_MS, tau_ms)))
     assert card.jobs == len(jobs)
@@ -116,35 +144,89 @@ def test_use_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: lis
     first = min((job.submitted_ms for job in jobs), default=0)
     last_submitted = max((job.submitted_ms for job in jobs), default=0)
     ends = [end for job in jobs for _, end in job.running]
-    done = [job.ended_ms for job in jobs if job.ended_ms is not None]
+    done = [over for job in jobs if (over := job.over_ms) is not None]
+    ended = [job.ended_ms for job in jobs if job.ended_ms is not None]
 
     def used(tick: int) -> int:
         return sum(job.gpu_milli for job in jobs if runs(job, tick))
 
-    def there(tick: int) -> int:
-        return [milli for at, milli in capacity if at <= tick][-1]
-
     def possible(tick: int) -> int:
-        return min(there(tick), used(tick) + sum(job.gpu_milli for job in jobs if waits(job, tick)))
+        return min(there(capacity, tick), used(tick) + sum(job.gpu_milli for job in jobs if waits(job, tick)))
 
     whole, submitting = range(first, max([*ends, *done, last_submitted])), range(first, last_submitted)
-    assert close(card.allocation, part(sum(map(used, whole)), sum(map(there, whole))))
-    assert close(card.allocation_in_submission, part(sum(map(used, submitting)), sum(map(there, submitting))))
+    assert close(card.allocation, part(sum(map(used, whole)), sum(there(capacity, tick) for tick in whole)))
+    assert close(
+        card.allocation_in_submission,
+        part(sum(map(used, submitting)), sum(there(capacity, tick) for tick in submitting)),
+    )
     assert close(card.occupancy, part(sum(map(used, whole)), sum(map(possible, whole))))
-    assert card.makespan_ms == ((max(done) - first) * TICK_MS if done else None)
+    assert card.makespan_ms == ((max(ended) - first) * TICK_MS if ended else None)
     got = {who: sum(job.gpu_milli for tick in range(100) for job in jobs if job.tenant == who and runs(job, tick))
            for who in TENANTS}  # fmt: skip
     ada, ben = Fraction(got["ada"]), Fraction(got["ben"], 2)
     assert close(card.jain, (ada + ben) ** 2 / (2 * (ada**2 + ben**2)) if ada or ben else None)
 
 
+@given(st.lists(histories(), max_size=5), capacities)
+def test_hunger_is_what_a_walk_over_the_run_says(jobs: list[History], capacity: list[tuple[int, int]]) -> None:
+    card = scored(jobs, capacity)
+    ticks, longest = range(last_tick(jobs)), []
+    for job in jobs:
+        stretch, most = 0, 0
+        for tick in ticks:
+            stretch = stretch + 1 if waits(job, tick) else 0
+            most = max(most, stretch)
+        longest.append(Fraction(most * TICK_MS))
+    assert agrees(card.starvation_ms, longest)
+    assert close(card.longest_starvation_ms, max(longest, default=None))
+
+    def amount(who: str, tick: int, is_so: Callable[[History, int], bool]) -> int:
+        return sum(job.gpu_milli for job in jobs if job.tenant == who and is_so(job, tick))
+
+    debts, dues = [], []
+    for who, weight in (("ada", 1), ("ben", 2)):
+        debt = due = Fraction()
+        for tick in ticks:
+            had, waited = amount(who, tick, runs), amount(who, tick, waits)
+            wanted = min(Fraction(weight * there(capacity, tick), 3), Fraction(had + waited))
+            debt, due = debt + max(Fraction(), wanted - had) * TICK_MS, due + wanted * TICK_MS
+        debts.append(debt)
+        dues.append(due)
+    assert agrees(card.quota_debt, debts)
+    assert close(card.quota_debt_share, sum(debts) / sum(dues) if sum(dues) else None)
+
+
+def test_twice_as_many_jobs_need_no_more_than_twice_the_calls() -> None:
+    def calls(many: int) -> int:
+        jobs = [
+            History(tenant=f"u{at % 20}", gpu_milli=1000 * (1 + at % 8), submitted_ms=1000 * at, duration_ms=90_000,
+                    running=((5000 * at, 5000 * at + 90_000),), ended_ms=5000 * at + 90_000)
+            for at in range(many)
+        ]  # fmt: skip
+        counted = 0
+
+        def count(_frame: object, event: str, _what: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            score(jobs, [(at * 50_000, 64_000) for at in range(100)], {f"u{at}": 1 for at in range(20)})
+        finally:
+            sys.setprofile(before)
+        return counted
+
+    assert calls(2_000) < 2.1 * calls(1_000)
+
+
 def test_a_run_known_by_hand() -> None:
     """Two GPUs for 100 s: one job has both for 60 s, one is preempted and waits 70 s in all, one asks in vain."""
     jobs = [
         History(tenant="ada", gpu_milli=2000, submitted_ms=0, duration_ms=60_000, running=((10_000, 70_000),),
-                ended_ms=70_000, alone_ms=alone_ms_of(2000, 60_000)),
+                ended_ms=70_000),
         History(tenant="ben", gpu_milli=1000, submitted_ms=0, duration_ms=30_000,
-                running=((0, 10_000), (80_000, 100_000)), ended_ms=100_000, alone_ms=alone_ms_of(1000, 30_000)),
+                running=((0, 10_000), (80_000, 100_000)), ended_ms=100_000),
         History(tenant="ben", gpu_milli=500, submitted_ms=50_000, duration_ms=5_000),
     ]  # fmt: skip
     card = score(jobs, [(0, 2000)], {"ada": 1, "ben": 1})
@@ -155,17 +237,15 @@ def test_a_run_known_by_hand() -> None:
     assert (card.makespan_ms, card.allocation, card.allocation_in_submission) == (100_000, 0.75, 0.9)
     assert card.occupancy == 150 / (70 * 2 + 30 * 1.5)
     assert card.jain == 150**2 / (2 * (120**2 + 30**2))
-    assert (card.worst_fairness, card.unfair) == (100 / 30, 0.5)
-
-
-def alone_ms_of(gpu_milli: int, duration_ms: int) -> int:
-    job = History(tenant="x", gpu_milli=gpu_milli, submitted_ms=0, duration_ms=duration_ms)
-    return alone_ms(job, capacity_milli=2000, sharers=2)
-
-
-def test_alone_a_job_has_its_part_of_the_cluster() -> None:
-    assert (alone_ms_of(1000, 30_000), alone_ms_of(2000, 60_000), alone_ms_of(500, 7)) == (30_000, 120_000, 7)
-    assert alone_ms_of(1001, 1_000) == 1_001
+    # Beside the first there were 2 jobs, and 3 from 50 s on: 160 job-seconds in 70 s, so its part is 140 / 160 GPUs.
+    # Beside the second there were 2.2 in the mean.
+    assert card.finish_time_fairness.p50 == card.worst_fairness == 100 / 33
+    assert card.finish_time_fairness.mean == (70 / (60 * 2 / (140 / 160)) + 100 / 33) / 2
+    assert card.unfair == 0.5
+    # Half of the GPUs each: ann waits 10 s for one, the other has none from 10 to 80 s, which both of its jobs ask for.
+    assert (card.quota_debt.n, card.quota_debt.mean) == (2, 1000 * (10_000 + 70_000) / 2)
+    assert card.quota_debt_share == 80 / (70 + 100)
+    assert (card.starvation_ms.n, card.longest_starvation_ms) == (3, 70_000)
 
 
 def test_percentiles_are_those_of_the_pool_reference() -> None:

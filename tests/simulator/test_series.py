@@ -7,9 +7,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from ganger.backends.simulator.history import History, waited
 from ganger.backends.simulator.occupancy import Occupancy
-from ganger.backends.simulator.scorecard import History
-from ganger.backends.simulator.series import STRETCHES, heads, series, waited
+from ganger.backends.simulator.series import STRETCHES, heads, series
 from ganger.model import event as e
 from ganger.wiring.simulate import simulate
 from tests.simulator.test_simulated import QUEUE, cluster, recorded, run
@@ -42,7 +42,7 @@ def runs_at(job: History, ms: int) -> bool:
 
 
 def waits_at(job: History, ms: int) -> bool:
-    until = job.running[-1][1] if job.running else 1 << 62
+    until = 1 << 62 if job.ended_ms is None else job.ended_ms
     return job.submitted_ms <= ms < until and not runs_at(job, ms)
 
 

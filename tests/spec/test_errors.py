@@ -95,6 +95,7 @@ ONE = {
     "retry: {backoff: 5m..10s}": "2:18 the second is not shorter than the first",
     "retry: {backoff: soon}": "2:18 'soon' is not a pause: write 10s, or 10s..5m",
     "retry: {backoff: ..5m}": "2:18 is not a pause",
+    "image: a b": "2:8 'a b' is not a container image: write its name",
     "setup: 5": "2:8 5 is not a command",
     "setup: ' '": "2:8 is not a command: write a shell line",
     "code: 5": "2:7 5 is not a directory",
@@ -399,7 +400,6 @@ def test_a_long_value_is_quoted_short() -> None:
 
 LATER = {
     "kind: service": "write job, or leave it out",
-    "image: x": "uses the programs of this machine",
     "data: [{name: a, path: /b}]": "volumes:",
     "services: {ssh: {}}": "by hand",
     "sweep: {lr: [1]}": "shell loop",

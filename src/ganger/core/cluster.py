@@ -5,6 +5,7 @@ A node that is lost, or comes back smaller than what it ran, takes its gangs' ge
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ganger.core import facts
@@ -101,25 +102,44 @@ def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     before = {node.name: node for node in state.nodes.nodes}
     after = {node.name: node for node in listed.nodes}
     same = before == after and listed.levels == state.nodes.topology.levels
-    if same and not any(state.nodes.is_lost(name) for name in before):
+    if same and all(state.nodes.is_lost(name) == (name in listed.lost) for name in before):
         return ()
-    shrunk = [name for name, node in before.items() if name not in after or _smaller(after[name], node)]
-    touched = _lose(state, shrunk, at_ms)
-    states = {name: state.nodes.states[state.nodes.index[name]] for name in before if name in after}
-    state.leaving = {name: at for name, at in state.leaving.items() if name in after}
-    cluster = Cluster(listed.nodes, listed.levels)
-    state.set_nodes(cluster, {name: _returned(now) for name, now in states.items()})
+    gone = [name for name in before if name not in after or name in listed.lost]
+    gone += [name for name in before if name not in gone and _too_small(state, after[name])]
+    touched = _lose(state, gone, at_ms)
+    state.leaving = {name: at for name, at in state.leaving.items() if name in after and name not in listed.lost}
+    now = {name: state.nodes.states[state.nodes.index[name]] if name in before else NodeState.READY for name in after}
+    states = {name: _stepped(at, NodeStep.LOSE if name in listed.lost else NodeStep.RETURN) for name, at in now.items()}
+    state.set_nodes(Cluster(tuple(_less_ours(state, node) for node in listed.nodes), listed.levels), states)
     return touched
 
 
-def _smaller(now: Node, was: Node) -> bool:
-    amounts = ("gpus", "gpu_memory_bytes", "cpu_milli", "memory_bytes")
-    return any(getattr(now, amount) < getattr(was, amount) for amount in amounts)
+def _too_small(state: State, now: Node) -> bool:
+    """Whether what gangs hold there does not fit any more. Others may have come that leave it less."""
+    table, at = state.nodes, state.nodes.index[now.name]
+    was = table.nodes[at]
+    if now.gpus < was.gpus or now.gpu_memory_bytes < was.gpu_memory_bytes:
+        return True
+    held_cpu_milli, held_bytes = (
+        was.cpu_milli - table.free_cpu_milli[at],
+        was.memory_bytes - table.free_memory_bytes[at],
+    )
+    return bool(now.cpu_milli < held_cpu_milli or now.memory_bytes < held_bytes)
 
 
-def _returned(now: NodeState) -> NodeState:
-    """A listing says that the node is there."""
-    return node_next(now, NodeStep.RETURN) if (now, NodeStep.RETURN) in NODE else now
+def _stepped(now: NodeState, step: NodeStep) -> NodeState:
+    """What a listing says of a node, as far as it is news."""
+    return node_next(now, step) if (now, step) in NODE else now
+
+
+def _less_ours(state: State, node: Node) -> Node:
+    """A device that a gang holds is not others', whatever was seen of it: whoever lists looks again when it is over."""
+    if not node.foreign:
+        return node
+    shares = (share for gang in state.on_nodes([node.name]) for share in state.shares[gang.id])
+    ours = dict.fromkeys(device for share in shares if share.node == node.name for device in share.devices)
+    foreign = tuple(device for device in range(node.gpus) if device in node.foreign and device not in ours)
+    return replace(node, foreign=foreign)
 
 
 def _lose(state: State, names: list[str], at_ms: int) -> Touched:

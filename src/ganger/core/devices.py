@@ -25,6 +25,8 @@ FREE: Final = -1
 """Owner of a device that nobody holds."""
 SHARED_OUT: Final = -2
 """Owner of a device that is shared."""
+FOREIGN: Final = int(np.iinfo(np.int64).max)
+"""Owner of a device that others use, whom ganger does not place: a number that no gang has."""
 Places = NDArray[np.intp] | slice
 EVERY: Final = slice(None)
 _NO_DEVICE: Final = np.iinfo(np.int64).max
@@ -39,12 +41,12 @@ class Devices:
 
     first: (N + 1,) int64, those of node n are first[n] : first[n + 1]; node, place: (D,) int64, the node of each, and
     its index there; memory_bytes: (N,) int64, what each device of a node has; owner: (D,) int64, number of the gang
-    that holds it whole, FREE or SHARED_OUT; sharers, used_milli, used_memory_bytes: (D,) int64, how many shares are on
-    it, and what they have together.
+    that holds it whole, FREE, SHARED_OUT or FOREIGN, which no round changes; sharers, used_milli, used_memory_bytes:
+    (D,) int64, how many shares are on it, and what they have together.
     """
 
     def __init__(self, nodes: "Sequence[Node]", undo: Undo) -> None:
-        """All free."""
+        """All free but those that others use."""
         self._undo = undo
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)
         self.first = np.concatenate(([0], np.cumsum(gpus, dtype=np.int64)))
@@ -56,6 +58,9 @@ class Devices:
         self._grid = np.where(self._there, self.first[:-1, None] + places, 0)
         self.memory_bytes = np.array([node.gpu_memory_bytes for node in nodes], dtype=np.int64)
         self.owner = np.full(count, FREE, dtype=np.int64)
+        used = ((at, device) for at, node in enumerate(nodes) for device in node.foreign)
+        foreign = [int(self.first[at]) + device for at, device in used]
+        self.owner[foreign] = FOREIGN
         self.sharers, self.used_milli, self.used_memory_bytes = np.zeros((3, count), dtype=np.int64)
 
     def counts(self, part: Shape, at: Places) -> Ints:

@@ -7,6 +7,7 @@ Owned by `core.state`, changed through its `Undo`; read by `core.fit`, `core.bac
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +27,9 @@ Rows = tuple[tuple[Shape, Shares, Ints], ...]
 AT, TAKEN, COLUMNS = 1, 2, 7
 """Columns after the end, by the gang's limit: the node by index, and what of it is taken: GPUs as a whole, which a
 share of one is not, CPUs, memory, one guest, and whether that is alone."""
+
+_OTHERS: Final = ""
+"""Whose rows are what others have, whom ganger does not place: no gang's."""
 
 
 class Holding(dict[str, Shares]):
@@ -76,6 +80,11 @@ class Holding(dict[str, Shares]):
             del self._ends[bisect_left(self._ends, end)]
         else:
             del self._endless[bisect_left(self._endless, (gang.number, name))]
+
+    def set_aside(self, foreign: Ints) -> None:
+        """(N,) so many devices of each node are used by others, and nothing tells until when."""
+        at = np.flatnonzero(foreign).tolist()
+        self.ledger.put(_OTHERS, [(NEVER_MS, node, int(foreign[node]), 0, 0, 0, 0) for node in at])
 
     def rows(self, name: str) -> Rows:
         """A gang's shares part by part: which nodes by index, looked up once."""

@@ -51,7 +51,8 @@ class NodeTable:
     """Struct of arrays over N nodes and their D devices.
 
     gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
-    devices: these one by one; first_device, owner: its arrays; free_gpus counts devices that nobody has any of;
+    devices: these one by one; first_device, owner: its arrays; free_gpus counts devices that nobody has any of, others
+    included; foreign: (N,) int32, of how many devices others have some, or None where they have none anywhere;
     doubt: (N,) int64, what speaks against a node where all else is equal; doubts: whether anything does; guests, alone:
     (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
     held: (N,) bool, kept by a round for a gang that cannot start yet (never outside one); barred: (N,) bool, nodes that
@@ -70,7 +71,8 @@ class NodeTable:
         levels: Sequence[str] = RACK,
         rules: Rules = NO_RULES,
     ) -> None:
-        """All free. `states` of nodes that it does not name are ready; `rules` say in which pools nodes are."""
+        """All free that others do not use. `states` of nodes that it does not name are ready; `rules` say in which
+        pools nodes are."""
         self._undo = undo
         self.nodes = in_order(nodes, levels)
         self.topology = Topology(self.nodes, levels)
@@ -88,6 +90,9 @@ class NodeTable:
         self.free_gpus = self.gpus.copy()
         self.free_cpu_milli = self.cpu_milli.copy()
         self.free_memory_bytes = self.memory_bytes.copy()
+        self.foreign = _foreign(self.nodes)
+        if self.foreign is not None:
+            self.free_gpus -= self.foreign
         self.devices = Devices(self.nodes, undo)
         self.first_device, self.owner = self.devices.first, self.devices.owner
         self.ready = np.array([state is NodeState.READY for state in self.states], dtype=bool)
@@ -114,15 +119,22 @@ class NodeTable:
         self._undo.put(self.journal, at, None)
 
     def bare(self) -> "NodeTable":
-        """The same nodes in the same states, with nothing taken. Made once; not to be changed for good."""
+        """The same nodes in the same states, with nothing taken, by others either. Made once; not to be changed for
+        good."""
         if self._bare is None:
             states = {node.name: state for node, state in zip(self.nodes, self.states, strict=True)}
-            self._bare = NodeTable(self.nodes, states, Undo(), self.topology.levels, self.rules)
+            unused = [node.unused for node in self.nodes]
+            self._bare = NodeTable(unused, states, Undo(), self.topology.levels, self.rules)
         return self._bare
 
     def is_lost(self, name: str) -> bool:
         """Whether a node does not answer."""
         return self.states[self.index[name]] in (NodeState.LOST, NodeState.LOST_CORDONED)
+
+    def empty(self) -> NDArray[np.bool_]:
+        """(N,) nodes that nobody has anything of that could be in the way of one who shares with nobody."""
+        empty: NDArray[np.bool_] = self.guests == 0
+        return empty if self.foreign is None else empty & (self.foreign == 0)
 
     def of_type(self, gpu_type: str | None) -> NDArray[np.bool_]:
         """(N,) nodes with that GPU type; None is every node."""
@@ -185,7 +197,7 @@ class NodeTable:
             return fits
         left_over = (self.gpus[at] != part.devices) & (part.selector.sharing == WHOLE)
         fits &= (self.guests[at] == 0) & ~left_over
-        return fits
+        return fits if self.foreign is None else fits & (self.foreign[at] == 0)
 
     def times(self, part: Shape) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node. Not to be
@@ -367,6 +379,11 @@ def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape,
         its = [share for share in every if share.part == index] if shape.more else every
         if its:
             yield part, its
+
+
+def _foreign(nodes: Sequence[Node]) -> NDArray[np.int32] | None:
+    counts = np.array([len(node.foreign) for node in nodes], dtype=np.int32)
+    return counts if counts.any() else None
 
 
 def _doubts(nodes: Sequence[Node]) -> NDArray[np.int64]:

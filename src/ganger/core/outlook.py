@@ -30,7 +30,7 @@ class Rising:
     def __init__(self, nodes: NodeTable, edges: Ints, held: Held, stays: list[Stay]) -> None:
         """`stays`: such as have begun. What they do not leave free is not."""
         self._nodes, self._slots = nodes, len(edges)
-        there = np.flatnonzero(held.taken[GUESTS])
+        there = np.flatnonzero(_is_held(held))
         at = np.concatenate([held.at[there], *(stay.at for stay in stays)])
         ends_ms = np.concatenate([held.ends_ms[there], *(np.full(len(stay.at), stay.end_ms) for stay in stays)])
         by_stay = [np.repeat(np.array(taken_by(stay.part))[:, None], len(stay.at), axis=1) for stay in stays]
@@ -90,6 +90,12 @@ def _holds(part: Shape, free: list[Ints]) -> NDArray[np.bool_]:
     if part.selector.sharing != SHARED:
         ok &= free[GUESTS] == 0
     return ok
+
+
+def _is_held(held: Held) -> NDArray[np.bool_]:
+    """Which rows say that something is held: by a guest, or by others, who are none."""
+    found: NDArray[np.bool_] = (held.taken[GUESTS] | held.taken[GPUS]) > 0
+    return found
 
 
 class Outlook(Profile):
@@ -172,7 +178,7 @@ class Outlook(Profile):
         if not is_most:
             there = np.zeros(len(self.nodes.nodes), dtype=bool)
             there[among] = True
-            here = np.flatnonzero(there[held.at] & (held.taken[GUESTS] > 0))
+            here = np.flatnonzero(there[held.at] & _is_held(held))
             held = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
             stays = [cut_to(stay, there) for stay in stays]
         found = Profile(self.nodes, self.edges, held, stays, None if is_most else among)

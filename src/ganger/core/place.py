@@ -156,7 +156,7 @@ class _Together:
     def __init__(self, nodes: NodeTable, shape: Shape, parts: list[_Part], usable: Usable) -> None:
         self._nodes, self._layout = nodes, shape.layout
         alone = shape.selector.sharing != SHARED
-        self._usable = (nodes.guests == 0) if alone else np.ones(len(nodes.nodes), dtype=bool)
+        self._usable = nodes.empty() if alone else np.ones(len(nodes.nodes), dtype=bool)
         if alone and nodes.kept is not None:
             self._usable[nodes.kept.at[nodes.kept.guests]] = False
         self._usable &= True if usable is None else usable

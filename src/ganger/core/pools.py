@@ -65,6 +65,6 @@ def give_back(state: "State", most: int) -> tuple[str, ...]:
     topology order. Reserved nodes are paid for anyway, and those in no pool are nobody's to give back."""
     nodes = state.nodes
     pools = [*(pool.kind != RESERVED for pool in nodes.pools.pools), False]
-    idle = np.flatnonzero((nodes.guests == 0) & np.array(pools)[nodes.pools.of])
+    idle = np.flatnonzero(nodes.empty() & np.array(pools)[nodes.pools.of])
     order = idle[np.lexsort((-idle, -nodes.pools.of[idle]))]
     return tuple(nodes.names[at] for at in order[:most].tolist())

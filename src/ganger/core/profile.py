@@ -289,6 +289,8 @@ class Profile:
 def meant(nodes: NodeTable, part: Shape) -> NDArray[np.bool_]:
     """(N,) nodes that may hold one of a part at some time, by what they are."""
     found = nodes.of_type(part.gpu_type) & nodes.meant(part.selector)
+    if part.selector.sharing != SHARED and nodes.foreign is not None:
+        found = found & (nodes.foreign == 0)
     if part.selector.sharing == WHOLE:
         found = found & (nodes.gpus == part.devices)
     return found & (nodes.devices.most(part) > 0) if picks_devices(part) else found

@@ -45,7 +45,7 @@ class Settled:
         if now is None or now.state is not state or now.policy is not policy or _is_due(now, now_ms):
             return False
         came, self._came = [state.gangs.get(name) for name in self._came], []
-        if all(gang is not None and _changes_nothing(now, gang, now_ms) for gang in came):
+        if all(gang is not None and _changes_nothing(now, gang, now_ms) for gang in came) and not _is_late(now, now_ms):
             return True
         self._round = None
         return False
@@ -56,6 +56,12 @@ def _is_due(now: Round, now_ms: int) -> bool:
     state = now.state
     moments = (state.due.next_ms(now.now_ms), state.windows.next_ms(now.now_ms), *state.leaving.values())
     return any(moment is not None and moment <= now_ms for moment in moments)
+
+
+def _is_late(now: Round, now_ms: int) -> bool:
+    """Whether a promised moment has passed since without its start: that is to be told."""
+    promised = (promise.start_ms for promise in now.state.promises.values())
+    return any(start_ms is not None and now.now_ms < start_ms <= now_ms for start_ms in promised)
 
 
 def _changes_nothing(now: Round, gang: Gang, now_ms: int) -> bool:

@@ -55,17 +55,18 @@ def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> Reason:
             return replace(_reason(Why.EXCLUDED, ever[binds], node_need(part)), excluded=excluded)
         return _reason(Why.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
     return replace(
-        _now_short(state, (part, choice), shape.layout, stays_ms),
-        limit=ever[binds].have,
+        _now_short(state, (part, choice, shape.layout), ever, stays_ms),
         holders=tuple(islice(_holders(state, choice, able, now_ms), MAX_HOLDERS)),
         excluded=excluded,
+        foreign=0 if nodes.foreign is None or not choice.has_gpus else int(nodes.foreign[able].sum()),
     )
 
 
-def _now_short(state: State, told: tuple[Shape, Shape], layout: Layout, stays_ms: int) -> Reason:
+def _now_short(state: State, told: tuple[Shape, Shape, Layout], ever: list[Tally], stays_ms: int) -> Reason:
     """Of what there is too little now, for as long as the gang stays, and how much of it maintenance takes away.
-    `told`: a part, and which of what it may be is counted."""
-    nodes, windows, (part, choice) = state.nodes, state.windows, told
+    `told`: a part, which of what it may be is counted, and its layout; `ever`: what there would be if nothing else
+    ran."""
+    nodes, windows, (part, choice, layout) = state.nodes, state.windows, told
     times = nodes.times(choice) if nodes.barred.any() or nodes.kept else nodes.columns.of(choice).times
     free = stays = _tallies(nodes, choice, layout, times)
     away = windows.away(nodes, stays_ms) if windows else NOWHERE
@@ -80,9 +81,9 @@ def _now_short(state: State, told: tuple[Shape, Shape], layout: Layout, stays_ms
     among = nodes.ready & ~nodes.held & ~nodes.barred
     among[away] = False
     scarce = _scarce(nodes, part, among, free=True)
-    return replace(
-        _reason(Why.NO_CAPACITY, stays[binds], scarce), away=gone, windows=tuple(window.id for window in met)
-    )
+    ids = tuple(window.id for window in met)
+    short = _reason(Why.NO_CAPACITY, stays[binds], scarce)
+    return replace(short, limit=ever[binds].have, away=gone, windows=ids)
 
 
 def hardest(nodes: NodeTable, shape: Shape) -> Shape:
@@ -222,7 +223,7 @@ def _scarce(nodes: NodeTable, part: Shape, among: Mask, *, free: bool) -> str:
     all amounts that are short. `free`: what is there now, else what there would be if nothing else ran."""
     meant = among & np.logical_or.reduce([nodes.meant(choice.selector) for choice in part.choices])
     if free and part.selector.sharing != SHARED:
-        meant = meant & (nodes.guests == 0)
+        meant = meant & nodes.empty()
     if int(meant.sum()) < part.nodes and (terms := ", ".join(_terms(part.selector, nodes, free=free))):
         return terms
     typed = np.logical_or.reduce([nodes.of_type(choice.gpu_type) for choice in part.choices])

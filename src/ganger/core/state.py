@@ -377,6 +377,8 @@ class State:
         self.standings = self._standings_anew()
         self.classes, self.active, self.dependents, self._lines = {}, {}, {}, None
         self.shares, self.due = Holding(self.gangs, self.nodes.index), Due()
+        if self.nodes.foreign is not None:
+            self.shares.set_aside(self.nodes.foreign)
         self.charged = Charged(self.gangs, self.shares, self.tree)
         self.history.nobody_waits()
         for gang in self.gangs.values():

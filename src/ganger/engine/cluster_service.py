@@ -1,6 +1,8 @@
 """The part of the service that is about queues and nodes: see `engine.service`, whose methods these are."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from ganger.core.queues import lowered
@@ -8,7 +10,7 @@ from ganger.core.sizes import Wanted, sizes
 from ganger.engine.admission import contradicts, nearest, wrong_with
 from ganger.engine.loop import Loop
 from ganger.engine.overview import overview
-from ganger.engine.ports import Backend
+from ganger.engine.ports import Backend, NotInThisWorld
 from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows
 from ganger.engine.study import Study
@@ -167,16 +169,19 @@ class ClusterService:
         self._loop.ask(MaintenanceCleared(id=name, by=self._user))
 
     def fail_node(self, name: str) -> NodeRow:
-        """Make a node fail with all that runs on it, to see what becomes of that. Refused (no_such_node, 404)."""
+        """Make a node fail with all that runs on it, to see what becomes of that. Refused (no_such_node, 404; conflict
+        where nodes are not ganger's own)."""
         if self._node(name).state not in LOST:
-            self._backend.lose_node(name)
+            with _in_this_world():
+                self._backend.lose_node(name)
         return self._once(name, lost=True)
 
     def return_node(self, name: str) -> NodeRow:
         """Bring a node back that was made to fail; one that was taken out of service stays so. Refused (no_such_node,
-        404)."""
+        404; conflict where nodes are not ganger's own)."""
         if self._node(name).state in LOST:
-            self._backend.return_node(name)
+            with _in_this_world():
+                self._backend.return_node(name)
         return self._once(name, lost=False)
 
     def preempt_node(self, name: str, notice_ms: int) -> NodeRow:
@@ -206,3 +211,12 @@ class ClusterService:
         if name not in rows:
             raise Refused("no_such_node", f"there is no node {name}", nearest(name, rows) or "ganger node", 404)
         return rows[name]
+
+
+@contextmanager
+def _in_this_world() -> Iterator[None]:
+    """Refused where the backend cannot."""
+    try:
+        yield
+    except NotInThisWorld as error:
+        raise Refused("conflict", str(error), error.next) from None

@@ -264,6 +264,11 @@ class EventLog:
             self._read("SELECT coalesce(min(seq), ?) + 1 FROM snapshot WHERE seq >= ?", (first, first - 1))[0][0]
         )
 
+    def before(self, at_ms: int) -> int:
+        """Number of the newest event before that moment; 0 where there is none."""
+        found = self._read("SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1", (at_ms,))
+        return int(found[0][0]) if found else 0
+
     def last_ms(self) -> int:
         """Time of the newest event; 0 in an empty log. No clock may say less."""
         newest = self._read("SELECT at_ms FROM event ORDER BY seq DESC LIMIT 1")

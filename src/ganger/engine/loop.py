@@ -9,6 +9,7 @@ the next start, and the log only ever holds whole rounds.
 import copy
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from ganger.core.policy import Policy
 from ganger.core.settled import Settled
 from ganger.core.state import State
 from ganger.engine import codec
+from ganger.engine.measures import Rounds
 from ganger.engine.ports import Backend, Clock, Live
 from ganger.engine.projection import Projection, project, project_array
 from ganger.engine.reading import Reading
@@ -139,6 +141,7 @@ class Loop:
         self._is_shown = False
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
+        self.rounds = Rounds()
 
     # -- for backends and faces, from any thread ---------------------------------------------------------------------
 
@@ -341,8 +344,9 @@ class Loop:
 
     def _decide(self, turn: _Turn, now_ms: int) -> None:
         """Plan, and fold what was decided."""
-        policy = self.policy
+        policy, began_s = self.policy, time.perf_counter()
         planned = plan(self._state, now_ms, policy, self._settled)
+        self.rounds.took(time.perf_counter() - began_s, planned.decisions)
         self.next_wake_ms = planned.next_wake_ms
         if planned.decisions:
             plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)

@@ -73,13 +73,15 @@ def _blocks(state: State, depth: int) -> Iterator[Block]:
 
 
 def _amounts(state: State) -> tuple[Ints, Ints, Ints]:
-    """(N,) what each node has, what is held of it, and what is free of it and out of service: GPUs, or whole CPUs where
-    no node has a GPU."""
+    """(N,) what each node has, what is held of it, and what is not and nobody can have, being out of service or used by
+    others: GPUs, or whole CPUs where no node has a GPU."""
     table = state.nodes
-    whole, free = (table.gpus, table.free_gpus) if table.gpus.any() else (table.cpu_milli, table.free_cpu_milli)
-    each = 1 if table.gpus.any() else 1000
+    has_gpus = bool(table.gpus.any())
+    whole, free = (table.gpus, table.free_gpus) if has_gpus else (table.cpu_milli, table.free_cpu_milli)
+    each = 1 if has_gpus else 1000
     whole, free = whole.astype(np.int64) // each, free.astype(np.int64) // each
-    return whole, whole - free, np.where(_serves(state), 0, free)
+    others = np.zeros_like(free) if table.foreign is None or not has_gpus else table.foreign.astype(np.int64)
+    return whole, whole - free - others, others + np.where(_serves(state), 0, free)
 
 
 def _serves(state: State) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ Filled by `backends.local` and `backends.simulator`; called by `engine.loop` and
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
@@ -41,7 +41,9 @@ class LaunchPlan:
 
     files: text by name, written to the generation's directory; stages: how many there are; agent: whether the node has
     a remote-start agent. Where it listens, what is to be shown to it, and `secrets`, the path of a JSON file with more
-    variables, the backend fills in; and log_bytes, how large the log of one process may grow (0: without a limit).
+    variables (or of a directory with a file for each), the backend fills in; and log_bytes, how large the log of one
+    process may grow (0: without a limit), and inherits: whether the variables of the launcher lie under these, as those
+    of a container's image must.
     """
 
     gang: str
@@ -61,6 +63,7 @@ class LaunchPlan:
     agent_token: str = ""
     secrets: str | None = None
     log_bytes: int = 0
+    inherits: bool = False
     v: int = 1
 
 
@@ -148,6 +151,26 @@ Compose = Callable[[Start, Job, Mapping[str, Node], str], tuple[LaunchPlan, ...]
 to run in give what each launcher runs, in rank order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Figures of one name, by the value of one `label`. A counter only grows while the server lives."""
+
+    name: str
+    says: str
+    kind: Literal["counter", "gauge"]
+    label: str
+    values: Mapping[str, float]
+
+
+class NotInThisWorld(Exception):
+    """What a backend cannot do: why, and `next`, what to do instead."""
+
+    def __init__(self, why: str, next: str) -> None:
+        """Keep the two apart."""
+        super().__init__(why)
+        self.next = next
+
+
 class Backend(Protocol):
     """A world. It knows no policy; it turns what happens into events and carries decisions out."""
 
@@ -197,16 +220,21 @@ class Backend(Protocol):
     def use(self) -> Use:
         """What is used now. May take a moment; costs nothing while nobody asks."""
 
+    def measures(self) -> tuple[Measure, ...]:
+        """What it counts of its own work. Costs next to nothing; from any thread."""
+
     def lose_node(self, name: str) -> None:
         """Make a node fail, with all that runs on it; nothing starts there until it is returned. Returns at once;
-        `NodeLost` follows. For trying what a loss leads to: a backend whose nodes are not its own refuses (Refused)."""
+        `NodeLost` follows. For trying what a loss leads to: a backend whose nodes are not its own raises
+        NotInThisWorld."""
 
     def take_away(self, name: str) -> None:
         """The notice of a node is over: make it vanish, with all that runs on it. Returns at once; `NodeLost` follows.
         Idempotent. A backend whose nodes are not its own leaves it to their owner."""
 
     def return_node(self, name: str) -> None:
-        """Bring a node back that was made to fail. Returns at once; `NodeReturned` follows."""
+        """Bring a node back that was made to fail. Returns at once; `NodeReturned` follows. Raises NotInThisWorld, as
+        `lose_node` does."""
 
     def close(self) -> None:
         """Let go of sockets and files. Jobs run on."""

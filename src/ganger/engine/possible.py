@@ -47,7 +47,8 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
         _check_names(nodes, part, shape.layout)
         _check_size(nodes, part)
         _check_domains(nodes, part, shape.layout)
-    if shape.more and place(NodeTable(nodes.nodes, {}, Undo(), nodes.topology.levels), shape) is None:
+    unused = [node.unused for node in nodes.nodes]
+    if shape.more and place(NodeTable(unused, {}, Undo(), nodes.topology.levels), shape) is None:
         raise Refused(
             "too_few_nodes",
             f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",

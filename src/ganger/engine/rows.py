@@ -82,6 +82,7 @@ def node_rows(state: State) -> list[NodeRow]:
             gangs=tuple(holders.get(node.name, ())),
             pool=table.pools.name(at),
             maintenance=tuple(maintained.get(node.name, ())),
+            gpus_foreign=len(node.foreign),
         )
         for at, node in enumerate(table.nodes)
     ]

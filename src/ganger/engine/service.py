@@ -29,8 +29,9 @@ from ganger.engine.listing import JobFilter, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.log_request import see_attempt, see_there
 from ganger.engine.loop import Loop
+from ganger.engine.measures import BOUNDS_S, Spread, of_state
 from ganger.engine.policy_service import PolicyService, Proposal
-from ganger.engine.ports import Backend, LogLine, LogQuery
+from ganger.engine.ports import Backend, LogLine, LogQuery, Measure
 from ganger.engine.presence import Presence
 from ganger.engine.refusal import Refused
 from ganger.engine.report import report
@@ -67,15 +68,18 @@ from ganger.model.view import (
 from ganger.settings import Home
 
 __all__ = [
+    "BOUNDS_S",
     "CODES",
     "EVENT_KINDS",
     "JobFilter",
     "LogLine",
     "LogQuery",
+    "Measure",
     "Page",
     "Proposal",
     "Refused",
     "Service",
+    "Spread",
     "Submission",
     "TokenRow",
     "WantedSize",
@@ -356,6 +360,12 @@ class Service(ClusterService, PolicyService):
             running=running,
             nodes=nodes,
         )
+
+    def measures(self) -> tuple[Spread, tuple[Measure, ...]]:
+        """How long rounds took, and whatever else is counted of the server's work."""
+        with self._loop.view() as state:
+            counted = (*of_state(state), self._loop.rounds.decided(), *self._backend.measures())
+        return self._loop.rounds.spread(), counted
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

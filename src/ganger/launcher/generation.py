@@ -28,18 +28,23 @@ if TYPE_CHECKING:
     import selectors
     from typing import Any
 
+    from ganger.launcher.echo import Echo
     from ganger.launcher.link import Speaker
     from ganger.launcher.lookout import Lookout
     from ganger.launcher.plan import Plan, RankPlan
     from ganger.launcher.task import TaskDirectory
 
+LAUNCHER_STOPPED = "launcher_stopped"
+"""The cause of a stop that no server has asked for."""
+TAILS_CHARACTERS = 128 * 1024
 FAREWELL_S = 0.05  # between looks whether the groups of ended ranks are gone, while they are stopped
 SHELL = ["/bin/sh", "-c"]
 NEVER = float("inf")
 
 
 class Generation:
-    """`tell` sends messages about this generation. `is_over` once it is cleared, and that is reported."""
+    """`tell` sends messages about this generation. `is_over` once it is cleared, and that is reported; `exit_code` is
+    that of the first rank that failed here, unless the server had it stopped before, as a shell would give it."""
 
     def __init__(
         self,
@@ -47,13 +52,16 @@ class Generation:
         plan: Plan,
         selector: selectors.BaseSelector,
         tell: Speaker,
+        echo: Echo | None,
     ) -> None:
         self.number = plan.generation
         self.is_over = False
+        self.exit_code = 0
         self._task = task
         self._plan = plan
         self._selector = selector
         self._tell = tell
+        self._echo = echo
         self._directory = task.generation(plan.generation)
         self._records = Records(self._directory, plan.generation)
         self._resumption = Resumption(plan, tell)
@@ -68,6 +76,7 @@ class Generation:
         self._memory = Memory(time.monotonic())
         self._lookout: Lookout | None = None
         self._stop: Stop | None = None
+        self._counts = True  # how ranks end that have not yet
         self._done_told = False
         self._overdue: list[int] = []
         self._outcome_told = False  # by `exited`, `start_failed` or `finished`, whichever came first
@@ -119,7 +128,8 @@ class Generation:
         from ganger.launcher.stacks import program
 
         if self._lookout is not None:
-            self._lookout.take_stacks(program(py_spy, self._plan.environment), time.monotonic())
+            spy = program(py_spy, self._plan.environment)
+            self._lookout.take_stacks(spy, time.monotonic(), self._last_lines() if self._tell.is_remote else None)
 
     def announce(self) -> None:
         """To a server that may not know it: with which stage this node is ready, how the ranks stand."""
@@ -136,6 +146,7 @@ class Generation:
             notice_s = 0
         if self._stop is None:
             self._stop = Stop(now, notice_s, kill_after_s)
+            self._counts = cause == LAUNCHER_STOPPED
             if self._lookout is not None:
                 self._lookout.stopped(cause)
             if notice_s > 0 and (self._running() or self._plan.agent):
@@ -198,7 +209,8 @@ class Generation:
 
     def _log(self, process: Process, name: str) -> None:
         log = LogFile(self._records.path(f"{name}.log"), self._plan.log_bytes)
-        process.log_to(log, self._selector, self._redaction)
+        echoed = log if self._echo is None else self._echo.around(log, name.replace("rank-", ""))
+        process.log_to(echoed, self._selector, self._redaction)
 
     def _next_stage(self) -> None:
         """Begin the next stage. In the last one every rank runs."""
@@ -257,10 +269,11 @@ class Generation:
         elif self._stop is None:
             code = setup.code or 0
             how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-            self._cannot_start(f"the setup line {how}", 128 - code if code < 0 else code, setup.last_lines())
+            self._cannot_start(f"the setup line {how}", _of_a_shell(code), setup.last_lines())
 
     def _cannot_start(self, detail: str, exit_code: int, tail: list[str]) -> None:
         self._outcome_told = True
+        self.exit_code = exit_code
         detail = self._redaction.mask(detail)
         self._tell.fact("start_failed", detail=f"{detail} (on {self._plan.node})", exit_code=exit_code, tail=tail)
         self.stop("start_failed", 0, 0)
@@ -274,17 +287,21 @@ class Generation:
         hows = {rank: self._how(rank, process) for rank, process in ended.items()}
         for rank, process in ended.items():
             self._records.exit(rank, {"pid": process.pid, **hows[rank]}, process.last_lines())
+            if self._tell.is_remote:  # the server cannot read the record
+                self._tell.keep("ended", rank=rank, pid=process.pid, **hows[rank])
+        harmless = {plan.rank for plan in self._plan.ranks if plan.is_ignored}
+        failed = {rank: process for rank, process in ended.items() if process.code != 0 and rank not in harmless}
+        # Of several that ended together, one that was killed did not fail because of the others.
+        worst = min(failed, key=lambda rank: ((failed[rank].code or 0) > 0, rank), default=None)
+        if worst is not None and self._counts and self.exit_code == 0:
+            self.exit_code = _of_a_shell(failed[worst].code or 0)
         if self._stop is not None:
             return
         self._tell_if_done()
-        harmless = {plan.rank for plan in self._plan.ranks if plan.is_ignored}
-        failed = {rank: process for rank, process in ended.items() if process.code != 0 and rank not in harmless}
-        if failed and not self._outcome_told:
+        if worst is not None and not self._outcome_told:
             self._outcome_told = True
-            # Of several that ended together, one that was killed did not fail because of the others.
-            rank = min(failed, key=lambda rank: ((failed[rank].code or 0) > 0, rank))
             self._flush_reports()
-            self._tell.fact("exited", rank=rank, **hows[rank], tail=failed[rank].last_lines())
+            self._tell.fact("exited", rank=worst, **hows[worst], tail=failed[worst].last_lines())
 
     def _how(self, rank: int, process: Process) -> dict[str, Any]:
         """All that is known of how a rank ended, besides its last lines."""
@@ -350,6 +367,19 @@ class Generation:
             late = [rank for rank, process in self._ranks.items() if process.code is None or process.lingers()]
             self._overdue = sorted(late)
 
+    def _last_lines(self) -> dict[int, list[str]]:
+        """What each rank printed last, together so much as fits into a message."""
+        share = TAILS_CHARACTERS // max(1, len(self._ranks))
+        tails: dict[int, list[str]] = {}
+        for rank, process in self._ranks.items():
+            tails[rank], left = [], share
+            for line in reversed(process.last_lines()):
+                left -= len(line) + 1
+                if left < 0:
+                    break
+                tails[rank].insert(0, line)
+        return tails
+
     def _running(self) -> bool:
         return any(process.code is None for process in self._processes())
 
@@ -390,3 +420,8 @@ class Generation:
     def _flush_reports(self) -> None:
         if self._reports is not None:
             self._reports.flush(time.monotonic())
+
+
+def _of_a_shell(code: int) -> int:
+    """The exit code that a shell gives for a process that ended so."""
+    return 128 - code if code < 0 else code

@@ -2,7 +2,8 @@
 
 A log with a limit is cut into parts. `NAME` is the first and stays; `NAME.START` begins that many bytes after the
 beginning of the log. When there are as many parts as a log may have, the oldest but the first goes for each new one, so
-that the names alone tell how much is missing, and no byte that is there ever moves. Used by `logs`; read by `errors`.
+that the names alone tell how much is missing, and no byte that is there ever moves. Used by `logs`; read by
+`errors` and `reading`.
 """
 
 from __future__ import annotations
@@ -88,10 +89,10 @@ class LogFile:
 def newest_bytes(path: str, most: int) -> tuple[bytes, bool]:
     """The last bytes of a log, and whether others are before them. Raises OSError when its directory cannot be read."""
     found = b""
-    parts = _parts(path)
-    while parts and len(found) < most:
+    left = parts(path)
+    while left and len(found) < most:
         try:
-            with open(parts.pop(), "rb") as file:
+            with open(left.pop(), "rb") as file:
                 length = os.fstat(file.fileno()).st_size
                 start = max(length - most + len(found), 0)
                 file.seek(start)
@@ -100,11 +101,11 @@ def newest_bytes(path: str, most: int) -> tuple[bytes, bool]:
             continue
         if start:
             return found, True
-    return found, bool(parts)
+    return found, bool(left)
 
 
-def _parts(path: str) -> list[str]:
-    """The files that a log consists of, in its order."""
+def parts(path: str) -> list[str]:
+    """The files that a log consists of, in its order. OSError when its directory cannot be read."""
     directory, name = os.path.split(path)
     starts = [entry[len(name) + 1 :] for entry in os.listdir(directory) if entry.startswith(f"{name}.")]
     return [path, *(f"{path}.{start}" for start in sorted(int(start) for start in starts if start.isdecimal()))]

@@ -20,6 +20,7 @@ from ganger.launcher.task import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ganger.launcher.echo import EchoedLog
     from ganger.launcher.log_file import LogFile
     from ganger.launcher.redaction import Redaction
 
@@ -36,7 +37,7 @@ class Stream:
     """One pipe of a process, from its bytes to records. `letter` is "o" or "e"."""
 
     def __init__(
-        self, fd: int, letter: str, log: LogFile, selector: selectors.BaseSelector, redaction: Redaction
+        self, fd: int, letter: str, log: LogFile | EchoedLog, selector: selectors.BaseSelector, redaction: Redaction
     ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._fd = fd

@@ -63,6 +63,7 @@ class Lookout:
         self._silent_s: float | None = None
         self._standing: dict[str, Any] = {}
         self._stacks: Stacks | None = None
+        self._tails: dict[int, list[str]] | None = None
 
     @property
     def due(self) -> float:
@@ -98,7 +99,7 @@ class Lookout:
     def tick(self, now: float) -> None:
         """Look, when it is time to, and tell what has changed."""
         if self._stacks is not None and self._stacks.is_done(now):
-            self._tell.state("stacked", ranks=self._details(self._stacks.states))
+            self._tell.state("stacked", ranks=self._details(self._stacks))
             self._stacks = None
         if now >= self._look_at:
             self._look_at = now + LOOK_S
@@ -109,14 +110,16 @@ class Lookout:
         if self._standing:
             self._tell.state("standing", **self._standing)
 
-    def take_stacks(self, py_spy: str | None, now: float) -> None:
-        """Write down where every rank is, then tell; `py_spy` is the program of that name."""
+    def take_stacks(self, py_spy: str | None, now: float, tails: dict[int, list[str]] | None) -> None:
+        """Write down where every rank is, then tell; `py_spy` is the program of that name. With `tails`, the last lines
+        of each rank, the server is told these too, and where each rank's first thread is: it cannot read the files."""
         from ganger.launcher.stacks import Stacks  # rarely wanted
 
         if self._stacks is None:
             self._vitals.find()
             pids = {rank: self._speakers(rank) for rank in self._vitals.of_ranks if rank not in self._over}
             self._stacks = Stacks(self._directory, pids, py_spy, now)
+            self._tails = tails
 
     def stopped(self, cause: str) -> None:
         """The generation is told to end: keep what was learned for the next one."""
@@ -238,16 +241,20 @@ class Lookout:
         reporting = [vital.pid for vital in vitals if watch is not None and vital.pid in watch.pids]
         return reporting or [max(vitals, key=_work).pid]
 
-    def _details(self, states: dict[int, str]) -> dict[int, dict[str, Any]]:
+    def _details(self, stacks: Stacks) -> dict[int, dict[str, Any]]:
         busy = self._busy_permille()
-        return {
+        details: dict[int, dict[str, Any]] = {
             rank: {
                 "step": self._ranks[rank].step if rank in self._ranks else None,
                 "state": state,
                 "busy_permille": busy.get(rank, 0),
             }
-            for rank, state in states.items()
+            for rank, state in stacks.states.items()
         }
+        if self._tails is not None:
+            for rank, detail in details.items():
+                detail.update(place=stacks.places.get(rank, []), tail=self._tails.get(rank, []))
+        return details
 
 
 def _work(vital: Vital) -> tuple[int, int, int]:

@@ -1,4 +1,6 @@
-"""Entry of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SOCKET GENERATION`. Started by a backend.
+"""Entry of the zipapp: `python -I -S launcher-HASH.pyz TASK_DIR SERVER GENERATION`. Started by a backend, or as the
+first process of a container. SERVER is the path of a unix socket, or `tcp:HOST:PORT`, or `file:PATH` of a file
+that has HOST:PORT.
 
 `launcher-HASH.pyz agent NODE WORD...` is what mpirun runs in place of ssh; `launcher-HASH.pyz exec ...` runs a command
 beside a rank.
@@ -12,12 +14,14 @@ import os
 import sys
 import time
 
+from ganger.launcher.dial import BadServerError, Server
 from ganger.launcher.guard import clear_left_over, start_guard
 from ganger.launcher.plan import BadPlanError, load_plan
 from ganger.launcher.proc import is_running, start_ticks
 from ganger.launcher.process import become_subreaper
 from ganger.launcher.runtime import Launcher
 from ganger.launcher.task import TaskDirectory, write_json
+from ganger.launcher.unpacking import BadArchiveError, unpack
 
 LEFT = 0
 USAGE = 64  # sysexits.h
@@ -40,28 +44,51 @@ def main(arguments: list[str]) -> int:
 
         return exec_command.main(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():
-        sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET GENERATION\n")
+        sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET|tcp:HOST:PORT|file:PATH GENERATION\n")
         return USAGE
     task, generation = TaskDirectory(arguments[1]), int(arguments[3])
+    try:
+        server = Server(arguments[2], os.environ.get("GANGER_CA_FILE") or None)
+        about = _of_container(generation) if server.is_remote else None
+    except BadServerError as error:
+        sys.stderr.write(f"{error}\n")
+        return USAGE
+    echoes = bool(os.environ.get("GANGER_LOG_TO_STDOUT"))
     try:
         lock = _lock(task)
         if lock is None:
             sys.stderr.write(f"another launcher has {task.path}\n")
             return LOCKED
-        _redirect_output(task)
+        if not echoes:
+            _redirect_output(task)
         write_json(task.file("launcher.json"), {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
         clear_left_over(task)
-        first = load_plan(task.plan(generation), generation)
+        if about is None:
+            first = load_plan(task.plan(generation), generation)
+            about = (first.gang, first.node, generation)
+        if archive := os.environ.get("GANGER_CODE_FILE"):
+            unpack(archive, os.getcwd())
     except OSError as error:
         sys.stderr.write(f"the task directory {task.path} cannot be used: {error}\n")
+        return CANNOT_WRITE
+    except BadArchiveError as error:
+        sys.stderr.write(f"{error}\n")
         return CANNOT_WRITE
     except BadPlanError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLAN
     start_guard(task, lock)
     become_subreaper()
-    Launcher(task, arguments[2], first).run(generation)
-    return LEFT
+    code = Launcher(task, server, about, 1 if echoes else None).run()
+    return code if server.is_remote else LEFT
+
+
+def _of_container(generation: int) -> tuple[str, str, int]:
+    """For whom a launcher is there whose plan is yet to come. BadServerError when it was not told."""
+    gang, node = (os.environ.get(name, "") for name in ("GANGER_GANG", "GANGER_NODE"))
+    if not gang or not node:
+        raise BadServerError("GANGER_GANG and GANGER_NODE must say whose launcher this is: its plan comes from there")
+    return gang, node, generation
 
 
 def _lock(task: TaskDirectory) -> int | None:

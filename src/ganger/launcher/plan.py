@@ -50,6 +50,7 @@ class Plan:
         self.agent_address: str = _field(value, "agent_address", str, default="")
         self.agent_token: str = _field(value, "agent_token", str, default="")
         self.secrets: str | None = _field(value, "secrets", str, default=None)
+        self.inherits: bool = _field(value, "inherits", bool, default=False)
         self.log_bytes: int = _field(value, "log_bytes", int, default=0)
         self._check()
 

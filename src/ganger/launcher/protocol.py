@@ -8,7 +8,7 @@ from __future__ import annotations
 VERSION = 1
 
 FROM_LAUNCHER = {
-    "hello": ("token", "gang", "node", "pid", "start_ticks", "generations"),
+    "hello": ("token", "gang", "node", "pid", "start_ticks", "generations", "generation", "address"),
     "ready": ("stage", "agent_port"),
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone", "pace", "work"),
@@ -16,6 +16,8 @@ FROM_LAUNCHER = {
     "resumed": ("step", "passed"),
     "standing": ("has_run", "reports", "frozen", "silent_ms", "deserted_ms"),
     "stacked": ("ranks",),
+    "ended": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words"),
+    "content": ("id", "start", "data", "end"),
     "exited": ("rank", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words", "tail"),
     "start_failed": ("detail", "exit_code", "tail"),
     "done": (),
@@ -27,13 +29,17 @@ FROM_LAUNCHER = {
 TO_LAUNCHER = {
     "welcome": (),
     "ack": ("n",),
-    "run": ("generation",),
+    "run": ("generation", "plan"),
     "proceed": ("generation", "stage", "agents"),
+    "read": ("generation", "id", "name", "start"),
     "stacks": ("generation", "py_spy"),
     "stop": ("generation", "cause", "notice_ms", "kill_after_ms"),
     "leave": (),
 }
 """Type -> fields, beside `v` and `type`. What else comes is ignored."""
+
+OPTIONAL = ("plan",)
+"""Fields that a message to the launcher may do without."""
 
 SUPERSEDED = ("progressed", "checkpointed")
 """Of these, only the newest of a generation is kept while the server is away."""

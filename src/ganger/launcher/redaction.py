@@ -7,6 +7,7 @@ each line is a secret of its own, since output is looked at line by line.
 from __future__ import annotations
 
 import json
+import os
 
 SHORTEST_CHARACTERS = 4
 MASK = "***"
@@ -38,9 +39,18 @@ class Redaction:
 
 
 def load_secrets(path: str) -> dict[str, str]:
-    """Variables by name. OSError or ValueError when the file is not there or no such thing."""
+    """Variables by name: of a JSON file, or of a directory that has a file for each, as Kubernetes mounts a Secret.
+    OSError or ValueError when it is not there or no such thing."""
+    if os.path.isdir(path):
+        names = [name for name in os.listdir(path) if not name.startswith(".")]  # ..data and the like are its own
+        return {name: _text(os.path.join(path, name)) for name in names}
     with open(path, encoding="utf-8") as file:
         found = json.load(file)
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("it is no JSON object of texts")
     return found
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()

@@ -10,7 +10,7 @@ import selectors
 import signal
 import time
 
-from ganger.launcher.generation import Generation
+from ganger.launcher.generation import LAUNCHER_STOPPED, Generation
 from ganger.launcher.link import Link, Speaker
 from ganger.launcher.logs import note
 from ganger.launcher.plan import BadPlanError, load_plan
@@ -20,24 +20,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.plan import Plan
+    from ganger.launcher.dial import Server
+    from ganger.launcher.echo import Echo
     from ganger.launcher.task import TaskDirectory
 
 ALONE_S = 60.0  # with no rank and no server, before it leaves
+REMOTE_ALONE_S = 600.0  # where nobody would start it again
 DESERTED_S = 2.0  # without a server and without its directory, before it ends its ranks
 FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
 TERM_GRACE_S = 5.0
 NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
+NO_SERVER = 69  # that never had a server to tell it what to run
 
 
 class Launcher:
-    """`first` is the plan it was started with; gang and node never change."""
+    """`about` is the gang, the node and the generation it was started for; gang and node never change. `stdout` is
+    where the lines of ranks go besides their logs, if anywhere."""
 
-    def __init__(self, task: TaskDirectory, socket_path: str, first: Plan) -> None:
+    def __init__(self, task: TaskDirectory, server: Server, about: tuple[str, str, int], stdout: int | None) -> None:
         self._task = task
-        self._gang, self._node = first.gang, first.node
+        self._gang, self._node, self._first = about
         self._selector = selectors.DefaultSelector()
-        self._link = Link(socket_path, self._selector, self._hello, self._receive)
+        self._link = Link(server, self._selector, self._hello, self._receive)
+        self._echo = _echo(stdout, self._selector)
+        self._alone_s = REMOTE_ALONE_S if server.is_remote else ALONE_S
+        self._exit_code = NO_SERVER if server.is_remote else 0
         self._current: Generation | None = None
         self._next: int | None = None  # waits until the current one is cleared away
         self._over: set[int] = set()  # besides those that the disk knows
@@ -48,9 +55,11 @@ class Launcher:
         self._has_no_token = False
         self._signals = self._listen_to_signals()
 
-    def run(self, generation: int) -> None:
-        """Begin that generation, then serve until there is nothing left to do."""
-        self._run(generation)
+    def run(self) -> int:
+        """Begin the first generation, if its plan is here, then serve until there is nothing left to do. Gives the exit
+        code of the newest generation that was here."""
+        if not self._link.is_remote or os.path.exists(self._task.plan(self._first)):
+            self._run(self._first, None)
         while not self._is_done():
             due = self._due()
             ready = self._selector.select(None if due == float("inf") else max(0.0, due - time.monotonic()))
@@ -60,13 +69,16 @@ class Launcher:
                 key.data()
             self._turn()
         self._link.close()
+        if self._echo is not None:
+            self._echo.close()
+        return self._exit_code
 
     def _turn(self) -> None:
         if self._was_terminated:
             self._was_terminated = False
             self._leave()
             if self._current is not None:
-                self._current.stop("launcher_stopped", 0, TERM_GRACE_S)
+                self._current.stop(LAUNCHER_STOPPED, 0, TERM_GRACE_S)
         self._collect()
         if self._current is not None:
             self._current.tick(time.monotonic())
@@ -86,7 +98,7 @@ class Launcher:
     def _due(self) -> float:
         if self._current is not None:
             return min(self._link.due, self._current.due)
-        return min(self._link.due, self._quiet_since + (FAREWELL_S if self._leaving else ALONE_S))
+        return min(self._link.due, self._quiet_since + (FAREWELL_S if self._leaving else self._alone_s))
 
     def _is_done(self) -> bool:
         if self._current is not None:
@@ -95,7 +107,7 @@ class Launcher:
         if self._leaving:
             deserted = self._deserted_since != float("inf")
             return not self._link.has_unacknowledged or quiet_s >= FAREWELL_S or deserted
-        return quiet_s >= ALONE_S
+        return quiet_s >= self._alone_s
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -117,6 +129,7 @@ class Launcher:
         """Go on to the next generation once the current one is over."""
         while self._current is not None and self._current.is_over:
             self._over.add(self._current.number)
+            self._exit_code = self._current.exit_code
             following, self._current, self._next = self._next, None, None
             if following is not None:
                 self._begin(following)
@@ -147,7 +160,7 @@ class Launcher:
 
     def _hello(self) -> dict[str, Any]:
         try:
-            with open(self._task.file("token"), encoding="utf-8") as file:
+            with open(os.environ.get("GANGER_TOKEN_FILE") or self._task.file("token"), encoding="utf-8") as file:
                 token = file.read().strip()
         except OSError as error:
             if not self._has_no_token:  # it is asked for each second
@@ -162,6 +175,8 @@ class Launcher:
             "pid": os.getpid(),
             "start_ticks": start_ticks(os.getpid()),
             "generations": here + ([self._next] if self._next is not None else []),
+            "generation": self._first,
+            "address": os.environ.get("GANGER_POD_IP") if self._link.is_remote else None,
         }
 
     def _receive(self, message: dict[str, Any]) -> None:
@@ -176,18 +191,26 @@ class Launcher:
             elif message["type"] == "proceed":
                 self._proceed(_whole(message["generation"]), _whole(message["stage"]), dict(message["agents"]))
             elif message["type"] == "run":
-                self._run(_whole(message["generation"]))
+                self._run(_whole(message["generation"]), message.get("plan"))
+            elif message["type"] == "read":
+                self._read(_whole(message["generation"]), message["id"], str(message["name"]), int(message["start"]))
             elif message["type"] == "stop":
                 notice_s, kill_after_s = (_whole(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
                 self._stop(_whole(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
         except (ValueError, TypeError) as error:
             note(f"ignored {message}: {error}")
 
-    def _run(self, generation: int) -> None:
+    def _run(self, generation: int, plan: object) -> None:
+        """`plan` comes from a server that cannot write it to the disk."""
         current = self._current
         if current is not None and generation in (current.number, self._next):
             return
-        if self._leaving or self._is_over(generation) or (current is not None and generation < current.number):
+        if (
+            self._leaving
+            or self._is_over(generation)
+            or (current is not None and generation < current.number)
+            or (plan is not None and not self._take_plan(generation, plan))
+        ):
             self._never_run(generation)
         elif current is None:
             self._begin(generation)
@@ -196,6 +219,22 @@ class Launcher:
                 self._never_run(self._next)
             self._next = generation
             current.stop("replaced", 0, 0)
+
+    def _take_plan(self, generation: int, plan: object) -> bool:
+        try:
+            self._task.write_plan(generation, plan)
+        except OSError as error:
+            detail = f"the plan cannot be written to {self._task.path}: {error.strerror}"
+            self._fact(generation, "start_failed", detail=detail, exit_code=NO_PLAN, tail=[])
+            self._exit_code = NO_PLAN
+            return False
+        return True
+
+    def _read(self, generation: int, number: object, name: str, start: int) -> None:
+        from ganger.launcher.reading import content  # only asked for by a server that shares no disk
+
+        found = content(self._task.generation(generation), name, start)
+        self._link.state("content", **self._about(generation), id=number, **found)
 
     def _proceed(self, generation: int, stage: int, agents: dict[str, Any]) -> None:
         if self._current is not None and self._current.number == generation:
@@ -216,6 +255,8 @@ class Launcher:
 
     def _leave(self) -> None:
         self._leaving = True
+        if self._exit_code == NO_SERVER:
+            self._exit_code = 0
         self._quiet_since = time.monotonic()
         if self._next is not None:
             self._never_run(self._next)
@@ -230,9 +271,11 @@ class Launcher:
                 raise BadPlanError(f"the plan is of {plan.gang} on {plan.node}, not of {self._gang} on {self._node}")
         except BadPlanError as error:
             self._fact(generation, "start_failed", detail=str(error), exit_code=NO_PLAN, tail=[])
+            self._exit_code = NO_PLAN
             self._never_run(generation)
             return
-        self._current = Generation(self._task, plan, self._selector, Speaker(self._link, self._about(generation)))
+        tell = Speaker(self._link, self._about(generation))
+        self._current = Generation(self._task, plan, self._selector, tell, self._echo)
         self._current.begin()
         self._settle()
 
@@ -260,3 +303,11 @@ def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is not a whole number from 0")
     return value
+
+
+def _echo(stdout: int | None, selector: selectors.BaseSelector) -> Echo | None:
+    if stdout is None:
+        return None
+    from ganger.launcher.echo import Echo
+
+    return Echo(stdout, selector)

@@ -26,6 +26,8 @@ POLL_S = 0.02
 SETTLE_S = 0.1  # for faulthandler to write
 LIMIT_S = 1.0
 MOST_PROCESSES = 256
+MOST_FRAMES = 32  # of a place that is told
+MAIN = "MainThread"
 TRACE_SIGNAL = signal.SIGRTMAX - 2  # as ganger.train.standing has it
 
 _THREAD = re.compile(r"(?:Thread|Current thread) 0x[0-9a-f]+(?: \[(.*)\])? .*")
@@ -46,6 +48,8 @@ class Stacks:
         self.due = now + POLL_S
         self.states: dict[int, str] = {}
         """The state of each rank's first process, as /proc has it, at the beginning."""
+        self.places: dict[int, list[list[Any]]] = {}
+        """The innermost frames of each rank's first thread, once it is done."""
         self._until = now + LIMIT_S
         self._settled_at = now + SETTLE_S
         self._directory = directory
@@ -64,7 +68,11 @@ class Stacks:
         if now < self._until and (now < self._settled_at or any(look.is_looking for look in looks)):
             return False
         for rank, those in self._looks.items():
-            found = {"rank": rank, "at_ms": self._at_ms, "processes": [look.found() for look in those]}
+            processes = [look.found() for look in those]
+            threads = [thread for process in processes for thread in process["threads"]]
+            first = [thread["frames"] for thread in threads if thread["name"] == MAIN]
+            self.places[rank] = first[0][:MOST_FRAMES] if first else []
+            found = {"rank": rank, "at_ms": self._at_ms, "processes": processes}
             try:
                 write_json(os.path.join(self._directory, f"rank-{rank}.stacks"), found)
             except OSError as error:
@@ -167,7 +175,7 @@ def _dumped(path: str, start: int) -> list[dict[str, Any]]:
         elif frame and threads:
             threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2].isdigit() else 0])
     if threads:
-        threads[-1]["name"] = "MainThread"
+        threads[-1]["name"] = MAIN
     return threads
 
 

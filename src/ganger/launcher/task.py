@@ -26,6 +26,10 @@ class TaskDirectory:
     def generation(self, generation: int) -> str:
         return self.file(str(generation))
 
+    def write_plan(self, generation: int, plan: object) -> None:
+        """Put a plan in place that has come over the wire. Raises OSError."""
+        write_json(self.plan(generation), plan)
+
     def is_cleared(self, generation: int) -> bool:
         return os.path.exists(os.path.join(self.generation(generation), "cleared"))
 

@@ -3,7 +3,7 @@
 Called by backends (which list nodes) and by `core.state` (which keeps them as arrays).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -27,8 +27,9 @@ class Node:
     `domains` are the names of the domains that it is in, parallel to the levels of its cluster, outermost first; one
     that is empty or missing says that it is in none of that level. `gpus` counts whole devices, indexed from 0;
     `gpu_type` is lower-case, empty without GPUs; `address` is where the other nodes reach it. `device_ids` are the
-    driver's numbers of the devices, in their order; empty where GPUs are only slots. `gpu_memory_bytes` is what each
-    device has, 0 where nobody says. `taints`, each `key` or
+    driver's numbers of the devices, in their order; empty where GPUs are only slots. `foreign` are the indices of
+    devices that others use, whom ganger does not place, or that are out of order; of CPUs and memory the node has what
+    others leave of them. `gpu_memory_bytes` is what each device has, 0 where nobody says. `taints`, each `key` or
     `key=value`, keep gangs away that do not tolerate them; `networks` are those that it is connected to, lower-case:
     ib, roce, tcp. `suspicion` (0: none) and `performance_milli` (1000: as it should be) decide where all else is equal.
     """
@@ -42,11 +43,17 @@ class Node:
     memory_bytes: int = 0
     address: str = "127.0.0.1"
     device_ids: tuple[int, ...] = ()
+    foreign: tuple[int, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     suspicion: int = 0
     performance_milli: int = 1000
+
+    @property
+    def unused(self) -> "Node":
+        """The same if others used none of its devices."""
+        return replace(self, foreign=()) if self.foreign else self
 
 
 @dataclass(frozen=True, slots=True)

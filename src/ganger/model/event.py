@@ -25,11 +25,12 @@ class ServerStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesListed:
-    """The nodes there are, whole: a node that is not in it is gone; and the levels that their domains are of, outermost
-    first. Makes the state ready for planning."""
+    """The nodes there are, whole: a node that is not in it is gone, one that is does answer, unless it is among the
+    `lost`; and the levels that their domains are of, outermost first. Makes the state ready for planning."""
 
     nodes: tuple[Node, ...]
     levels: tuple[str, ...] = RACK
+    lost: tuple[str, ...] = ()
     kind: Literal["nodes_listed"] = field(default="nodes_listed")
 
 

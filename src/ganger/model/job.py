@@ -312,6 +312,11 @@ class JobSpec:
     code: str | GitCode | None = _spec(
         "what to copy at submission: a directory, or a repository; unset: run in place", form="code", default=None
     )
+    image: str | None = _spec(
+        "what its containers are made of on Kubernetes; elsewhere it runs with the programs of the machine",
+        form="image",
+        default=None,
+    )
     volumes: tuple[Volume, ...] = _spec("directories that the processes are told of", default=())
     setup: str | None = _spec("shell line run once on each node before the processes start", form="shell", default=None)
     run: str | tuple[str, ...] = _spec("the command of every process", form="command", default=())

@@ -47,7 +47,8 @@ class Sizes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """A node, or a domain where there are too many: its GPUs (CPUs where no node has a GPU), how many of them are held,
-    and how many are free on nodes that take nothing new. `state` is a node's."""
+    and how many nobody can have: others use them, or they are free on nodes that take nothing new. `state` is a
+    node's."""
 
     name: str
     nodes: int
@@ -83,7 +84,7 @@ class Next:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The cluster and the queue at one glance. cell: what a cell is, a node or a level; nodes: how many are in each
-    state; unit: what is counted, GPUs or else CPUs; out: free ones on nodes that take nothing new; order: of `next`, in
+    state; unit: what is counted, GPUs or else CPUs; out: those that nobody can have; order: of `next`, in
     that of turns the promised ones first, by their moment."""
 
     at_ms: int

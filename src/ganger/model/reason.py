@@ -64,7 +64,8 @@ class Reason:
     is expected to be there, None when nothing tells; excluded: nodes that could hold it but for its `retry.rules`;
     level: that of the one domain that must hold all of it, have and limit being those of the best; slices: what is
     counted, unless they say nothing: groups of so many nodes, each in one domain of a level; away: how much more would
-    be free but for maintenance, whose ids are windows.
+    be free but for maintenance, whose ids are windows; foreign: how many GPUs others use, whom ganger does not place,
+    of nodes that could hold it.
     """
 
     why: Why
@@ -80,6 +81,7 @@ class Reason:
     slices: Slices = Slices()
     away: int = 0
     windows: tuple[str, ...] = ()
+    foreign: int = 0
 
 
 def sentence(reason: Reason) -> str:
@@ -87,6 +89,7 @@ def sentence(reason: Reason) -> str:
     need, have = _amount(reason.resource, reason.need), _amount(reason.resource, reason.have)
     limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
     held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
+    held += f"; {_gpus(reason.foreign)} used by others" if reason.foreign else ""
     match reason.why:
         case Why.NO_CAPACITY:
             return f"waiting for {_wanted(reason)}: {_best(reason)}{held}{_not_on(reason.excluded)}"
@@ -110,6 +113,10 @@ def sentence(reason: Reason) -> str:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
         case _:
             return _of_order(reason)
+
+
+def _gpus(many: int) -> str:
+    return "1 GPU is" if many == 1 else f"{many} GPUs are"
 
 
 def _wanted(reason: Reason) -> str:

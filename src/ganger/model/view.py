@@ -363,7 +363,8 @@ class PolicyTrial:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
     """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in;
-    maintenance: ids of those that it is in, or will be."""
+    gpus_foreign: how many others use, whom ganger does not place; maintenance: ids of those that it is in, or will
+    be."""
 
     name: str
     domains: dict[str, str]
@@ -379,6 +380,7 @@ class NodeRow:
     pool: str = ""
     """That of the policy which it is in."""
     maintenance: tuple[str, ...] = ()
+    gpus_foreign: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

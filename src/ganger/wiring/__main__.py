@@ -1,8 +1,8 @@
-"""The program behind the server: `python -m ganger.wiring serve|replay|doctor|sim`. Started by the client and the CLI.
+"""The program behind the server: `python -m ganger.wiring serve|controller|gangjobs|replay|doctor|sim`: its errands.
 
-serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise; it prints
-sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong. sim prints JSON and
-ends with 2 when what was asked cannot be.
+serve and controller end with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out
+otherwise; it prints sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong.
+sim prints JSON and ends with 2 when what was asked cannot be. gangjobs answers one request on stdin, in JSON lines.
 """
 
 import argparse
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ganger.engine.replay import Replay
 
 OK, DIFFERS, CANNOT = 0, 1, 5
+EXTRA = "pip install 'ganger[kubernetes]'"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,6 +30,10 @@ def main(argv: Sequence[str]) -> int:
     match arguments.errand:
         case "serve":
             return _serve(home, arguments.lock_fd, arguments.listen)
+        case "controller":
+            return _controller(home, arguments)
+        case "gangjobs":
+            return _gangjobs(arguments)
         case "replay":
             return _replay(home, arguments)
         case "sim":
@@ -43,6 +48,17 @@ def _parser() -> argparse.ArgumentParser:
     serve = errands.add_parser("serve", help="run the server of a state directory until it is told to end")
     serve.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
     serve.add_argument("--listen", metavar="HOST:PORT", help="answer there too, to whoever shows a token")
+    controller = errands.add_parser("controller", help="run the server of a Kubernetes cluster")
+    controller.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
+    controller.add_argument("--listen", metavar="HOST:PORT", help="answer REST there too, to whoever shows a token")
+    controller.add_argument("--kubeconfig", help="files, with colons between; unset: $KUBECONFIG, else as a pod")
+    controller.add_argument("--context", help="of these files; unset: the current one")
+    controller.add_argument("--namespace", default="ganger-system", help="where the controller's own objects are")
+    controller.add_argument("--door", metavar="HOST:PORT", required=True, help="where launchers connect to")
+    controller.add_argument("--image", default="python:3.13-slim", help="of jobs that name none")
+    gangjobs = errands.add_parser("gangjobs", help="ask a Kubernetes cluster as one's own kubeconfig says")
+    gangjobs.add_argument("--context", required=True)
+    gangjobs.add_argument("--namespace", help="unset: the context's")
     replay = errands.add_parser("replay", help="decide a stretch of the log again and compare")
     replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
@@ -50,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = errands.add_parser("doctor", help="check this machine, the state directory and the server")
     sim = errands.add_parser("sim", help="read a trace, and write or simulate it; prints JSON")
     _add_sim(sim)
-    for errand in (serve, replay, doctor, sim):
+    for errand in (serve, controller, gangjobs, replay, doctor, sim):
         errand.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
     return parser
 
@@ -59,6 +75,7 @@ def _add_sim(sim: argparse.ArgumentParser) -> None:
     sim.add_argument("what", choices=["import", "run", "compare"])
     sim.add_argument("trace", type=Path, nargs="?", help="unset with --from-log")
     sim.add_argument("--from-log", type=Path, help="instead of a trace the log of a server of ganger's")
+    sim.add_argument("--since-ms", type=int, help="of the log: so long before its newest event, and what followed")
     sim.add_argument("--to", type=Path, help="import: the file to write")
     sim.add_argument("--format", default="", help="of the trace; unset: as its first line tells")
     sim.add_argument("--policy", help="run: the queue order; unset: the default")
@@ -77,6 +94,7 @@ def _add_sim(sim: argparse.ArgumentParser) -> None:
     sim.add_argument("--detect-ms", type=int)
     sim.add_argument("--repair-ms", type=int, help="unset: as recorded")
     sim.add_argument("--spares", type=int)
+    sim.add_argument("--price", action="append", default=[], help="of an hour of a node: 12.50 or h100=98.3")
     sim.add_argument("--policies", help="compare: queue orders, or orders and scores, with commas between")
     sim.add_argument("--seeds", type=int, default=1, help="compare: runs of each policy that draws")
     sim.add_argument("--report", type=Path, help="compare: write an HTML page there")
@@ -89,6 +107,40 @@ def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
 
     try:
         serve(home, lock_fd, listen)
+    except CannotServe as error:
+        _say(error.detail, f"next: {error.next}")
+        return CANNOT
+    return OK
+
+
+def _gangjobs(arguments: argparse.Namespace) -> int:
+    try:
+        from ganger.wiring.in_context import ask
+    except ModuleNotFoundError as error:
+        why = {"code": "not_installed", "detail": _lacking(error), "next": EXTRA, "exit_code": CANNOT}
+        sys.stdout.write(json.dumps({"error": why}) + "\n")
+        return OK
+    return ask(arguments.context, arguments.namespace)
+
+
+def _lacking(error: ModuleNotFoundError) -> str:
+    """What of ganger is not installed. The error itself when it is not that."""
+    if (error.name or "").partition(".")[0] in ("", "ganger"):
+        raise error
+    return f"what ganger needs for Kubernetes is not installed: there is no module {error.name}"
+
+
+def _controller(home: settings.Home, arguments: argparse.Namespace) -> int:
+    from ganger.wiring.place import CannotServe
+
+    try:
+        from ganger.wiring.controller import control
+    except ModuleNotFoundError as error:
+        _say(_lacking(error), f"next: {EXTRA}")
+        return CANNOT
+
+    try:
+        control(home, arguments)
     except CannotServe as error:
         _say(error.detail, f"next: {error.next}")
         return CANNOT

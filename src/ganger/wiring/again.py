@@ -7,9 +7,12 @@ tells them, and nothing here decides.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final
 
-from ganger.backends.simulator.scorecard import History, Interval, Scorecard, score
+from ganger.backends.simulator.cost import Cost, cost
+from ganger.backends.simulator.history import History, Interval
+from ganger.backends.simulator.scorecard import Scorecard, score
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.traces.recorded import Findings, Flaw
 from ganger.backends.simulator.world import World
@@ -25,10 +28,12 @@ from ganger.model.cluster import Node
 from ganger.model.job import Job, array_of
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
+from ganger.wiring.cycles import Cycles
 from ganger.wiring.histories import Histories
 from ganger.wiring.own_log import Past, history_of
 from ganger.wiring.simulate import Outcome, unended
 
+Prices = Mapping[str, Fraction]
 SHOWN: Final = 5
 """Of jobs that a document strands so many queues are named."""
 
@@ -36,7 +41,7 @@ SHOWN: Final = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
     """How it is lived through: on these nodes, under this document; start_ms, checkpoint_ms: what a start costs, and
-    the work between checkpoints, where they are not to be as they were."""
+    the work between checkpoints, where they are not to be as they were; prices: of an hour of a node, by GPU type."""
 
     past: Past
     nodes: tuple[Node, ...]
@@ -44,14 +49,16 @@ class Again:
     order: Callable[[str], Policy]
     start_ms: int | None = None
     checkpoint_ms: int | None = None
+    prices: Prices | None = None
 
 
-def as_recorded(past: Past) -> Outcome:
+def as_recorded(past: Past, prices: Prices | None = None) -> Outcome:
     """What the log itself says of these days, in the same figures."""
     found = tuple(past.recorded.values())
     ended = sum(each.ended_ms is not None for each in found)
     return Outcome(
         card=_card(past, past.nodes, found),
+        cost=_cost(past, past.nodes, prices, found),
         histories=found,
         findings=past.findings,
         unended=unended([life for life, each in zip(past.lives, found, strict=True) if each.ended_ms is None]),
@@ -79,15 +86,18 @@ def live_again(again: Again, *readers: Callable[[e.Stamped], None]) -> Outcome:
             world.lose(fault.start_ms, fault.node)
             world.restore(fault.end_ms, fault.node)
     world.feed(iter(asked), lambda name: _act(again, name))
-    world.run(loop, _until_ms(again))
+    cycles = Cycles(loop)
+    world.run(cycles, _until_ms(again))
     jobs = _jobs(asked)
     found = {
-        name: history_of(jobs[name], life, past.acts[name].steps, life.ended_ms, histories.now_ms)
+        name: history_of(jobs[name], life, past.acts[name].work_ms, life.ended_ms, histories.now_ms)
         for name, life in histories.lives.items()
     }
     ended = sum(each.ended_ms is not None for each in found.values())
     return Outcome(
         card=_card(past, again.nodes, tuple(found.values())),
+        cost=_cost(past, again.nodes, again.prices, tuple(found.values())),
+        self_cost=cycles.cost(len(found) + ended),
         histories=tuple(found.values()),
         findings=findings.all(),
         unended=unended(histories.lives.values()),
@@ -102,7 +112,7 @@ def _until_ms(again: Again) -> int:
     """By when all would be done one after the other, and all could be done again once: whoever still waits or runs
     then may do so for ever, as two jobs without checkpoints that stop each other do."""
     acts = [_act(again, name) for name in again.past.acts]
-    return again.past.end_ms + 2 * sum((act.steps or 0) + act.begin_ms + (act.stop_ms or 0) for act in acts)
+    return again.past.end_ms + 2 * sum((act.work_ms or 0) + act.begin_ms + (act.stop_ms or 0) for act in acts)
 
 
 def _act(again: Again, name: str) -> Behaviour:
@@ -180,6 +190,12 @@ def _check_queues(past: Past, document: PolicyDocument) -> None:
 
 def _card(past: Past, nodes: Sequence[Node], found: Sequence[History]) -> Scorecard:
     return score(found, _capacity(past, nodes), dict.fromkeys((each.tenant for each in found), 1))
+
+
+def _cost(past: Past, nodes: Sequence[Node], prices: Prices | None, found: Sequence[History]) -> Cost | None:
+    begin_ms = past.begin_ms
+    gone = ((each.node, begin_ms + each.start_ms, begin_ms + each.end_ms) for each in past.faults)
+    return None if prices is None else cost(found, nodes, prices, gone)
 
 
 def _capacity(past: Past, nodes: Sequence[Node]) -> list[Interval]:

@@ -14,6 +14,7 @@ from ganger.engine import registry
 from ganger.model.policy import ORDER, SCORES, GpuShares, Rules, document_of
 from ganger.wiring.clusters import nodes_of
 from ganger.wiring.faults import faults_of
+from ganger.wiring.prices import prices_of
 from ganger.wiring.simulate import Costs, Run
 from ganger.wiring.unaskable import Unaskable
 
@@ -25,7 +26,7 @@ DRAWS: Final = "random"
 
 def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str | None, seed: int = 0) -> Run:
     """One run of the trace. `policy`: an order, or one and a placement score, as `easy+fgd`; None: the default order.
-    Unaskable where there is none of that name."""
+    `seed`: of all that is drawn. Unaskable where there is none of that name."""
     order, score = parts_of(policy or ORDER)
     rules = replace(Rules(), order=order, gpu_shares=replace(GpuShares(), score=score, seed=seed))
     nodes = nodes_of(arguments)
@@ -35,7 +36,8 @@ def run_of(arguments: argparse.Namespace, trace: Trace[RecordedJob], policy: str
         order=registry.order,
         document=document_of(rules, State().queues),
         costs=_costs(arguments, registry.policies()[order]),
-        faults=faults_of(arguments, nodes),
+        faults=faults_of(arguments, nodes, seed),
+        prices=prices_of(arguments.price, nodes),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ganger.backends.simulator.traces.documented import LEVELS
 from ganger.backends.simulator.traces.read import read_nodes
 from ganger.backends.simulator.traces.recorded import MEANING, Unreadable
 from ganger.model.cluster import Node
@@ -37,6 +38,11 @@ def read_cluster(path: Path) -> tuple[Node, ...]:
         replace(node, cpu_milli=node.cpu_milli or AMPLE_CPU_MILLI, memory_bytes=node.memory_bytes or AMPLE_BYTES)
         for node in found.records
     )
+
+
+def levels_of(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """The levels that the domains of these nodes are of, outermost first."""
+    return LEVELS[-max(1, *(len(node.domains) for node in nodes)) :]
 
 
 def size_of(nodes: Sequence[Node]) -> dict[str, Any]:

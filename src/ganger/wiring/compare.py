@@ -26,6 +26,7 @@ from ganger.wiring.own_compared import OwnContender, own_compared, own_contender
 from ganger.wiring.own_days import own_source
 from ganger.wiring.parallel import Broke, Came, Far, Work, in_parallel
 from ganger.wiring.report import report
+from ganger.wiring.spread import spread
 from ganger.wiring.told import Record, source
 from ganger.wiring.unaskable import Unaskable
 
@@ -46,7 +47,8 @@ def compare(arguments: argparse.Namespace) -> Record:
 
 def _of_trace(arguments: argparse.Namespace) -> Record:
     policies = _policies(POLICIES if arguments.policies is None else arguments.policies)
-    seeds = _seeds(policies, arguments.seeds)
+    fails = arguments.faults is not None
+    seeds = _seeds(policies, arguments.seeds, fails=fails)
     trace = read_jobs(arguments.trace, arguments.format)
     contenders = [
         Contender(policy=policy, seed=seed, run=run_of(arguments, trace, policy, seed or 0))
@@ -55,8 +57,10 @@ def _of_trace(arguments: argparse.Namespace) -> Record:
     ]
     first = contenders[0].run
     for path in arguments.document:
-        run = replace(first, document=read_document(path, first.nodes))
-        contenders.append(Contender(policy=str(path), seed=None, run=run))
+        document = read_document(path, first.nodes)
+        for seed in range(arguments.seeds) if fails and arguments.seeds > 1 else (None,):
+            run = replace(run_of(arguments, trace, ORDER, seed or 0), document=document)
+            contenders.append(Contender(policy=str(path), seed=seed, run=run))
     runs, broken = _run_all(compared, contenders)
     return _answer(arguments, source(trace, ()), first.nodes, runs, broken)
 
@@ -64,7 +68,7 @@ def _of_trace(arguments: argparse.Namespace) -> Record:
 def _of_log(arguments: argparse.Namespace) -> Record:
     """Recorded, under the policy in force, and under what is named."""
     policies = [] if arguments.policies is None else _policies(arguments.policies)
-    _seeds(policies or [ORDER], arguments.seeds)
+    _seeds(policies or [ORDER], arguments.seeds, fails=False)
     nodes, contenders = own_contenders(arguments, policies)
     past = contenders[0].past
     runs, broken = _run_all(own_compared, contenders)
@@ -82,13 +86,14 @@ def _policies(text: str) -> list[str]:
     return names
 
 
-def _seeds(policies: Sequence[str], many: int) -> dict[str, list[int | None]]:
-    """Those of each policy; None alone where nothing draws."""
-    drawn = {policy: parts_of(policy)[1] == DRAWS for policy in policies}
+def _seeds(policies: Sequence[str], many: int, *, fails: bool) -> dict[str, list[int | None]]:
+    """Those of each policy; None alone where nothing draws. `fails`: nodes do, drawn for all alike."""
+    drawn = {policy: parts_of(policy)[1] == DRAWS or (fails and many > 1) for policy in policies}
     if many > 1 and not any(drawn.values()):
+        score = f"{policies[0].partition('+')[0]}+{DRAWS}"
         raise Unaskable(
             f"--seeds {many}: none of these policies draws, so {many} runs of each would be the same",
-            f"leave --seeds out, or name a placement score that draws: {policies[0].partition('+')[0]}+{DRAWS}",
+            f"leave --seeds out, add --faults FILE, or name a placement score that draws: {score}",
         )
     return {policy: list(range(many)) if drawn[policy] else [None] for policy in policies}
 
@@ -138,7 +143,8 @@ def _answer(
         "checkpoint_ms": arguments.checkpoint_ms or 0,
         "broken": list(broken),
         "report": None if arguments.report is None or not runs else str(arguments.report),
-        "runs": [{name: value for name, value in run.items() if name != "findings"} for run in runs],
+        "runs": (every := [{name: value for name, value in run.items() if name != "findings"} for run in runs]),
+        "spread": spread(every),
     }
 
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from ganger.backends.simulator.history import History
 from ganger.backends.simulator.occupancy import Bar, Occupancy
-from ganger.backends.simulator.scorecard import History
-from ganger.backends.simulator.series import STRETCHES, series
-from ganger.backends.simulator.traces.recorded import RecordedJob
+from ganger.backends.simulator.series import series
 from ganger.model import event as e
 from ganger.wiring.parallel import Tell
 from ganger.wiring.simulate import Outcome, Run, simulate
-from ganger.wiring.told import Record, figures, flaws
+from ganger.wiring.told import Record, figures, flaws, looks
 
 TOLD_S: Final = 0.2
 """How often a process says how far it is."""
@@ -58,7 +57,7 @@ def compared(contender: Contender, tell: Tell) -> Record:
     """How it went: what `sim run` says of it, its name, its series, and the bars of a small one's Gantt picture."""
     run = contender.run
     records = run.trace.records
-    occupancy = Occupancy(run.nodes, _span_ms(records) // STRETCHES)
+    occupancy = looks(run)
     outcome = simulate(run, occupancy.take, Progress(len(records), tell).take)
     names = {"policy": contender.policy, "seed": contender.seed, "name": contender.name}
     return pictured(names, outcome, occupancy)
@@ -71,14 +70,10 @@ def pictured(names: Record, outcome: Outcome, occupancy: Occupancy) -> Record:
     return {
         **names,
         "findings": flaws(outcome.findings),
-        **figures(outcome),
+        **figures(outcome, occupancy),
         "series": {**asdict(series(outcome.histories)), "idle_of_no_use": idle},
         "bars": None if occupancy.bars is None else [_bar(bar, outcome.histories, first_ms) for bar in occupancy.bars],
     }
-
-
-def _span_ms(records: Sequence[RecordedJob]) -> int:
-    return records[-1].submitted_ms - records[0].submitted_ms if records else 0
 
 
 def _bar(bar: Bar, jobs: Sequence[History], first_ms: int) -> Record:

@@ -21,8 +21,9 @@ NEEDS_FAULTS: Final = ("fault_rate", "fault_seed", "fault_nodes", "detect_ms", "
 """Arguments that mean something only with `--faults`."""
 
 
-def faults_of(arguments: argparse.Namespace, nodes: Sequence[Node]) -> Faults:
-    """The outages of these nodes, none where nobody asked for any. Unaskable, Unreadable: they cannot be."""
+def faults_of(arguments: argparse.Namespace, nodes: Sequence[Node], seed: int = 0) -> Faults:
+    """The outages of these nodes, none where nobody asked for any; `seed` is added to the one asked for. Unaskable,
+    Unreadable: they cannot be."""
     _check(arguments, len(nodes))
     if arguments.faults is None:
         return Faults()
@@ -35,7 +36,7 @@ def faults_of(arguments: argparse.Namespace, nodes: Sequence[Node]) -> Faults:
         )
     how = Faultiness(
         rate=Fraction(arguments.fault_rate or 1),
-        seed=arguments.fault_seed or 0,
+        seed=(arguments.fault_seed or 0) + seed,
         nodes=arguments.fault_nodes,
         detect_ms=arguments.detect_ms or 0,
         repair_ms=arguments.repair_ms,

@@ -2,29 +2,35 @@
 
 A job runs from the moment at which it is given its nodes until nothing of it is left there, as its ledger has it. It
 has ended well when all its nodes said so; what else it may have ended by is the cause of its last stop. A node was lost
-before the log has it, if losses take time to be known: since when is for who simulates to say.
+before the log has it, if losses take time to be known: since when is for who simulates to say. Switches are the domains
+of the innermost level that nodes are in.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from ganger.backends.simulator.scorecard import Attempt, Interval
+from ganger.backends.simulator.history import Attempt, Interval
 from ganger.model import event as e
+from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
+
+GOES_ON: Final = (Cause.PREEMPTED, Cause.SUSPENDED, Cause.NODE_LOST, Cause.DRAINED, Cause.NODE_PREEMPTED)
+"""Causes after which a job waits to be started again."""
 
 
 @dataclass(slots=True)
 class Life:
     """One job. attempts: those that are over, in order; began_ms: since when it runs, None where it does not; nodes:
-    how many it has then; left: nodes where it still is; finished: how many of its nodes said that it ended well;
-    kept_ms: its work in the newest checkpoint, and first_ms: in that which it began from; stopped: the cause of its
-    last stop; failed_ms, lost_ms: as of an `Attempt`."""
+    how many it has then, and on: which those were; left: nodes where it still is; finished: how many of its nodes said
+    that it ended well; kept_ms: its work in the newest checkpoint, and first_ms: in that which it began from; stopped:
+    the cause of its last stop; failed_ms, lost_ms, moved, switches: as of an `Attempt`."""
 
     submitted_ms: int
     attempts: list[Attempt] = field(default_factory=list)
     began_ms: int | None = None
     nodes: int = 0
+    on: frozenset[str] = frozenset()
     left: dict[str, None] = field(default_factory=dict)
     finished: int = 0
     ended_ms: int | None = None
@@ -34,11 +40,22 @@ class Life:
     stopped_ms: int | None = None
     failed_ms: int | None = None
     lost_ms: int | None = None
+    moved: bool = False
+    switches: int = 0
 
     @property
     def running(self) -> tuple[Interval, ...]:
         """From when to when it ran."""
         return tuple((each.began_ms, each.ended_ms) for each in self.attempts if each.began_ms < each.ended_ms)
+
+    @property
+    def gone_ms(self) -> int | None:
+        """When it was stopped for good and left its nodes, if it was and did not end well."""
+        if self.ended_ms is not None or self.began_ms is not None or self.stopped_ms is None:
+            return None
+        if self.stopped in GOES_ON:
+            return None
+        return max(self.stopped_ms, self.attempts[-1].ended_ms if self.attempts else 0)
 
     def attempt(self, began_ms: int, until_ms: int) -> Attempt:
         """The one that it is in, as far as it has come."""
@@ -51,6 +68,9 @@ class Life:
             stopped_ms=self.stopped_ms,
             failed_ms=self.failed_ms,
             lost_ms=self.lost_ms,
+            preempted=self.stopped is Cause.PREEMPTED,
+            moved=self.moved,
+            switches=self.switches,
         )
 
 
@@ -65,6 +85,7 @@ class Histories:
         self.now_ms = self.starts = self.preemptions = 0
         self._failed_ms = failed_ms or {}
         self._on: dict[str, dict[str, None]] = {}
+        self._switches: dict[str, str] = {}
         self._elements: dict[str, list[str]] = {}
         self._takes: dict[type[Any], Callable[[Any], None]] = {
             e.Submitted: self._submitted,
@@ -75,6 +96,12 @@ class Histories:
             e.NodeLost: self._lost,
             e.NodesListed: self._listed,
         }
+
+    def know(self, nodes: Iterable[Node], levels: tuple[str, ...]) -> None:
+        """Where these nodes are on the network."""
+        for node in nodes:
+            is_known = len(node.domains) == len(levels) and node.domains[-1]
+            self._switches[node.name] = "/".join(node.domains) if is_known else ""
 
     def take(self, row: e.Stamped) -> None:
         """The next row."""
@@ -99,12 +126,20 @@ class Histories:
 
     def _start(self, start: Start) -> None:
         life = self.lives[start.gang]
-        life.left = dict.fromkeys(start.nodes)
+        life.left, on = dict.fromkeys(start.nodes), frozenset(start.nodes)
+        life.moved, life.on, life.switches = bool(life.attempts) and on != life.on, on, self._crossed(on)
         life.began_ms, life.nodes, life.finished, life.first_ms = self.now_ms, len(life.left), 0, life.kept_ms
         life.stopped = life.stopped_ms = life.failed_ms = life.lost_ms = None
         self.starts += 1
         for node in life.left:
             self._on.setdefault(node, {})[start.gang] = None
+
+    def _crossed(self, nodes: frozenset[str]) -> int:
+        """In how many domains these are, 0 where one is in none that is known."""
+        if len(nodes) < 2:
+            return 0
+        switches = {self._switches.get(node, "") for node in nodes}
+        return 0 if "" in switches else len(switches)
 
     def _checkpointed(self, event: e.Checkpointed) -> None:
         life = self.lives[event.gang]
@@ -130,6 +165,7 @@ class Histories:
 
     def _listed(self, event: e.NodesListed) -> None:
         """A node that is not listed is lost too."""
+        self.know(event.nodes, event.levels)
         there = {node.name for node in event.nodes}
         for node in tuple(self._on):
             if node not in there:
@@ -154,4 +190,4 @@ class Histories:
         life.attempts.append(life.attempt(life.began_ms, self.now_ms))
         life.began_ms = None
         if life.finished == life.nodes:
-            life.ended_ms = self.now_ms
+            life.ended_ms, life.on = self.now_ms, frozenset()

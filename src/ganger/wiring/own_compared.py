@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ganger.backends.simulator.occupancy import Occupancy
-from ganger.backends.simulator.series import STRETCHES
 from ganger.model.cluster import Node
-from ganger.wiring.again import Again, as_recorded, live_again
+from ganger.wiring.again import Again, Prices, as_recorded, live_again
 from ganger.wiring.compared import Progress, pictured
 from ganger.wiring.documents import read_document
-from ganger.wiring.own_days import PRESENT, asked_again, nodes_there, with_order
+from ganger.wiring.own_days import PRESENT, asked_again, looks_at, nodes_there, with_order
 from ganger.wiring.own_log import Past, read_past
 from ganger.wiring.parallel import Tell
+from ganger.wiring.prices import prices_of
 from ganger.wiring.told import Record
 
 RECORDED = "recorded"
@@ -29,13 +28,15 @@ class OwnContender:
     name: str
     past: Past
     again: Again | None = None
+    prices: Prices | None = None
+    since_ms: int | None = None
 
 
 def own_contenders(
     arguments: argparse.Namespace, policies: Sequence[str]
 ) -> tuple[tuple[Node, ...], list[OwnContender]]:
     """The nodes, and what is to be compared on them. Refused, Unreadable, Unaskable: as the readers say."""
-    past = read_past(arguments.from_log)
+    past = read_past(arguments.from_log, since_ms=arguments.since_ms)
     nodes = nodes_there(arguments, past)
     named = {PRESENT: past.document}
     named |= {policy: with_order(past.document, policy) for policy in policies}
@@ -44,15 +45,19 @@ def own_contenders(
         OwnContender(name=name, past=past, again=asked_again(arguments, past, nodes, document))
         for name, document in named.items()
     ]
-    return nodes, [OwnContender(name=RECORDED, past=past), *runs]
+    prices = prices_of(arguments.price, past.nodes)
+    recorded = OwnContender(name=RECORDED, past=past, prices=prices, since_ms=arguments.since_ms)
+    return nodes, [recorded, *runs]
 
 
 def own_compared(contender: OwnContender, tell: Tell) -> Record:
     """How it went, as `wiring.compared` tells of a trace."""
     past, again = contender.past, contender.again
-    occupancy = Occupancy(past.nodes if again is None else again.nodes, past.end_ms // STRETCHES)
+    occupancy = looks_at(past, past.nodes if again is None else again.nodes)
     if again is None:
-        outcome = as_recorded(read_past(Path(past.place), occupancy.take))
+        outcome = as_recorded(
+            read_past(Path(past.place), occupancy.take, since_ms=contender.since_ms), contender.prices
+        )
     else:
         outcome = live_again(again, occupancy.take, Progress(past.rows, tell).take)
     return pictured({"policy": contender.name, "seed": None, "name": contender.name}, outcome, occupancy)

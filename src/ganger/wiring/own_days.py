@@ -4,10 +4,12 @@ Called by the errand `sim`.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ganger.backends.simulator.occupancy import Occupancy
+from ganger.backends.simulator.series import STRETCHES
 from ganger.backends.simulator.traces.recorded import Finding
 from ganger.engine import registry
 from ganger.engine.policy_book import changes
@@ -19,6 +21,7 @@ from ganger.wiring.asked import parts_of
 from ganger.wiring.clusters import nodes_of, size_of
 from ganger.wiring.documents import read_document
 from ganger.wiring.own_log import Past, read_past
+from ganger.wiring.prices import prices_of
 from ganger.wiring.told import Record, figures, flaws
 
 PRESENT: Final = "in force"
@@ -27,22 +30,30 @@ PRESENT: Final = "in force"
 
 def own_days(arguments: argparse.Namespace, *readers: Callable[[Stamped], None]) -> Record:
     """What `sim run` tells of them. Refused, Unreadable, Unaskable: as the readers say."""
-    past = read_past(arguments.from_log)
+    past = read_past(arguments.from_log, since_ms=arguments.since_ms)
     nodes = nodes_there(arguments, past)
     document, name = _document(arguments, past, nodes)
-    outcome = live_again(asked_again(arguments, past, nodes, document), *readers)
+    again = asked_again(arguments, past, nodes, document)
+    occupancy, recorded = looks_at(past, nodes), looks_at(past, past.nodes)
+    outcome = live_again(again, occupancy.take, *readers)
+    as_it_was = read_past(arguments.from_log, recorded.take, since_ms=arguments.since_ms)
     return {
         **own_source(past, outcome.findings),
         "policy": name,
         **size_of(nodes),
-        **figures(outcome),
-        "recorded": figures(as_recorded(past)),
+        **figures(outcome, occupancy),
+        "recorded": figures(as_recorded(as_it_was, prices_of(arguments.price, past.nodes)), recorded),
     }
 
 
 def own_source(past: Past, findings: tuple[Finding, ...]) -> Record:
     """Which log it is, and what of it is otherwise than it was."""
     return {"trace": past.place, "format": "ganger_log", "rows": past.rows, "findings": flaws(findings)}
+
+
+def looks_at(past: Past, nodes: Sequence[Node]) -> Occupancy:
+    """Who is told of every row of these days, on these nodes."""
+    return Occupancy(nodes, past.end_ms // STRETCHES)
 
 
 def nodes_there(arguments: argparse.Namespace, past: Past) -> tuple[Node, ...]:
@@ -59,6 +70,7 @@ def asked_again(arguments: argparse.Namespace, past: Past, nodes: tuple[Node, ..
         order=registry.order,
         start_ms=arguments.start_ms,
         checkpoint_ms=arguments.checkpoint_ms,
+        prices=prices_of(arguments.price, nodes),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any, Final
 
-from ganger.backends.simulator.scorecard import History
+from ganger.backends.simulator.history import History
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.traces.recorded import Finding, Findings, Flaw, NodeFault
 from ganger.core.gang import Gang
@@ -21,10 +21,11 @@ from ganger.engine.log import EventLog
 from ganger.engine.log_reading import reading
 from ganger.engine.refusal import Refused
 from ganger.model import event as e
-from ganger.model.cluster import Node
+from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import GangState, Job, Origin, array_of
 from ganger.model.policy import PolicyDocument, document_of
+from ganger.model.units import format_duration
 from ganger.wiring.histories import Histories, Life
 from ganger.wiring.own_work import Work
 
@@ -66,20 +67,26 @@ class Past:
     seqs: dict[str, int]
 
 
-def read_past(path: Path, *readers: Callable[[e.Stamped], None]) -> Past:
-    """The days of the log at `path`, which may be in use. Refused: it is none, it is damaged, or nothing is in it.
-    `readers` are told of every row, as far as it is about jobs of these days."""
+def read_past(path: Path, *readers: Callable[[e.Stamped], None], since_ms: int | None = None) -> Past:
+    """The days of the log at `path`, which may be in use; `since_ms`: of these the last, so long before its newest
+    event. Refused: it is none, it is damaged, or nothing is in it. `readers` are told of every row, as far as it is
+    about jobs of these days."""
     with reading(path) as log:
-        past = past_of(log, str(path), *readers)
+        past = past_of(log, str(path), *readers, since_ms=since_ms)
     if not past.recorded:
-        raise Refused("log_failed", f"{path} has no job that was submitted while it was kept", "ganger ls", 500)
+        then, instead = "while it was kept", "ganger ls"
+        if since_ms is not None:
+            then, instead = f"in its last {format_duration(since_ms)}", "name more of it: --since 30d"
+        raise Refused("log_failed", f"{path} has no job that was submitted {then}", instead, 500)
     return past
 
 
-def past_of(log: EventLog, place: str, *readers: Callable[[e.Stamped], None]) -> Past:
+def past_of(log: EventLog, place: str, *readers: Callable[[e.Stamped], None], since_ms: int | None = None) -> Past:
     """The same of a log that is open."""
-    last = log.last_seq()
-    state = log.restore(log.earliest() - 1)
+    last, before = log.last_seq(), log.earliest() - 1
+    if since_ms is not None:
+        before = max(before, log.before(log.last_ms() - since_ms))
+    state = log.restore(before)
     fold = _Fold(state, *readers)
     for row in log.each(state.seq, last):
         fold.take(row)
@@ -108,6 +115,7 @@ def told_of(job: Job) -> Job:
 def history_of(job: Job, life: Life, work_ms: int | None, ended_ms: int | None, now_ms: int) -> History:
     """What became of a job, for the scorecard; one that runs yet has run until now."""
     still = ((life.began_ms, now_ms),) if life.began_ms is not None and life.began_ms < now_ms else ()
+    last = (life.attempt(life.began_ms, now_ms),) if life.began_ms is not None else ()
     shape = job.spec.shape
     return History(
         tenant=job.user,
@@ -116,6 +124,8 @@ def history_of(job: Job, life: Life, work_ms: int | None, ended_ms: int | None, 
         duration_ms=work_ms or 0,
         running=(*life.running, *still),
         ended_ms=ended_ms,
+        gone_ms=life.gone_ms if ended_ms is None else None,
+        attempts=(*life.attempts, *last),
     )
 
 
@@ -156,6 +166,7 @@ class _Fold:
         self._jobs: dict[str, Job] = {}
         self._works: dict[str, Work] = {}
         self._lives = Histories()
+        self._lives.know(state.nodes.nodes, tuple(state.nodes.topology.levels))
         self._readers = (self._lives.take, *readers)
         self._asked: list[tuple[int, e.Event]] = []
         self._ids: dict[str, None] = {}
@@ -163,9 +174,19 @@ class _Fold:
         self._seqs: dict[str, int] = {}
         self._ends: dict[str, tuple[int, Gang]] = {}
         self._findings = Findings()
+        self._begin_with(state)
         for name in (*state.gangs, *state.arrays):
             self._findings.add(Flaw.BEFORE_THE_LOG, state.seq, name)
         self._before = len(state.gangs)
+
+    def _begin_with(self, state: State) -> None:
+        """Nodes that were lost or cordoned before are so from the beginning, and maintenance was announced."""
+        for node, mood in zip(state.nodes.nodes, state.nodes.states, strict=True):
+            if mood in (NodeState.LOST, NodeState.LOST_CORDONED):
+                self._nodes.away[node.name] = state.at_ms
+            if mood in (NodeState.CORDONED, NodeState.LOST_CORDONED):
+                self._asked.append((state.at_ms, e.NodeCordoned(node=node.name)))
+        self._asked += [(state.at_ms, window) for window in state.windows.values()]
 
     def take(self, row: e.Stamped) -> None:
         """The next."""

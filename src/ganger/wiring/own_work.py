@@ -28,6 +28,8 @@ class Work:
     _decided_ms: int = 0
     _runs_ms: int | None = None
     _stops_ms: int | None = None
+    _nodes: tuple[str, ...] = ()
+    _ends_ms: dict[str, int] = field(default_factory=dict)
     _here: dict[str, None] = field(default_factory=dict)
     _unheard: dict[str, None] = field(default_factory=dict)
 
@@ -37,6 +39,7 @@ class Work:
             case Start(nodes=nodes):
                 self.base_ms, self._decided_ms, self._runs_ms, self._stops_ms = self.kept_ms, at_ms, None, None
                 self._here, self._unheard = dict.fromkeys(nodes), dict.fromkeys(nodes)
+                self._nodes, self._ends_ms = nodes, {}
             case Stop():
                 self._stops_ms = at_ms
             case e.Started(nodes=nodes):
@@ -48,7 +51,10 @@ class Work:
                 self.saves += 1
             case e.Failed():
                 self.done_ms, self.has_failed = self._work_ms(at_ms), True
-            case e.Finished() | e.Done():
+            case e.Finished(nodes=nodes):
+                self.done_ms = self._work_ms(at_ms)
+                self._ends_ms |= dict.fromkeys(nodes, at_ms)
+            case e.Done():
                 self.done_ms = self._work_ms(at_ms)
             case e.Cleared(nodes=nodes):
                 self._cleared(nodes, at_ms)
@@ -57,17 +63,28 @@ class Work:
 
     def behaviour(self, begin_ms: int, stop_ms: int, *, ends: bool) -> Behaviour:
         """The same in virtual time, where a step is a ms. begin_ms, stop_ms: of one that never began or stopped; ends:
-        by itself, after its work."""
+        by itself, after its work, each node when it did."""
+        later_ms = self._later_ms()
+        steps = None if self.done_ms is None or not ends else self.done_ms - max(later_ms, default=0)
         return Behaviour(
             begin_ms=self.begins_ms[0] if self.begins_ms else begin_ms,
             apart_ms=0,
             step_ms=1,
-            steps=self.done_ms if ends else None,
+            steps=steps,
+            ends_ms=later_ms if steps is not None else (),
             checkpoint_every=max(1, max(self._saved.values()) // self.saves) if self.saves else 0,
             save_ms=0,
             stop_ms=self.stops_ms[0] if self.stops_ms else stop_ms,
             quiet=True,
         )
+
+    def _later_ms(self) -> tuple[int, ...]:
+        """How much later than the first each node came to the good end; nothing where all did at once, or not all."""
+        if {*self._ends_ms} != {*self._nodes}:
+            return ()
+        first_ms = min(self._ends_ms.values(), default=0)
+        later_ms = tuple(self._ends_ms[node] - first_ms for node in self._nodes)
+        return later_ms if any(later_ms) else ()
 
     def _begun(self, nodes: tuple[str, ...], at_ms: int) -> None:
         for node in nodes:

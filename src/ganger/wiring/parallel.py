@@ -8,11 +8,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import ensure_running
 from typing import Any, Final, cast
 
 Tell = Callable[[float], None]
@@ -57,6 +59,7 @@ def in_parallel(
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(LOADED)
+    ensure_running()  # with the signals that this process has, which all it starts inherit
     room = processes or len(os.sched_getaffinity(0))
     running: dict[Connection, tuple[int, ForkServerProcess]] = {}
     left = list(enumerate(asked))[::-1]
@@ -66,7 +69,8 @@ def in_parallel(
                 at, each = left.pop()
                 here, there = context.Pipe(duplex=False)
                 process = context.Process(target=_run, args=(work, each, there), daemon=True)
-                process.start()
+                with _undisturbed():
+                    process.start()
                 there.close()
                 running[here] = (at, process)
             for ready in cast("list[Connection]", wait(list(running))):
@@ -81,6 +85,17 @@ def in_parallel(
             process.terminate()
         for _, process in running.values():
             process.join()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Inside it neither Ctrl-C nor SIGTERM is heard: a process that was told half of what it is to do says so, with a
+    traceback. Both are heard afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _told(pipe: Connection, at: int, process: ForkServerProcess) -> Far | Came | Broke:

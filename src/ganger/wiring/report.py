@@ -14,23 +14,10 @@ from ganger.model.units import format_duration
 from ganger.wiring import pictures
 from ganger.wiring.pictures import COLOURS, Axes
 from ganger.wiring.report_style import STYLE
+from ganger.wiring.report_tables import OF, fill_tables
 from ganger.wiring.told import Record
 
-OF: Final = ("mean", "p50", "p95", "p99")
-TIMES: Final = {
-    "jct_ms": "completion time",
-    "queueing_ms": "waiting",
-    "slowdown_10s": "slowdown (10 s)",
-    "slowdown_600s": "slowdown (10 min)",
-}
-CLUSTER: Final = (
-    ("makespan_ms", "makespan", min),
-    ("allocation", "allocated", max),
-    ("allocation_in_submission", "until the last submission", max),
-    ("occupancy", "of what was asked for", max),
-    ("jain", "Jain's index", max),
-)
-"""Figures of the whole cluster, what they are called, and which is the best of several."""
+TIMES: Final = {"jct_ms": "completion time", "queueing_ms": "waiting"}
 PAIR: Final = {"class": "pair"}
 WORDS: Final = (
     "Completion time is from submission to end; waiting is the part of it in which the job did not run, also after a "
@@ -38,25 +25,20 @@ WORDS: Final = (
     "Allocated is GPU time that jobs had, of all GPU time from the first submission to the last end; of what was "
     "asked for: with 1 no GPU is idle while somebody waits for as many. Jain's index is 1 where tenants had the same "
     "GPU time, and 1/n where one had all. Percentiles are elements: p99 is the one at floor(0.99 n) of the sorted "
-    "values. n are the jobs that ended. The best of a column is bold."
+    "values. n are the jobs that ended. The best of a column is bold. Of a policy with several seeds there is the "
+    "mean, and below it the standard deviation. Finish-time fairness is completion time over what it would be alone "
+    "on an equal part of the cluster, one for each job that was there meanwhile. Quota debt is what a tenant asked "
+    "for, was entitled to and did not get; all tenants are entitled to the same. The longest wait is at a stretch, of "
+    "every job, ended or not. Fragmented is what of the idle GPUs is of no use to what is typically asked for (Weng "
+    "et al., 2023); the largest gang is the one that had room, with as many GPUs on each of its nodes. Gangs across "
+    "switches are on nodes of several racks. GPU-hours moved were run before a job went on on other nodes. A cycle is "
+    "of the scheduler itself, in processor time."
 )
 IDLE: Final = (
     "Of the GPUs that are idle, the part on nodes where no part of the job fits that has waited longest (with jobs "
     "that have shares of GPUs: that is of no use to what is typically asked for). There is no line while nobody waits, "
     "or nothing is idle."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """A row for each run: what is counted, then figures. `text`: of a figure, by its head; `best`: of several."""
-
-    counted: Sequence[str]
-    counts: Mapping[str, Sequence[int]]
-    heads: Sequence[str]
-    values: Mapping[str, Sequence[float | None]]
-    best: Sequence[Callable[[Iterable[float]], float]]
-    text: Callable[[str, float], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +66,7 @@ def report(told: Record) -> str:
         _say(body, f"{each['name']} is missing: {each['why']}")
     runs = told["runs"]
     first = list({run["policy"]: run for run in reversed(runs)}.values())[::-1]
-    _tables(body, runs)
+    _tables(body, told)
     _pictures(body, first, told["gpus_in_all"])
     _gantts(body, first, told)
     _findings(body, told)
@@ -103,69 +85,22 @@ def _cluster(told: Record) -> str:
     return ", ".join((f"{jobs:,} jobs of {told['rows']:,} rows, format {told['format']}", nodes, *costs))
 
 
-def _tables(body: Element, runs: Sequence[Record]) -> None:
+def _tables(body: Element, told: Record) -> None:
+    runs = told["runs"]
     section = _section(body, "Figures", WORDS)
     _ranges(section, runs)
-    for names in (("jct_ms", "queueing_ms"), ("slowdown_10s", "slowdown_600s")):
-        columns = [(name, of) for name in names for of in OF]
-        of_jobs = _Table(
-            counted=("n",),
-            counts={run["name"]: [run["scorecard"][names[0]]["n"]] for run in runs},
-            heads=[f"{TIMES[name]}, {of}" if of == "mean" else of for name, of in columns],
-            values={run["name"]: [run["scorecard"][name][of] for name, of in columns] for run in runs},
-            best=[min] * len(columns),
-            text=_time if names[0].endswith("_ms") else _number,
-        )
-        _fill(section, of_jobs)
-    of_cluster = _Table(
-        counted=("jobs", "starts", "preemptions", "not ended"),
-        counts={run["name"]: _counts(run) for run in runs},
-        heads=[words for _, words, _ in CLUSTER],
-        values={run["name"]: [run["scorecard"][name] for name, _, _ in CLUSTER] for run in runs},
-        best=[which for _, _, which in CLUSTER],
-        text=_share,
-    )
-    _fill(section, of_cluster)
+    fill_tables(section, told)
     for run in runs:
         for why, many in run["unended"].items():
             _say(section, f"{run['name']}: {many:,} jobs did not come to an end: {why}")
 
 
-def _counts(run: Record) -> list[int]:
-    return [run["scorecard"]["jobs"], run["starts"], run["preemptions"], sum(run["unended"].values())]
-
-
 def _ranges(section: Element, runs: Sequence[Record]) -> None:
-    for name in ("jct_ms", "queueing_ms"):
-        SubElement(section, "h3").text = f"{TIMES[name].capitalize()} of jobs, n = {runs[0]['scorecard'][name]['n']:,}"
+    for name, words in TIMES.items():
+        SubElement(section, "h3").text = f"{words.capitalize()} of jobs, n = {runs[0]['scorecard'][name]['n']:,}"
         _say(section, "From the median (bar) by p95 (square) to p99 (arrow); the mean is a diamond.", "soft")
         rows = [(run["name"], {of: run["scorecard"][name][of] for of in OF}) for run in runs]
-        section.append(pictures.ranges(TIMES[name], rows))
-
-
-def _fill(section: Element, told: _Table) -> None:
-    """A table, in which the best of each column is bold, unless all are equal."""
-    table = SubElement(SubElement(section, "div", {"class": "wide"}), "table")
-    row = SubElement(SubElement(table, "thead"), "tr")
-    for head in ("policy", *told.counted, *told.heads):
-        SubElement(row, "th", {"class": "group"} if "," in head else {}).text = head
-    rows = SubElement(table, "tbody")
-    tops = [
-        which(there) if len(set(there := _there(told.values, at))) > 1 else None for at, which in enumerate(told.best)
-    ]
-    for name, figures in told.values.items():
-        row = SubElement(rows, "tr")
-        SubElement(row, "td").text = name
-        for many in told.counts[name]:
-            SubElement(row, "td", {"data-value": str(many)}).text = f"{many:,}"
-        for head, figure, top in zip(told.heads, figures, tops, strict=True):
-            looks = [*["group"] * ("," in head), *["best"] * (figure is not None and figure == top)]
-            cell = SubElement(row, "td", {"data-value": str(figure), **({"class": " ".join(looks)} if looks else {})})
-            cell.text = "-" if figure is None else told.text(head, figure)
-
-
-def _there(values: Mapping[str, Sequence[float | None]], at: int) -> list[float]:
-    return [figure for figures in values.values() if (figure := figures[at]) is not None]
+        section.append(pictures.ranges(words, rows))
 
 
 def _pictures(body: Element, runs: Sequence[Record], gpus: int) -> None:
@@ -294,15 +229,3 @@ def _end_ms(run: Record) -> float:
 
 def _top(values: Iterator[float] | Iterable[float]) -> float:
     return max(1.0, 1.05 * max(values, default=0.0))
-
-
-def _time(_head: str, ms: float) -> str:
-    return format_duration(round(ms / 1000) * 1000)
-
-
-def _number(_head: str, value: float) -> str:
-    return f"{value:,.2f}"
-
-
-def _share(head: str, value: float) -> str:
-    return _time(head, value) if head == "makespan" else f"{value:.4f}"

@@ -17,7 +17,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Final, NoReturn
+from pathlib import Path
+from typing import ClassVar, Final, NoReturn
 
 import uvicorn
 
@@ -30,7 +31,7 @@ from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.ports import Compose, LaunchPlan
+from ganger.engine.ports import Backend, Compose, LaunchPlan
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import order
 from ganger.engine.retention import Retention
@@ -76,13 +77,19 @@ _log = logging.getLogger("ganger")
 def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
     """Serve until told to end, at `listen` (HOST:PORT) too if it is given; a restart replaces the process and does not
     return. CannotServe says why not."""
+    serving(home, lambda lock: Server(home, listen, lock), lock_fd)
+
+
+def serving(home: Home, made: Callable[[int], "Server"], lock_fd: int | None = None) -> None:
+    """The same of the server that `made` makes, given the lock of its state directory."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("ganger").setLevel(logging.INFO)
     check_home(home)
     try:
         with locked(home, lock_fd) as lock:
-            if python := asyncio.run(_Server(home, listen, lock).serve()):
-                _run_anew(python, home, lock, listen)
+            server = made(lock)
+            if python := asyncio.run(server.serve()):
+                server.run_anew(python)
     except Refused as refused:
         raise CannotServe(refused.detail, refused.next) from None
     except TopologyError as error:
@@ -95,8 +102,12 @@ def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
         raise CannotServe(what, remedy) from error
 
 
-class _Server:
+class Server:
     """One life of the server. Made and run on the main thread, inside a running event loop."""
+
+    REFUSES_UNTIL_TOKEN: ClassVar[bool] = False
+    """Whether it listens where other machines reach it before there is a token, and refuses everybody; else it does not
+    start, for then somebody is there to read why."""
 
     def __init__(self, home: Home, listen: str | None, lock: int) -> None:
         self._home = home
@@ -108,20 +119,17 @@ class _Server:
 
     async def serve(self) -> str | None:
         """Serve to the end; gives the interpreter to run anew with, if somebody asked for that."""
-        make_database(self._home)
-        log = EventLog(self._home.database)
-        try:
-            async with self._world(log) as (loop, backend), self._forgetting(loop, backend):
-                await self._rest(Service(loop, log, backend, self._home))
-        finally:
-            log.close()
+        async with self._world() as (log, loop, backend), self._forgetting(loop, backend):
+            await self._rest(Service(loop, log, backend, self._home))
         if self._core_broke:
             raise CannotServe("the core stopped working: its log says why. Jobs run on", "ganger server start")
         return self._python
 
     @asynccontextmanager
-    async def _world(self, log: EventLog) -> AsyncIterator[tuple[Loop, LocalBackend]]:
-        """Loop and backend, at work."""
+    async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
+        """Log, loop and backend, at work."""
+        make_database(self._home)
+        log = EventLog(self._home.database)
         event_loop = asyncio.get_running_loop()
         launchers = clear_way(self._home.socket("launcher"))
         most = keep(self._home).rank_log_bytes or 0
@@ -133,14 +141,15 @@ class _Server:
         core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
         core.start()
         try:
-            yield loop, backend
+            yield log, loop, backend
         finally:
             backend.close()
             loop.close()
             await asyncio.to_thread(core.join, END_S)
+            log.close()
 
     @asynccontextmanager
-    async def _forgetting(self, loop: Loop, backend: LocalBackend) -> AsyncIterator[None]:
+    async def _forgetting(self, loop: Loop, backend: Backend) -> AsyncIterator[None]:
         """Inside it the server forgets, now and then, what it need not keep."""
         retention = Retention(self._home, keep(self._home), backend, loop.view)
         task = asyncio.create_task(_forget(retention, loop))
@@ -163,8 +172,8 @@ class _Server:
             doors: list[tuple[Callable[..., object], socket.socket]] = []
             url = None
             if self._listen is not None:
-                has_token = any(not token.expired for token in service.tokens())
-                listener = open_.enter_context(listening_at(self._listen, has_token=has_token))
+                may = self.REFUSES_UNTIL_TOKEN or any(not token.expired for token in service.tokens())
+                listener = open_.enter_context(listening_at(self._listen, has_token=may))
                 doors.append((Gate(app, service), listener))
                 url = _url(listener)
             # Announced first: whoever gets an answer can also read from whom.
@@ -193,15 +202,34 @@ class _Server:
             if not holds(self._home, self._lock):
                 _log.error("%s was deleted: nobody can find this server any more. It ends", self._home.path)
                 os._exit(CANNOT)
-            if lost := lost_files(self._home):
+            if lost := self._lost_files():
                 _log.error("%s was deleted: the server runs itself anew", lost)
                 self._leave(sys.executable)
                 return
+
+    def _lost_files(self) -> Path | None:
+        """A file that this server would miss, and is gone."""
+        return lost_files(self._home)
 
     def _leave(self, python: str | None) -> None:
         """End; with an interpreter, to run anew under it, unless it was told to end for good."""
         self._python = None if self._end.is_set() and self._python is None else python
         self._end.set()
+
+    def run_anew(self, python: str) -> NoReturn:
+        """Become the next server: the same process, the same lock, another interpreter or version."""
+        os.set_inheritable(self._lock, True)
+        argv = [python, "-P", "-m", "ganger.wiring", *self._errand(), "--home", str(self._home.path)]
+        argv += ["--lock-fd", str(self._lock)] + (["--listen", self._listen] if self._listen is not None else [])
+        sys.stderr.flush()
+        try:
+            os.execv(python, argv)  # noqa: S606 - there is nothing for a shell to do
+        except OSError as error:
+            raise CannotServe(f"cannot run {python}: {error.strerror}", "ganger server start") from None
+
+    def _errand(self) -> list[str]:
+        """What the program behind this server is told to do."""
+        return ["serve"]
 
     def _run_core(self, loop: Loop, event_loop: asyncio.AbstractEventLoop) -> None:
         """The core's thread. A server without it would only look alive, so it ends with it."""
@@ -278,15 +306,3 @@ def _composer(home: Home) -> Compose:
 def _url(listener: socket.socket) -> str:
     host, port, *_ = listener.getsockname()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _run_anew(python: str, home: Home, lock: int, listen: str | None) -> NoReturn:
-    """Become the next server: the same process, the same lock, another interpreter or version."""
-    os.set_inheritable(lock, True)
-    argv = [python, "-P", "-m", "ganger.wiring", "serve", "--home", str(home.path), "--lock-fd", str(lock)]
-    argv += ["--listen", listen] if listen is not None else []
-    sys.stderr.flush()
-    try:
-        os.execv(python, argv)  # noqa: S606 - there is nothing for a shell to do
-    except OSError as error:
-        raise CannotServe(f"cannot run {python}: {error.strerror}", "ganger server start") from None

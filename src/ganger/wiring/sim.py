@@ -26,7 +26,7 @@ from ganger.wiring.documents import read_document
 from ganger.wiring.faults import faults_told
 from ganger.wiring.own_days import own_days
 from ganger.wiring.simulate import simulate
-from ganger.wiring.told import Record, figures, source
+from ganger.wiring.told import Record, figures, looks, source
 from ganger.wiring.unaskable import Unaskable
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
@@ -71,12 +71,13 @@ def _ran(arguments: argparse.Namespace) -> Record:
             (path,) = arguments.document
             asked = replace(asked, document=read_document(path, asked.nodes))
             policy = str(path)
-        outcome = simulate(asked, *readers)
+        occupancy = looks(asked)
+        outcome = simulate(asked, occupancy.take, *readers)
     return {
         **source(trace, outcome.findings),
         "policy": policy,
         **size_of(asked.nodes),
-        **figures(outcome),
+        **figures(outcome, occupancy),
         **faults_told(asked.faults, outcome),
     }
 

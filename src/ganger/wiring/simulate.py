@@ -5,14 +5,17 @@ which writes into a log that is folded as it is written. Same input, same log, b
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
+from ganger.backends.simulator.cost import Cost, cost
 from ganger.backends.simulator.forecast import Forecast, forecast, measured
 from ganger.backends.simulator.goodput import Goodput, Pace, goodput
+from ganger.backends.simulator.history import History, Interval
 from ganger.backends.simulator.outages import Outage
-from ganger.backends.simulator.scorecard import History, Interval, Scorecard, score
+from ganger.backends.simulator.scorecard import Scorecard, score
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.spares import spare_moves
 from ganger.backends.simulator.traces.fit import jobs_that_fit
@@ -26,6 +29,8 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
+from ganger.wiring.clusters import levels_of
+from ganger.wiring.cycles import Cycles, SelfCost
 from ganger.wiring.gangs import Gangs, gangs_for, tenant
 from ganger.wiring.histories import Histories, Life
 
@@ -73,7 +78,7 @@ NONE: Final = Faults()
 class Run:
     """What is simulated. order: the queue orders by name; document: the policy document, whose order is one of these;
     faults: of these nodes; knows: jobs have limits, so that the core knows how long they run, which is as long as
-    recorded."""
+    recorded; prices: of an hour of a node, by the type of its GPUs."""
 
     trace: Trace[RecordedJob]
     nodes: tuple[Node, ...]
@@ -82,18 +87,21 @@ class Run:
     costs: Costs = FREE
     faults: Faults = NONE
     knows: bool = True
+    prices: Mapping[str, Fraction] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it. forecast: what should have, where nodes fail; findings: rows of the trace that were not
-    simulated, and why; unended: jobs that did not come to their end, by why; events: submissions and ends, by which the
-    speed of simulators is counted; rows: of the log."""
+    """What came of it. forecast: what should have, where nodes fail; cost: where there are prices; self_cost: what
+    deciding took; findings: rows of the trace that were not simulated, and why; unended: jobs that did not come to
+    their end, by why; events: submissions and ends, by which the speed of simulators is counted; rows: of the log."""
 
     card: Scorecard
     histories: tuple[History, ...]
     findings: tuple[Finding, ...]
     goodput: Goodput | None = None
+    cost: Cost | None = None
+    self_cost: SelfCost | None = None
     forecast: Forecast | None = None
     unended: dict[str, int] = field(default_factory=dict)
     starts: int = 0
@@ -107,7 +115,7 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     trace = jobs_that_fit(run.trace, run.nodes[: len(run.nodes) - run.faults.spares])
     jobs = [job for job in trace.records if job.duration_ms is not None]
     first_ms = jobs[0].submitted_ms if jobs else 0
-    histories, world = Histories(_failed_ms(run)), World(list(run.nodes))
+    histories, world = Histories(_failed_ms(run)), World(list(run.nodes), levels=levels_of(run.nodes))
     loop = Loop(Recording(histories.take, *readers), world, run.order, world, "simulated")
     loop.open()
     in_force = loop.post(e.PolicySet(document=run.document, version=1))
@@ -116,13 +124,16 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     lasting = {job.name: job.duration_ms or 0 for job in jobs}
     world.feed(_submissions(run, jobs, gangs_for(run.nodes), first_ms), lambda name: _behaviour(run, lasting[name]))
     _break(run, world)
-    world.run(loop, FOREVER_MS)
+    cycles = Cycles(loop)
+    world.run(cycles, FOREVER_MS)
     found = [_history(job, histories.lives[job.name], histories.now_ms) for job in jobs]
     capacity = _capacity(run)
     ended = sum(each.ended_ms is not None for each in found)
     return Outcome(
         card=score(found, capacity, dict.fromkeys((each.tenant for each in found), 1)),
-        goodput=goodput(found, run.costs.pace, histories.preemptions),
+        goodput=goodput(found, run.costs.pace),
+        cost=_cost(run, found),
+        self_cost=cycles.cost(len(found) + ended),
         forecast=_forecast(run, found),
         histories=tuple(found),
         findings=trace.findings,
@@ -186,9 +197,17 @@ def _history(job: RecordedJob, life: Life, now_ms: int) -> History:
         duration_ms=job.duration_ms or 0,
         running=(*life.running, *runs_on),
         ended_ms=life.ended_ms,
+        gone_ms=life.gone_ms,
         deadline_ms=deadline_ms,
         attempts=(*life.attempts, *still),
     )
+
+
+def _cost(run: Run, found: Sequence[History]) -> Cost | None:
+    if run.prices is None:
+        return None
+    gone = ((each.node, BEGIN_MS + each.from_ms, BEGIN_MS + each.until_ms) for each in run.faults.outages)
+    return cost(found, run.nodes, run.prices, gone)
 
 
 def _forecast(run: Run, found: Sequence[History]) -> Forecast | None:

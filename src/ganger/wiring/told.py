@@ -3,9 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
+from ganger.backends.simulator.occupancy import Occupancy
 from ganger.backends.simulator.scorecard import Scorecard
+from ganger.backends.simulator.series import STRETCHES
 from ganger.backends.simulator.traces.recorded import MEANING, Finding, RecordedJob, Trace
-from ganger.wiring.simulate import Outcome
+from ganger.wiring.simulate import Outcome, Run
 
 Record = dict[str, Any]
 
@@ -29,16 +31,29 @@ def flaws(findings: tuple[Finding, ...]) -> list[Record]:
     ]
 
 
-def figures(outcome: Outcome) -> Record:
-    """How a run went."""
+def looks(run: Run) -> Occupancy:
+    """Who is told of every row of a run, for what nodes have left; as often as a picture can show."""
+    records = run.trace.records
+    lasts_ms = records[-1].submitted_ms - records[0].submitted_ms if records else 0
+    return Occupancy(run.nodes, lasts_ms // STRETCHES)
+
+
+def figures(outcome: Outcome, occupancy: Occupancy) -> Record:
+    """How a run went. `occupancy` was told of its rows."""
     counted = {name: getattr(outcome, name) for name in ("unended", "starts", "preemptions", "events")}
-    forecast = asdict(outcome.forecast) if outcome.forecast is not None else None
     return {
         **counted,
         "scorecard": _card(outcome.card),
-        "goodput": None if outcome.goodput is None else asdict(outcome.goodput),
-        "forecast": forecast,
+        "fragmentation": asdict(occupancy.fragments(outcome.histories)),
+        "goodput": _if_any(outcome.goodput),
+        "forecast": _if_any(outcome.forecast),
+        "cost": _if_any(outcome.cost),
+        "self_cost": _if_any(outcome.self_cost),
     }
+
+
+def _if_any(part: Any) -> Record | None:
+    return None if part is None else asdict(part)
 
 
 def _card(card: Scorecard) -> Record:

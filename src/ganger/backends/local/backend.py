@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from ganger.backends.local import logs, stack_files
 from ganger.backends.local.layout import Layout
-from ganger.backends.local.link import listen
 from ganger.backends.local.log_files import LOG
 from ganger.backends.local.supervisor import Supervisor
 from ganger.backends.local.use import Gauge
-from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Report, Use
+from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Measure, Report, Use
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.view import Stacks
+from ganger.tasks.link import listen
 
 REMOVE_WITHIN_S: Final = 10.0
 
@@ -98,6 +98,9 @@ class LocalBackend:
 
     def lose_node(self, name: str) -> None:
         self._hop(self._supervisor.lose, name)
+
+    def measures(self) -> tuple[Measure, ...]:
+        return ()
 
     def take_away(self, name: str) -> None:
         self._hop(self._supervisor.lose, name)

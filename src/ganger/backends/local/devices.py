@@ -5,7 +5,6 @@ NVML; a machine without one simply has none.
 """
 
 import os
-import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,11 +14,10 @@ from typing import Any, Final
 import psutil
 
 from ganger.backends.local import processes
+from ganger.model.gpu_type import gpu_type
 
 _DRIVERS: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """What is there when a driver is, of Linux itself and of Linux under Windows."""
-
-_MAKER = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +73,6 @@ def offer(gpus: tuple[Gpu, ...], ours: tuple[int, ...]) -> tuple[tuple[int, ...]
     chosen = max(types, key=lambda name: types[name], default="")
     unavailable = {gpu.index: why for gpu in gpus if (why := _unavailable(gpu, chosen, ours))}
     return tuple(gpu.index for gpu in gpus if gpu.index not in unavailable), chosen, unavailable
-
-
-def gpu_type(name: str) -> str:
-    """The short name of a GPU by the driver's: `h100` for "NVIDIA H100 80GB HBM3", `rtx4090` for "GeForce RTX 4090".
-
-    The rule: without the words of the maker (NVIDIA, Tesla, Quadro, GeForce), the first word that has a digit; a bare
-    number is joined to the word before it; lower case. A name without digits is taken whole, with `-` for blanks.
-    """
-    words = re.split(r"[\s/-]+", _MAKER.sub(" ", name).strip())
-    for before, word in zip(["", *words], words, strict=False):
-        if any(letter.isdigit() for letter in word):
-            return (before + word if word.isdigit() else word).lower()
-    return "-".join(words).lower()
 
 
 def read_gpus() -> tuple[Gpu, ...]:

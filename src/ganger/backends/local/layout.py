@@ -42,6 +42,11 @@ class TaskDirectory:
     path: Path
 
     @property
+    def node(self) -> str:
+        """Which node it is of."""
+        return self.path.name
+
+    @property
     def launcher_log(self) -> Path:
         """What the launcher itself had to say: empty unless it broke."""
         return self.path / "launcher.log"

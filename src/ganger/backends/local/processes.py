@@ -9,24 +9,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
+
+from ganger.tasks.process import Process, signal_words
 
 MARK: Final = b"GANGER_TASK_DIR="
 """The variable every process of a rank carries: the directory of its generation on its node."""
 
 _PASSED_ON: Final = ("PATH", "HOME", "LD_LIBRARY_PATH")
 _TO_DEFAULT: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ)
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process, for as long as it lives: its number, and when it began in ticks since the machine did."""
-
-    pid: int
-    start_ticks: int
 
 
 def identify(pid: int) -> Process | None:
@@ -71,14 +64,6 @@ def ending(pidfd: int) -> str:
     if status.si_code == os.CLD_EXITED:
         return f"exited with code {status.si_status}"
     return f"was killed by {signal_words(status.si_status)}"
-
-
-def signal_words(number: int) -> str:
-    """A signal as a person knows it: `signal 9 (SIGKILL)`."""
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"
 
 
 def spawn(arguments: list[str], log: Path) -> tuple[Process, int]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ganger.backends.local.layout import Layout, read_json
 from ganger.model.view import StackGroup, Stacks
+from ganger.tasks.standing import frame
 
 MAIN: Final = "MainThread"
 _FILE: Final = re.compile(r"rank-(\d+)\.stacks")
@@ -86,11 +87,7 @@ def _of_rank(rank: int, node: str, record: dict[str, Any]) -> Iterator[Frames]:
             state += f" in {process['kernel']}"
         for thread in process["threads"]:
             name = thread["name"] or "another thread"
-            frames = tuple(_frame(*frame) for frame in thread["frames"])
+            frames = tuple(frame(*each) for each in thread["frames"])
             yield Frames(rank, node, name, state, still, frames, at_ms)
         if not process["threads"]:
             yield Frames(rank, node, MAIN, state, still, (), at_ms)
-
-
-def _frame(function: str, file: str, line: int) -> str:
-    return f"{function} ({file}:{line})"

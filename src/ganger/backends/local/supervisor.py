@@ -7,25 +7,24 @@ must be known after a restart is in the log (which generations hold nodes) and o
 import asyncio
 import socket
 from collections.abc import Coroutine
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.backends.local import facts, processes
+from ganger.backends.local import processes
 from ganger.backends.local.begin import Unstartable, complete, refuse_busy_port, working_directory, write_plans
-from ganger.backends.local.ends import Ends
-from ganger.backends.local.generation import Generation, begun, kill_after_ms
-from ganger.backends.local.hang import Hang
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
-from ganger.backends.local.link import Connection, Hello
-from ganger.backends.local.rules import Judging
+from ganger.backends.local.records import LocalRecords
 from ganger.engine.ports import Compose, LaunchPlan, Live, Report
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
-from ganger.model.event import Cleared, Done, Event, Failed, Finished, NodeLost, NodeReturned, NodesListed, Progressed
-from ganger.model.job import Job, Retry
+from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed
+from ganger.model.job import Job
+from ganger.tasks import facts
+from ganger.tasks.generation import Generation, begun, kill_after_ms
+from ganger.tasks.hearing import Hearing, World, send_stop
+from ganger.tasks.link import Connection, Hello
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before it is killed itself."""
@@ -44,9 +43,9 @@ class Supervisor:
         self._loop = loop
         self._launchers = Launchers(layout, loop, self._gone)
         self._generations: dict[str, Generation] = {}
-        self._hang = Hang(layout, loop, self._ask_for_stacks, self._fail)
+        self._records = LocalRecords(layout)
         self._lost: list[str] = []
-        self._report: Judging
+        self._hearing: Hearing
         self._sweeps: set[asyncio.Task[None]] = set()
         self._connections: list[Connection] = []
         self._closing = asyncio.Event()
@@ -57,13 +56,13 @@ class Supervisor:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
         self._serving = self._loop.create_task(self._serve(listening))
         self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
-        ends = Ends(self._layout, self._generations.get)
-        self._report = Judging(self._layout, ends, report, self._retry_of)
+        world = World(self._generations.get, self._connection, self._address, self._records)
+        self._hearing = Hearing(world, report, self._loop)
         self._launchers.find()
         for generation in list(self._generations.values()):
             self._resume(generation)
         self._end_orphans()
-        self._tell(NodesListed(nodes=tuple(self._nodes.values()), levels=self._levels))
+        self._hearing.tell(NodesListed(nodes=tuple(self._nodes.values()), levels=self._levels))
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation; the one before it is over by the log."""
@@ -97,7 +96,7 @@ class Supervisor:
         if node in self._lost or node not in self._nodes:
             return
         self._lost.append(node)
-        self._tell(NodeLost(node=node, detail="it was made to fail"))
+        self._hearing.tell(NodeLost(node=node, detail="it was made to fail"))
         for generation in self._generations.values():
             if node in generation.left:
                 generation.clear(node)
@@ -111,12 +110,12 @@ class Supervisor:
         """Let a lost virtual node come back."""
         if node in self._lost:
             self._lost.remove(node)
-            self._tell(NodeReturned(node=node))
+            self._hearing.tell(NodeReturned(node=node))
 
     def close(self) -> None:
         """Let go of everything; launchers and ranks run on."""
         self._closing.set()
-        self._report.close()
+        self._hearing.close()
         for generation in self._generations.values():
             generation.forget_deadline()
         for sweep in self._sweeps:
@@ -147,11 +146,11 @@ class Supervisor:
         current = generation.number if generation and task.node in generation.left else None
         for number in hello.generations:
             if number != current:
-                _send_stop(connection, Stop(gang=task.gang, generation=number, cause=Cause.USER))
+                send_stop(connection, Stop(gang=task.gang, generation=number, cause=Cause.USER))
         if generation is None:
             connection.send("leave")
         elif current and generation.stopping:
-            _send_stop(connection, generation.stopping)
+            send_stop(connection, generation.stopping)
         elif current and current not in hello.generations and not task.directory.begun(current):
             connection.send("run", generation=current)
 
@@ -160,91 +159,12 @@ class Supervisor:
         task = self._launchers.task(hello.gang, hello.node)
         if self._closing.is_set() or task.connection is not connection:
             return
-        generation = self._generations.get(task.gang)
-        if generation is not None and generation.number != message.get("generation"):
-            generation = None
-        if message["type"] == "ready":
-            if generation is not None:
-                self._proceed(generation, task.node, message)
-            return
-        if message["type"] in ("standing", "stacked"):
-            if generation is not None:
-                hears = self._hang.heard if message["type"] == "standing" else self._hang.answered
-                hears(generation, task.node, message)
-            return
-        durable = self._take(generation, task, message)
-        if "n" in message:
-            connection.acknowledge(facts.whole(message, "n"), durable)
+        self._hearing.heard(connection, hello, message)
 
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
         self._connections.remove(connection)
         self._launchers.disconnected(connection)
-
-    def _take(self, generation: Generation | None, task: Task, message: dict[str, Any]) -> Future[int] | None:
-        """Report what a message says of the current generation, if it is one, or of an older one."""
-        if message["type"] in ("done", "exited") and generation is not None:
-            done = self._done(generation)
-            if done is not None or message["type"] == "done":
-                return done  # who dies because the others have ended does no harm
-        event = self._event(generation, task, message)
-        return None if event is None else self._report(event)
-
-    def _event(self, generation: Generation | None, task: Task, message: dict[str, Any]) -> Event | None:
-        if message["type"] == "progressed":
-            if generation is None or not message.get("milestone"):
-                return None
-            step = generation.progress(task.node, facts.whole(message, "step"))
-            for slow in self._hang.paced(generation, task.node, message):
-                self._tell(slow)
-            return None if step is None else Progressed(gang=task.gang, generation=generation.number, step=step)
-        if message["type"] == "done":
-            return None  # of an older one
-        event = facts.event(message, task.gang, task.node)
-        if generation is not None and isinstance(event, Failed):
-            generation.failed.append(task.node)
-        if generation is not None and isinstance(event, Cleared):
-            generation.clear(task.node)
-        return event
-
-    def _ask_for_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
-        connection = self._launchers.task(gang, node).connection
-        if connection is not None:
-            connection.send("stacks", **fields)
-
-    def _fail(self, generation: Generation, failed: Failed) -> None:
-        """Tell of a failure that no launcher has told."""
-        if self._done(generation) is None:
-            generation.failed.append(failed.node)
-            self._tell(failed)
-
-    def _done(self, generation: Generation) -> Future[int] | None:
-        """Report, once, that all ended whose end is the end of the job; None while that is not so."""
-        lost = generation.done is not None and generation.done.done() and generation.done.exception() is not None
-        if generation.done is None or lost:
-            tasks = [self._layout.task(generation.gang, node) for node in generation.start.nodes]
-            if generation.stopping or not facts.is_done(tasks, generation.number):
-                return None
-            generation.done = self._report(Done(gang=generation.gang, generation=generation.number))
-        return generation.done
-
-    def _proceed(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
-        """Let the nodes that wait go on, when all are ready."""
-        port = message.get("agent_port")
-        port = None if port is None else facts.whole(message, "agent_port")
-        reached = generation.ready(node, facts.whole(message, "stage"), port)
-        if reached is None:
-            return
-        stage, waiting = reached
-        agents = {
-            name: [self._nodes[name].address, port]
-            for name, (_, port) in generation.stages.items()
-            if port is not None and name in self._nodes
-        }
-        for name in waiting:
-            connection = self._launchers.task(generation.gang, name).connection
-            if connection is not None:
-                connection.send("proceed", generation=generation.number, stage=stage, agents=agents)
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -287,8 +207,8 @@ class Supervisor:
     def _give_up(self, generation: Generation, nodes: list[str], why: Unstartable) -> None:
         gang, number = generation.gang, generation.number
         generation.failed.append(why.node)
-        self._tell(Failed(gang=gang, generation=number, node=why.node, cause=why.cause, detail=why.detail))
-        self._tell(Cleared(gang=gang, generation=number, nodes=tuple(nodes)))
+        self._hearing.tell(Failed(gang=gang, generation=number, node=why.node, cause=why.cause, detail=why.detail))
+        self._hearing.tell(Cleared(gang=gang, generation=number, nodes=tuple(nodes)))
         for node in nodes:
             generation.clear(node)
 
@@ -299,7 +219,7 @@ class Supervisor:
         for node in list(generation.left):
             task = self._launchers.task(generation.gang, node)
             if task.connection is not None:
-                _send_stop(task.connection, stop)
+                send_stop(task.connection, stop)
             elif task.process is None:
                 self._conclude(generation, task)  # one that lives is told when it has connected
         generation.forget_deadline()
@@ -336,7 +256,7 @@ class Supervisor:
             return
         generation.sweeping.append(node)
         found = facts.ending(task.directory, gang, number, node)
-        if self._done(generation) is not None and not isinstance(found, Finished):
+        if self._hearing.done(generation) is not None and not isinstance(found, Finished):
             found = None  # what it had left is not needed any more
         elif not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:
             generation.failed.append(node)
@@ -344,7 +264,7 @@ class Supervisor:
             if task.ending.startswith("exited"):  # one that was killed had no time to say why
                 detail += _last_words(task.directory.launcher_log)
             lost = Failed(gang=gang, generation=number, node=node, cause=Cause.LAUNCHER_LOST, detail=detail)
-            self._tell(found or lost)
+            self._hearing.tell(found or lost)
         self._sweep_up(self._sweep(generation, task, found if isinstance(found, Finished) else None))
 
     async def _sweep(self, generation: Generation, task: Task, finished: Finished | None) -> None:
@@ -352,8 +272,8 @@ class Supervisor:
         generation.sweeping.remove(task.node)
         if task.node in generation.left:
             if finished is not None:
-                self._tell(finished)
-            self._tell(Cleared(gang=generation.gang, generation=generation.number, nodes=(task.node,)))
+                self._hearing.tell(finished)
+            self._hearing.tell(Cleared(gang=generation.gang, generation=generation.number, nodes=(task.node,)))
             generation.clear(task.node)
 
     # -- after a restart ----------------------------------------------------------------------------------------------
@@ -395,31 +315,19 @@ class Supervisor:
         finally:
             server.close()
 
-    def _retry_of(self, gang: str) -> Retry | None:
-        generation = self._generations.get(gang)
-        return None if generation is None else generation.job.spec.retry
+    def _connection(self, gang: str, node: str) -> Connection | None:
+        return self._launchers.task(gang, node).connection
+
+    def _address(self, gang: str, node: str) -> str | None:
+        return self._nodes[node].address if node in self._nodes else None
 
     def _token_of(self, gang: str, node: str) -> str | None:
         return self._layout.task(gang, node).token()
-
-    def _tell(self, event: Event) -> None:
-        if not self._closing.is_set():
-            self._report(event)
 
     def _sweep_up(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._sweeps.add(task)
         task.add_done_callback(self._sweeps.discard)
-
-
-def _send_stop(connection: Connection, stop: Stop) -> None:
-    connection.send(
-        "stop",
-        generation=stop.generation,
-        cause=stop.cause.value,
-        notice_ms=stop.notice_ms,
-        kill_after_ms=kill_after_ms(stop.cause),
-    )
 
 
 async def _kill_all(directory: Path) -> None:

@@ -16,6 +16,7 @@ from ganger.backends.local import processes
 from ganger.backends.local.layout import Layout
 from ganger.engine.ports import GpuUse, RankUse, Use
 from ganger.model.cluster import Node
+from ganger.tasks.process import Process
 
 FRESH_S: Final = 0.5
 """Who asks again within this time gets the same answer."""
@@ -37,9 +38,9 @@ class _Look:
     memory, by process."""
 
     at_s: float
-    ticks: dict[processes.Process, int] = field(default_factory=dict)
-    members: dict[Task, list[processes.Process]] = field(default_factory=dict)
-    pages: dict[processes.Process, int] = field(default_factory=dict)
+    ticks: dict[Process, int] = field(default_factory=dict)
+    members: dict[Task, list[Process]] = field(default_factory=dict)
+    pages: dict[Process, int] = field(default_factory=dict)
 
 
 class Gauge:
@@ -83,7 +84,7 @@ class Gauge:
         return look
 
 
-def _rank_use(task: Task, members: list[processes.Process], now: _Look, before: _Look) -> RankUse:
+def _rank_use(task: Task, members: list[Process], now: _Look, before: _Look) -> RankUse:
     gang, node, generation, rank = task
     # One that is new since counts from nothing: it began in between.
     ticks = sum(now.ticks[process] - before.ticks.get(process, 0) for process in members)
@@ -99,7 +100,7 @@ def _rank_use(task: Task, members: list[processes.Process], now: _Look, before: 
     )
 
 
-def _measured(pid: int) -> tuple[processes.Process, int, int] | None:
+def _measured(pid: int) -> tuple[Process, int, int] | None:
     """The process, its processor time so far in ticks and its resident memory in pages (proc(5)); None when it has
     ended."""
     try:
@@ -108,7 +109,7 @@ def _measured(pid: int) -> tuple[processes.Process, int, int] | None:
         return None
     if not fields or fields[0] in (b"Z", b"X"):
         return None
-    return processes.Process(pid, int(fields[19])), int(fields[11]) + int(fields[12]), int(fields[21])
+    return Process(pid, int(fields[19])), int(fields[11]) + int(fields[12]), int(fields[21])
 
 
 def _rank(environment: list[bytes]) -> int | None:

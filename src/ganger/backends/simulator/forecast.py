@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ganger.backends.simulator.goodput import Pace
+from ganger.backends.simulator.history import History
 from ganger.backends.simulator.outages import Outage
-from ganger.backends.simulator.scorecard import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,8 @@ def fragmentation(rests: Iterable[Rest], capacity_milli: int, kinds: Kinds) -> F
     """Of nodes with that much left, whose GPUs are `capacity_milli` together."""
     every = list(rests)
     idle_milli, times = sum(sum(rest.gpu_milli) for rest in every), sum(times for _, times in kinds)
-    gpu_milli = sum(fragmented(rest, kinds) for rest in every) / max(1, times)
+    alike = Counter(every)  # of a thousand nodes most have the same left
+    gpu_milli = sum(many * fragmented(rest, kinds) for rest, many in alike.items()) / max(1, times)
     return Fragmentation(
         gpu_milli=gpu_milli,
         of_capacity=gpu_milli / capacity_milli if capacity_milli else None,
@@ -72,6 +73,16 @@ def fragmented(rest: Rest, kinds: Kinds) -> int:
     """Of one node, summed over all times that a kind is asked for."""
     idle_milli = sum(rest.gpu_milli)
     return sum(times * (idle_milli - _useful(rest, need)) for need, times in kinds) if idle_milli else 0
+
+
+def largest_gang(rests: Iterable[Rest]) -> int:
+    """GPUs of the largest gang of whole GPUs that has room there: of one type, with as many on each of its nodes."""
+    free: dict[str, list[int]] = {}
+    for rest in rests:
+        free.setdefault(rest.gpu_type, []).append(sum(left == DEVICE_MILLI for left in rest.gpu_milli))
+    return max(
+        (gpus * at for most in free.values() for at, gpus in enumerate(sorted(most, reverse=True), 1)), default=0
+    )
 
 
 def _useful(rest: Rest, need: Shape) -> int:

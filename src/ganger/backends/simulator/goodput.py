@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from ganger.backends.simulator.scorecard import Attempt, History, Summary, summary
+from ganger.backends.simulator.history import Attempt, History, Summary, summary
 
 
 class Loss(StrEnum):
@@ -51,7 +51,7 @@ class Goodput:
     mtti_ms: mean time of running to an interruption; recovery_ms: from the loss of a node until the job works again,
     and its mean is the MTTR of jobs. waiting_for_nodes: GPU time that jobs waited for nodes after they had lost some;
     waiting_ms: each wait; waiting_after_stops: likewise after they were stopped for others. deadlines, met: jobs that
-    have one, and those that ended by then.
+    have one, and those that ended by then; deadlines_met: their share.
     """
 
     allocated: int
@@ -66,9 +66,9 @@ class Goodput:
     waiting_for_nodes: int
     waiting_ms: Summary
     waiting_after_stops: int
-    preemptions_per_job: float | None
     deadlines: int
     met: int
+    deadlines_met: float | None
 
 
 def parts(attempt: Attempt, duration_ms: int, pace: Pace, *, is_first: bool) -> tuple[int, dict[Loss, int]]:
@@ -89,8 +89,8 @@ def parts(attempt: Attempt, duration_ms: int, pace: Pace, *, is_first: bool) -> 
     }
 
 
-def goodput(jobs: Sequence[History], pace: Pace, preemptions: int) -> Goodput:
-    """What a run came to. `preemptions`: how often a job was stopped for another."""
+def goodput(jobs: Sequence[History], pace: Pace) -> Goodput:
+    """What a run came to."""
     lost, useful, allocated = Counter[Loss](dict.fromkeys(Loss, 0)), 0, 0
     for job in jobs:
         for at, attempt in enumerate(job.attempts):
@@ -105,6 +105,7 @@ def goodput(jobs: Sequence[History], pace: Pace, preemptions: int) -> Goodput:
     ran_ms = sum(attempt.ended_ms - attempt.began_ms for job in jobs for attempt in job.attempts)
     waits = [(job, *wait) for job in jobs for wait in _waits(job)]
     due = [job for job in jobs if job.deadline_ms is not None]
+    met = sum(job.ended_ms is not None and job.ended_ms <= (job.deadline_ms or 0) for job in due)
     return Goodput(
         allocated=allocated,
         useful=useful,
@@ -118,9 +119,9 @@ def goodput(jobs: Sequence[History], pace: Pace, preemptions: int) -> Goodput:
         waiting_for_nodes=sum(job.gpu_milli * ms for job, is_for_nodes, ms in waits if is_for_nodes),
         waiting_ms=summary(ms for _, is_for_nodes, ms in waits if is_for_nodes),
         waiting_after_stops=sum(job.gpu_milli * ms for job, is_for_nodes, ms in waits if not is_for_nodes),
-        preemptions_per_job=preemptions / len(jobs) if jobs else None,
         deadlines=len(due),
-        met=sum(job.ended_ms is not None and job.ended_ms <= (job.deadline_ms or 0) for job in due),
+        met=met,
+        deadlines_met=met / len(due) if due else None,
     )
 
 

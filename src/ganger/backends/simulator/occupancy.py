@@ -5,12 +5,12 @@ that nothing of it is left there, or is lost. Nodes are looked at from time to t
 there are more looks than a picture can show, every other one is dropped, and they come half as often from then on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.backends.simulator.fragments import Rest, fragmentation, typical_kinds
-from ganger.backends.simulator.scorecard import History
+from ganger.backends.simulator.fragments import Kinds, Rest, fragmentation, largest_gang, typical_kinds
+from ganger.backends.simulator.history import History, Summary, summary
 from ganger.backends.simulator.series import heads
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -33,6 +33,20 @@ class Bar:
     devices: tuple[int, ...]
     from_ms: int
     to_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragments:
+    """What was idle and of no use, of all looks at a run. gpus, of_capacity, of_idle: to the typical kinds of what was
+    asked for (`fragments`), as GPUs, of all there are, and of those that were idle. idle_of_no_use: of the idle, what
+    was of no use to the job that had waited longest; n: looks at which somebody waited and some GPU was idle.
+    largest_gang: GPUs of the largest gang that had room, with as many on each of its nodes."""
+
+    gpus: Summary
+    of_capacity: Summary
+    of_idle: Summary
+    idle_of_no_use: Summary
+    largest_gang: Summary
 
 
 @dataclass(slots=True)
@@ -91,11 +105,27 @@ class Occupancy:
         GPUs, to the typical kinds of what is asked for (`fragments`). `jobs`: in the order of their submission.
         """
         shapes = list(self._shapes.values())
-        typical = typical_kinds(shapes) if any(shape.has_share for shape in shapes) else None
+        typical = self._typical() if any(shape.has_share for shape in shapes) else None
         of_head = heads(jobs, (at_ms for at_ms, _ in self._looks))
         for (at_ms, rests), head in zip(self._looks, of_head, strict=True):
             kinds = typical if typical is not None else [] if head is None else [(_one_node_of(shapes[head]), 1)]
             yield at_ms, fragmentation(rests, 0, kinds).of_idle if kinds else None
+
+    def fragments(self, jobs: Sequence[History]) -> Fragments:
+        """Of all looks. `jobs`: in the order of their submission."""
+        typical = self._typical()
+        capacity = sum(node.gpus for node in self._nodes) * DEVICE_MILLI
+        found = [fragmentation(rests, capacity, typical) for _, rests in self._looks]
+        return Fragments(
+            gpus=summary(each.gpu_milli / DEVICE_MILLI for each in found),
+            of_capacity=_known(each.of_capacity for each in found),
+            of_idle=_known(each.of_idle for each in found),
+            idle_of_no_use=_known(share for _, share in self.idle_of_no_use(jobs)),
+            largest_gang=summary(largest_gang(rests) for _, rests in self._looks),
+        )
+
+    def _typical(self) -> Kinds:
+        return typical_kinds(_one_node_of(shape) for shape in self._shapes.values())
 
     def _start(self, start: Start, at_ms: int) -> None:
         shape = self._shapes[start.gang]
@@ -132,6 +162,10 @@ class Occupancy:
             del self._looks[1::2]
             self._step_ms *= 2
         self._next_ms = self._looks[-1][0] + self._step_ms
+
+
+def _known(values: Iterable[float | None]) -> Summary:
+    return summary(value for value in values if value is not None)
 
 
 def _one_node_of(shape: Shape) -> Shape:

@@ -42,8 +42,9 @@ class Behaviour:
     with 0 all of them say it at once; steps: how many it makes, None for ever; checkpoint_every: steps, 0 never, and a
     new generation goes on from the newest; write_ms: how long such a checkpoint keeps it from its steps, and the last
     step needs none; save_ms: time it needs for a checkpoint when it is given notice; stop_ms: from a stop to its end,
-    None if it never obeys and only the loss of its nodes ends it; quiet: it tells of no step, and of its newest
-    checkpoint only when it is stopped or loses a node.
+    None if it never obeys and only the loss of its nodes ends it; ends_ms: how much later than the first of them each
+    of its nodes comes to the good end, in their order, where that is not `apart_ms`; quiet: it tells of no step, and of
+    its newest checkpoint only when it is stopped or loses a node.
     """
 
     begin_ms: int = 500
@@ -54,12 +55,18 @@ class Behaviour:
     write_ms: int = 0
     save_ms: int = 1_000
     stop_ms: int | None = 200
+    ends_ms: tuple[int, ...] = ()
     quiet: bool = False
     deaths: tuple[Death, ...] = ()
 
     def runs_after_ms(self, start: Start) -> int:
         """From a start to all its ranks running."""
         return self.begin_ms + ((len(start.nodes) - 1) * self.apart_ms if self.apart_ms else 0)
+
+    @property
+    def work_ms(self) -> int | None:
+        """From all ranks running to the end of the last, where nothing happens and no checkpoint is written."""
+        return None if self.steps is None else self.steps * self.step_ms + max(self.ends_ms, default=0)
 
     def lasts_ms(self, first: int) -> int | None:
         """From all ranks running to the good end of a generation that began at step `first`; None: for ever."""
@@ -124,9 +131,18 @@ def _life(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, tuple
             break
         yield after_ms, (fact,)
     if end_ms is not None:
-        for position, nodes in enumerate(together(start.nodes, act)):
+        for later_ms, nodes in _ends(start.nodes, act):
             finished = e.Finished(gang=start.gang, generation=start.generation, nodes=nodes)
-            yield end_ms + position * act.apart_ms, (finished, _cleared(start, nodes))
+            yield end_ms + later_ms, (finished, _cleared(start, nodes))
+
+
+def _ends(nodes: tuple[str, ...], act: Behaviour) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """(ms after the first of them, nodes that come to the good end then), in order."""
+    if not act.ends_ms:
+        yield from ((position * act.apart_ms, each) for position, each in enumerate(together(nodes, act)))
+        return
+    for later_ms in sorted({*act.ends_ms}):
+        yield later_ms, tuple(node for node, ms in zip(nodes, act.ends_ms, strict=True) if ms == later_ms)
 
 
 def _progress(start: Start, act: Behaviour, first: int) -> Iterator[tuple[int, Fact]]:

@@ -9,13 +9,12 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.backends.simulator.scorecard import History
+from ganger.backends.simulator.history import History, waited
 from ganger.model.units import DEVICE_MILLI
 
 STRETCHES: Final = 240
@@ -68,18 +67,6 @@ def series(jobs: Sequence[History]) -> Series:
             for name, theirs in _by_tenant(jobs).items()
         },
     )
-
-
-def waited(job: History) -> Iterator[tuple[int, int]]:
-    """From when to when it waited; one that never ran nor ended waits for ever."""
-    if not job.running:
-        if job.ended_ms is None:
-            yield job.submitted_ms, 1 << 62
-        return
-    marks = [job.submitted_ms, *(at_ms for span in job.running for at_ms in span)]
-    for at, (begin_ms, end_ms) in enumerate(pairwise(marks)):
-        if at % 2 == 0 and end_ms > begin_ms:
-            yield begin_ms, end_ms
 
 
 def heads(jobs: Sequence[History], moments_ms: Iterable[int]) -> Iterator[int | None]:

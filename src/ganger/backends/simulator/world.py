@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ganger.backends.simulator.script import BEFORE_IT_RUNS, Behaviour, Death, Fact, course, last_words, together
 from ganger.backends.simulator.witness import Impossible, Witness
-from ganger.engine.ports import Live, LogLine, LogQuery, Report, Use
+from ganger.engine.ports import Live, LogLine, LogQuery, Measure, Report, Use
 from ganger.model import event as e
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Start, Stop
@@ -30,7 +30,9 @@ BEGIN_MS = 1_767_225_600_000
 class Turning(Protocol):
     """What the world needs of the loop."""
 
-    next_wake_ms: int | None
+    @property
+    def next_wake_ms(self) -> int | None:
+        """When it wants to be turned again, if nothing happens before."""
 
     def drain(self) -> list[tuple[e.Event, "Future[int]"]]:
         """What has been posted since the last turn."""
@@ -259,6 +261,9 @@ class World:
     def lose_node(self, name: str) -> None:
         """As `lose`, by the server's own hand."""
         self._plan(self._now_ms, lambda: self._lose(name))
+
+    def measures(self) -> tuple[Measure, ...]:
+        return ()
 
     def take_away(self, name: str) -> None:
         """The same: every node here is the server's own."""

@@ -71,6 +71,7 @@ from ganger.engine.spec.where import (
 )
 from ganger.engine.spec.words import (
     ENV_NAME_PATTERN,
+    IMAGE_PATTERN,
     JOB_PATTERN,
     LABEL_KEY_PATTERN,
     MAX_NAME,
@@ -93,6 +94,7 @@ from ganger.engine.spec.words import (
     read_framework,
     read_git_ref,
     read_git_url,
+    read_image,
     read_job,
     read_label_key,
     read_label_value,
@@ -194,6 +196,7 @@ def _of_jobs() -> dict[str, Form]:
         "array": Form(read_array, _any_of(_integer(0, MAX_INDEX), _pattern(ARRAY_PATTERN)), write_array),
         "roles": Form(names(read_name, "roles"), _list_of(_pattern(NAME_PATTERN)), list),
         "secrets": Form(names(read_env_name, "variables"), _list_of(_pattern(ENV_NAME_PATTERN)), list),
+        "image": Form(read_image, _pattern(IMAGE_PATTERN)),
         "notes": Form(read_notes, {"type": "string"}),
         "param_value": Form(read_param_value, _WRITTEN),
     }  # fmt: skip

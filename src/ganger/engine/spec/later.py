@@ -13,7 +13,6 @@ from ganger.engine.spec.schema import KIND
 from ganger.engine.spec.words import did_you_mean
 
 _KEYS: Final[dict[Loc, str]] = {
-    ("image",): "the job uses the programs of this machine: activate the environment to run in, and leave it out",
     ("data",): "name its directory: volumes: [{name: NAME, path: /PATH}]",
     ("services",): "start it by hand beside the job",
     ("sweep",): "submit one job for each value, in a shell loop",

@@ -26,6 +26,10 @@ JOB_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\[\d{1,7}\])?"
 LABEL_PATTERN: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LABEL_KEY_PATTERN: Final = rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{LABEL_PATTERN}"
 REF_PATTERN: Final = r"[A-Za-z0-9_@.][A-Za-z0-9_@./+=^~{}#-]{0,199}"
+IMAGE_PATTERN: Final = (
+    r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?(:\d+/[A-Za-z0-9._/-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?"
+)
+MAX_IMAGE: Final = 500
 MAX_PATTERN: Final = 1000
 MAX_NOTES_BYTES: Final = 16 * KIB_BYTES
 MAX_NAME: Final = 40
@@ -217,6 +221,13 @@ def read_label_value(value: Any) -> str:
         f"{shown(value)} is not the value of a label: write at most 63 letters, digits, '-', '_' and '.', "
         "a letter or digit at both ends, or nothing between quotes"
     )
+
+
+def read_image(value: Any) -> str:
+    """The name of a container image."""
+    if isinstance(value, str) and re.fullmatch(IMAGE_PATTERN, value):
+        return value
+    raise ValueError(f"{shown(value)} is not a container image: write its name, for instance python:3.13-slim")
 
 
 def read_notes(value: Any) -> str:

@@ -61,6 +61,8 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "completion",
             "Print the script that makes Tab complete: commands, options, jobs, queues, nodes, states.",
         ),
+        "install": ("install", "Print what a Kubernetes cluster needs for ganger: definitions, roles, the controller."),
+        "controller": ("controller", "Run the controller of a Kubernetes cluster until it is told to end."),
         "doctor": ("doctor", "Check this machine and the server; each fault comes with its repair."),
         "replay": ("doctor", "Decide a stretch of the log again, and compare."),
         "sim": ("sim", "Run recorded jobs on a simulated cluster, or write them in ganger's own format."),
@@ -88,6 +90,8 @@ class LazyGroup(click.Group):
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if ctx.params.get("context") is not None:
+            return _in_context(cmd_name)
         for section in COMMANDS.values():
             if cmd_name in section:
                 module = importlib.import_module(f"{__name__}.{section[cmd_name][0]}")
@@ -125,6 +129,20 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
 
 
+def _in_context(name: str) -> click.Command | None:
+    """The command of that name for the jobs of a Kubernetes cluster."""
+    from ganger.faces.cli import in_context
+    from ganger.faces.cli.problem import Problem
+
+    if name in in_context.COMMANDS:
+        command = getattr(in_context, f"{name}_command")
+        return command if isinstance(command, click.Command) else None
+    if any(name in section for section in COMMANDS.values()):
+        can = ", ".join(in_context.COMMANDS)
+        raise Problem(f"{name} asks a server of ganger's, and --context speaks to the API server: {can} go there", "")
+    return None
+
+
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -132,9 +150,15 @@ class LazyGroup(click.Group):
     epilog=f"Every command has --help, and -o json where it answers. Exit codes: {in_short()}.",
 )
 @click.version_option(__version__, message="ganger %(version)s", help="Print the version and leave.")
+@click.option("--context", metavar="NAME", help="Of your kubeconfig: its Kubernetes cluster, and who you are there.")
+@click.option("--namespace", metavar="NAME", help="With --context: whose jobs; without it: the context's.")
 @click.pass_context
-def ganger(ctx: click.Context) -> None:
+def ganger(ctx: click.Context, context: str | None, namespace: str | None) -> None:
     """Run distributed training: a whole gang starts or nothing, and comes back when something breaks."""
+    if namespace is not None and context is None:
+        raise click.UsageError("--namespace goes with --context")
+    if context is not None:
+        ctx.obj = (context, namespace)
     if ctx.invoked_subcommand is None:
         width = max(len(line) for line, _ in _FIRST_STEPS)
         click.echo("ganger runs a training job as one gang: all of it starts or nothing.\n")

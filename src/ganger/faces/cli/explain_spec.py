@@ -36,6 +36,7 @@ FORMS: Final[dict[str, tuple[str, str]]] = {
     "gpu_memory": ("a size: 10Gi", "10Gi"),
     "gpu_milli": ("a whole number from 1 to 1000", "500"),
     "gpu_types": ("a type as `ganger node` shows it, or a list, the first that has room", "[H100, A100]"),
+    "image": ("the name of a container image", "python:3.13-slim"),
     "job": ("a job's name or id", "prepare"),
     "kept": ("a whole number from 1", "3"),
     "kept_every": ("a whole number from 1", "1000"),

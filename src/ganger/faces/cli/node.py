@@ -232,7 +232,9 @@ def _show(rows: list[Record], output: str) -> None:
     total = sum(row["gpus"] for row in rows)
     if total:
         used = total - sum(row["gpus_free"] for row in rows)
-        show(f"\n{used} of {total} GPUs used ({100 * used // total}%)")
+        foreign = sum(row["gpus_foreign"] for row in rows)
+        by_others = f", {foreign} of them by others" if foreign else ""
+        show(f"\n{used} of {total} GPUs used ({100 * used // total}%){by_others}")
 
 
 def _of_level(level: str) -> Column:
@@ -252,6 +254,11 @@ def _state(row: Record) -> str:
     return f"{row['state']} ({', '.join(row['maintenance'])})" if row["maintenance"] else str(row["state"])
 
 
+def _others(row: Record) -> list[str]:
+    many = row["gpus_foreign"]
+    return [f"others ({many} GPU{'s' * (many > 1)})"] if many else []
+
+
 def _cells(row: Record, pool: list[str]) -> tuple[str, ...]:
     cpu = row["cpu_milli"]
     memory = row["memory_bytes"]
@@ -264,5 +271,5 @@ def _cells(row: Record, pool: list[str]) -> tuple[str, ...]:
         f"{format_cpu(cpu - row['cpu_free_milli'])}/{format_cpu(cpu)}",
         f"{format_bytes(memory - row['memory_free_bytes'])}/{format_bytes(memory)}",
         *pool,
-        ", ".join(row["gangs"]) or "-",
+        ", ".join((*row["gangs"], *_others(row))) or "-",
     )

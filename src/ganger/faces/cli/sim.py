@@ -24,16 +24,31 @@ from ganger.faces.cli.sim_options import (
 )
 from ganger.faces.cli.sim_source import checked, cluster_of, document_option, sourced
 from ganger.faces.cli.story import count
-from ganger.model.units import format_duration
+from ganger.model.units import DEVICE_MILLI, HOUR_MS, format_duration
 
 _COLUMNS: Final = (Column("OF JOBS"), *(Column(title, right=True) for title in ("N", "MEAN", "P50", "P95", "P99")))
-_TIMES: Final = {"jct_ms": "completion time", "queueing_ms": "waiting", "first_start_ms": "until the first start"}
-_SLOWDOWNS: Final = {"slowdown_10s": "slowdown (10s)", "slowdown_600s": "slowdown (10m)"}
+_TIMES: Final = {
+    "jct_ms": "completion time",
+    "queueing_ms": "waiting",
+    "first_start_ms": "until the first start",
+    "starvation_ms": "longest wait at a stretch",
+}
+_SLOWDOWNS: Final = {
+    "slowdown_10s": "slowdown (10s)",
+    "slowdown_600s": "slowdown (10m)",
+    "finish_time_fairness": "finish-time fairness",
+    "preemptions_per_job": "preemptions",
+    "migrations_per_job": "migrations",
+}
+_LOOKS: Final = {"gpus": "fragmented GPUs", "largest_gang": "largest gang with room"}
 _SHARES: Final = {
     "allocation": "allocated, of all GPU time",
     "allocation_in_submission": "the same, until the last submission",
     "occupancy": "allocated, of what was asked for",
     "jain": "Jain's index over tenants",
+    "unfair": "jobs with fairness above 1.05",
+    "quota_debt_share": "quota debt, of what was due",
+    "cross_switch": "gangs across switches",
 }
 
 
@@ -81,8 +96,8 @@ def run_command(output: str, **said: Any) -> None:
 
     Jobs run as long as they were recorded to, and that is the time limit they are known to have. One that says only how
     many GPUs it wants is on one node, if a node has so many, else on whole nodes and one for what is left over. The
-    same words give the same answer. Faults are of these nodes where they have the same names, else of nodes that are
-    drawn; after the end of the record nothing fails.
+    same words give the same answer, but for what deciding took. Faults are of these nodes where they have the same
+    names, else of nodes that are drawn; after the end of the record nothing fails.
 
     With --from-log the jobs are those of your own server, as they were submitted, on the nodes that it had: they did so
     much work, were stopped by people when they were, and start when the policy lets them.
@@ -110,16 +125,35 @@ def _show_run(told: Record) -> None:
     for why, many in told["unended"].items():
         show(f"  {count(many, 'job')} did not come to an end: {why}")
     show()
-    show_table(_COLUMNS, [*_rows(card, _TIMES, _time), *_rows(card, _SLOWDOWNS, _number)], "")
+    looked = _rows(told["fragmentation"], _LOOKS, _number)
+    show_table(_COLUMNS, [*_rows(card, _TIMES, _time), *_rows(card, _SLOWDOWNS, _number), *looked], "")
     show()
     makespan = "-" if card["makespan_ms"] is None else format_duration(card["makespan_ms"])
     show(f"{'makespan':36}{makespan}")
     for name, words in _SHARES.items():
         show(f"{words:36}{'-' if card[name] is None else format(card[name], '.4f')}")
     show(f"{'starts, of them after a preemption':36}{told['starts']}, {told['preemptions']}")
+    show(f"{'worst finish-time fairness':36}{_or_dash(card['worst_fairness'])}")
+    show(f"{'GPU-hours run before a migration':36}{card['moved'] / DEVICE_MILLI / HOUR_MS:.1f}")
     show_goodput(told)
+    _show_costs(told)
     if "recorded" in told:
         _show_recorded(told["recorded"])
+
+
+def _show_costs(told: Record) -> None:
+    """Of nodes, where they have prices; and what deciding took."""
+    cost, own = told["cost"], told["self_cost"]
+    if cost is not None:
+        each = _or_dash(cost["per_gpu_hour"])
+        show(f"{'cost, of a finished GPU-hour':36}{cost['total']:.2f}, {each}")
+    if own is not None and own["cycle_ms"]["n"]:
+        cycle = own["cycle_ms"]
+        show(f"{'a cycle of the scheduler, p50, p99':36}{cycle['p50']:.2f} ms, {cycle['p99']:.2f} ms")
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _show_recorded(recorded: Record) -> None:

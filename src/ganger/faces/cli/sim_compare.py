@@ -16,28 +16,19 @@ import click
 
 from ganger.faces.cli.exit_codes import UNREACHABLE
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import Column, fancy, show, show_json, show_table
+from ganger.faces.cli.render import fancy, show, show_json
 from ganger.faces.cli.sim_options import (
     Record,
     answer_of,
-    errand_command,
     show_findings,
     simulated_options,
+    started,
     words_of,
 )
 from ganger.faces.cli.sim_source import checked, cluster_of, documents_option, sourced
+from ganger.faces.cli.sim_tables import show_runs
 from ganger.faces.cli.story import count
-from ganger.model.units import format_duration
 
-OF: Final = ("mean", "p50", "p95", "p99")
-TIMES: Final = {"jct_ms": "JCT", "queueing_ms": "WAIT"}
-SLOWDOWNS: Final = {"slowdown_10s": "SLOWDOWN 10S", "slowdown_600s": "10M"}
-SHARES: Final = {
-    "allocation": "ALLOCATED",
-    "allocation_in_submission": "TO LAST SUBMISSION",
-    "occupancy": "OCCUPANCY",
-    "jain": "JAIN",
-}
 LEFT_OUT: Final = ("series", "bars", "name")
 """What is for pictures, and no figure."""
 
@@ -51,7 +42,11 @@ LEFT_OUT: Final = ("series", "bars", "name")
     help="Queue orders, or orders and placement scores: easy,easy+fgd; unset: six that the field compares.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each policy that draws."
+    "--seeds",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Runs of each policy that draws, or of each with --faults.",
 )
 @simulated_options
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write figures and pictures: HTML.")
@@ -67,7 +62,8 @@ def compare_command(output: str, **said: Any) -> None:
 
     Each run is a process of its own, as many at a time as there are cores. What is simulated is as in `ganger sim run`,
     and so is each figure. With --from-log they are those that were recorded, those under the policy in force, and
-    those under each document that is named. The score `random` draws: with --seeds 10 it is run with the seeds 0 to 9.
+    those under each document that is named. The score `random` draws, and so do --faults: with --seeds 10 such runs
+    are made with the seeds 0 to 9, and tables have their mean and standard deviation.
 
     \b
       ganger sim compare cluster04.csv.gz --nodes 72 --report compared.html
@@ -90,13 +86,9 @@ def compare_command(output: str, **said: Any) -> None:
 
 
 def _compared(*words: str) -> Record:
-    """The answer of the errand, whose way is shown on a terminal. Whoever leaves early ends it, and it all its runs."""
-    with _progress() as further, subprocess.Popen(errand_command(*words), stdout=subprocess.PIPE) as errand:
-        try:
-            return _answer(errand, further)
-        except BaseException:
-            errand.terminate()
-            raise
+    """The answer of the errand, whose way is shown on a terminal."""
+    with _progress() as further, started(*words) as errand:
+        return _answer(errand, further)
 
 
 def _answer(errand: "subprocess.Popen[bytes]", further: "Further") -> Record:
@@ -158,37 +150,7 @@ def _show(told: Record) -> None:
     runs = told["runs"]
     show(f"{count(told['rows'], 'row')} of {told['trace']} on {cluster_of(told)}, {count(len(runs), 'run')}")
     show_findings(told)
-    for names, text in ((TIMES, _time), (SLOWDOWNS, _number)):
-        show()
-        titles = [f"{title} {of.upper()}" if of == "mean" else of.upper() for title in names.values() for of in OF]
-        columns = [Column("POLICY"), *(Column(title, right=True) for title in ("N", *titles))]
-        show_table(columns, [[run["name"], *_of_jobs(run["scorecard"], names, text)] for run in runs], "")
-    show()
-    counted = ("MAKESPAN", *SHARES.values(), "STARTS", "PREEMPTIONS", "NOT ENDED")
-    columns = [Column("POLICY"), *(Column(title, right=True) for title in counted)]
-    show_table(columns, [[run["name"], *_of_cluster(run)] for run in runs], "")
+    show_runs(told)
     if told["report"]:
         show()
         show(f"report: {told['report']}")
-
-
-def _of_jobs(card: Record, names: Record, text: Any) -> Iterator[str]:
-    """How many ended, and figures of these."""
-    yield str(card["jct_ms"]["n"])
-    for name in names:
-        yield from ("-" if card[name][of] is None else text(card[name][of]) for of in OF)
-
-
-def _of_cluster(run: Record) -> Iterator[str]:
-    card = run["scorecard"]
-    yield "-" if card["makespan_ms"] is None else _time(card["makespan_ms"])
-    yield from ("-" if card[name] is None else f"{card[name]:.4f}" for name in SHARES)
-    yield from (str(run["starts"]), str(run["preemptions"]), str(sum(run["unended"].values())))
-
-
-def _time(ms: float) -> str:
-    return format_duration(round(ms / 1000) * 1000)
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}"

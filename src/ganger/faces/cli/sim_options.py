@@ -6,8 +6,11 @@ Called by `faces.cli.sim` and by the file of each further command.
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,8 +61,11 @@ _SHARED: Final = (
     click.option(
         "--spares", type=click.IntRange(0), metavar="N", help="Nodes held back, to take the place of lost ones."
     ),
+    click.option(
+        "--price", multiple=True, metavar="[TYPE=]N", help="What an hour of a node costs: 12.50, or by GPUs: h100=98.3."
+    ),
 )
-_DURATIONS: Final = {"start", "checkpoint", "checkpoint_cost", "detect", "repair"}
+_DURATIONS: Final = {"since", "start", "checkpoint", "checkpoint_cost", "detect", "repair"}
 """Options that the errand has in ms, under their name and `-ms`."""
 
 
@@ -90,10 +96,27 @@ def errand_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "ganger.wiring", "sim", *words, "--home", str(home.path)]
 
 
+@contextmanager
+def started(*words: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """Such a process. Whoever leaves early ends it, and it all of its own: Ctrl-C reaches every process of a terminal,
+    and is for this one alone."""
+    hears = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with subprocess.Popen(errand_command(*words), stdout=subprocess.PIPE) as run:
+            try:
+                signal.signal(signal.SIGINT, hears)
+                yield run
+            except BaseException:
+                run.terminate()
+                raise
+    finally:
+        signal.signal(signal.SIGINT, hears)
+
+
 def errand(*words: str) -> Record:
     """The answer of such a process. Problem: what it says is wrong."""
-    run = subprocess.run(errand_command(*words), stdout=subprocess.PIPE, check=False)
-    return answer_of(run.stdout)
+    with started(*words) as run:
+        return answer_of(run.communicate()[0])
 
 
 def answer_of(text: bytes) -> Record:

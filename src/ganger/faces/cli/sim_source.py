@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ganger import settings
-from ganger.faces.cli.options import Decorated
+from ganger.faces.cli.options import DURATION, Decorated
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.story import count
 
@@ -27,6 +27,7 @@ _OPTIONS: Final = (
         metavar="[FILE]",
         help="Instead of a trace: what the log of your own server, or a copy of one, has.",
     ),
+    click.option("--since", type=DURATION, help="Of the log only its last days: 7d; unset: all that it has."),
     click.option("--cluster", type=_FILE, metavar="FILE", help="Nodes of a file, instead of --nodes."),
 )
 
@@ -55,6 +56,8 @@ def checked(said: dict[str, Any], command: str) -> dict[str, Any]:
     trace, log, nodes, cluster = (said[name] for name in ("trace", "from_log", "nodes", "cluster"))
     if (trace is None) == (log is None):
         raise Problem("name a TRACE, or --from-log for your own server's: one of them", f"{command} --help")
+    if said["since"] and log is None:
+        raise Problem("--since is of your own server's log", f"{command} --from-log --since 7d")
     if nodes is not None and cluster is not None:
         raise Problem("--nodes and --cluster both say which nodes there are", f"{command} --help")
     if nodes is None and cluster is None and trace is not None:

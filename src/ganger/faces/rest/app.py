@@ -15,6 +15,7 @@ from ganger.faces.rest import (
     events,
     fit,
     jobs,
+    measures,
     output,
     policy,
     presence,
@@ -57,6 +58,7 @@ def make_app(service: Service, leave: server.Leave) -> FastAPI:
     app.state.streamers = CapacityLimiter(STREAMERS)
     for router in (
         server.router,
+        measures.router,
         jobs.router,
         elements.router,
         batches.router,

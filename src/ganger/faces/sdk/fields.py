@@ -171,6 +171,7 @@ class JobFields(TypedDict, total=False):
     stop_when: Literal["all", "chief"]
     start_order: Sequence[str]
     code: str | os.PathLike[str] | GitCodeFields
+    image: str
     volumes: Sequence[VolumeFields]
     setup: str
     env: Mapping[str, str | int | float | bool | None]

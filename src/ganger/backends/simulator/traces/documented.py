@@ -18,12 +18,14 @@ from ganger.backends.simulator.traces.format import Format
 from ganger.backends.simulator.traces.recorded import Flaw, RecordedJob, Trace
 from ganger.backends.simulator.traces.row import Broken, Row
 from ganger.backends.simulator.traces.watch import each_job, each_node, gpu_types, submitted_ms
-from ganger.model.cluster import Node
+from ganger.model.cluster import RACK, Node
 from ganger.model.units import DEVICE_MILLI
 
 EXTRA: Final = "x_"
 JOB_COLUMNS: Final = tuple(f.name for f in fields(RecordedJob) if f.name not in ("extra", "line"))
-NODE_COLUMNS: Final = ("name", "gpus", "gpu_type", "gpu_memory_bytes", "cpu_milli", "memory_bytes")
+NODE_COLUMNS: Final = ("name", "gpus", "gpu_type", "gpu_memory_bytes", "cpu_milli", "memory_bytes", "domains")
+LEVELS: Final = ("zone", "spine", *RACK)
+"""Of the domains of a node, the last as many as it has."""
 _JOB_NEEDS: Final = ("name", "submitted_ms", "duration_ms", "gpus")
 _NODE_NEEDS: Final = ("name", "gpus", "gpu_type")
 
@@ -71,7 +73,15 @@ def node(row: Row) -> Node:
         gpu_memory_bytes=row.whole_or_none("gpu_memory_bytes") or 0,
         cpu_milli=row.whole_or_none("cpu_milli") or 0,
         memory_bytes=row.whole_or_none("memory_bytes") or 0,
+        domains=_domains(row.text("domains")),
     )
+
+
+def _domains(text: str) -> tuple[str, ...]:
+    found = tuple(text.split("|")) if text else ()
+    if len(found) > len(LEVELS):
+        raise Broken(Flaw.CONTRADICTION, f"domains {text!r}: more than {len(LEVELS)} of them, outermost first")
+    return found
 
 
 JOBS: Final = Format(

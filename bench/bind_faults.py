@@ -1,0 +1,49 @@
+"""A gang of 512 pods bound while things go wrong, a thousand times: always whole or nowhere, and how soon.
+
+On the fake API server and on virtual time, the controller being the whole of it (`bench.binding` says what goes wrong).
+Printed besides: how long it took to be whole, or nowhere, after the last fault, and after the last controller began to
+lead if that came later.
+"""
+
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from bench.binding import SETTLES_S, End, bound_under_faults
+from bench.measure import Figure
+
+LIVES = int(os.environ.get("GANGER_BENCH_LIVES", "1000"))
+MEMBERS = int(os.environ.get("GANGER_BENCH_PODS", "512"))
+
+
+def run() -> list[Figure]:
+    with ProcessPoolExecutor() as processes:
+        ends = list(processes.map(partial(bound_under_faults, members=MEMBERS), range(LIVES)))
+    return figures("bind_faults", ends)
+
+
+def figures(name: str, ends: list[End]) -> list[Figure]:
+    """What these lives say together."""
+    for seed, end in enumerate(ends):
+        if not end.holds:
+            print(f"  {name}: life {seed}: {end}")
+    struck = sum(bool(end.faults) for end in ends)
+    bound = Counter("whole" if end.bound == end.members else "none" if not end.bound else "half" for end in ends)
+    print(
+        f"{name}: {len(ends)} lives, {struck} with faults, {sum(end.kills for end in ends)} controllers killed: {bound}"
+    )
+    halves = [float(not end.holds) for end in ends]
+    after = {"fault": [end.settled_s for end in ends if not end.is_led], "leader": _led(ends)}
+    return [
+        Figure(name=f"{name}_half_bound", unit="", samples=tuple(halves), value=sum(halves), op="==", bar=0),
+        *(
+            Figure(name=f"{name}_after_{last}", unit="s", samples=tuple(each), value=max(each), op="<=", bar=SETTLES_S)
+            for last, each in after.items()
+            if each
+        ),
+    ]
+
+
+def _led(ends: list[End]) -> list[float]:
+    return [end.settled_s for end in ends if end.is_led]

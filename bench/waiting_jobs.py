@@ -1,0 +1,84 @@
+"""A queue of 10,000 jobs that wait: it makes no pods, and what it costs in writes and memory.
+
+On the fake API server. One node of 8 GPUs is held by a first job; each of the others asks for all of it. Counted when
+every object says that its job waits, and once more a minute later, when every sentence has been told that changed.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+
+from bench.binding import CRD, OFFER
+from bench.kwok import controller, job
+from bench.measure import Figure
+from tools.fakeapi import FakeApi
+
+JOBS = int(os.environ.get("GANGER_BENCH_JOBS", "10000"))
+AT_ONCE = 100
+MINUTE_S, WITHIN_S = 60.0, 600.0
+WRITES = ("create", "update", "patch", "delete", "deletecollection")
+
+
+def run() -> list[Figure]:
+    with TemporaryDirectory(prefix="ganger-bench-") as folder:
+        told = asyncio.run(_waiting(Path(folder)))
+    bars = {"waiting_jobs_pods": 0.0}
+    return [
+        Figure(
+            name=name, unit=unit, samples=(value,), value=value, op="==" if name in bars else None, bar=bars.get(name)
+        )
+        for name, unit, value in told
+    ]
+
+
+async def _waiting(folder: Path) -> list[tuple[str, str, float]]:
+    """Figures: name, unit, value."""
+    async with FakeApi(tls=True, kubelet=True) as api:
+        api.put(CRD)
+        api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": OFFER})
+        with controller(api.kubeconfig(folder / "config")) as its:
+            api.put(job("first", resources={"gpu": 8}))
+            await _until(lambda: len(api.objects("pods")) == 1)
+            writes, memory, began_s = _writes(api), _memory_mb(its.process), time.monotonic()
+            for number in range(JOBS):
+                api.put(job(f"waits-{number}", resources={"gpu": 8}))
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            await _until(lambda: _pending(api) == JOBS)
+            took_s, first = time.monotonic() - began_s, _writes(api)
+            await asyncio.sleep(MINUTE_S)
+            return [
+                ("waiting_jobs_pods", "", float(len(api.objects("pods")) - 1)),
+                ("waiting_jobs_writes_per_job", "", (first - writes) / JOBS),
+                ("waiting_jobs_writes_per_job_and_minute", "", (_writes(api) - first) / JOBS),
+                ("waiting_jobs_until_all_are_answered", "s", took_s),
+                ("waiting_jobs_memory_per_job", "kB", (_memory_mb(its.process) - memory) / JOBS * 1e3),
+            ]
+
+
+def _pending(api: FakeApi) -> int:
+    """How many objects say that their job waits."""
+    return sum(b'"phase":"Pending"' in stored.raw for stored in api.table("gangjobs").objects.values())
+
+
+def _writes(api: FakeApi) -> int:
+    """What was asked to be written, the lease left out."""
+    written = (count for call, count in api.server.used.items() if call.verb in WRITES and call.resource != "leases")
+    return sum(written)
+
+
+def _memory_mb(process: psutil.Process) -> float:
+    return float(process.memory_info().rss) / 1e6
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + WITHIN_S
+    while not holds():
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"it did not come within {WITHIN_S:g} s")
+        await asyncio.sleep(0.5)

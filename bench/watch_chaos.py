@@ -1,0 +1,215 @@
+"""A store that follows an API server whose watches go wrong in every way: how long until it is right again.
+
+Once, on real time, with the fake API server in a process of its own, over TLS: each fault, and the seconds from when it
+is over (a connection that dies without a word is over at once) until the store equals the server. And on a loop on
+which waiting takes no time: random schedules of faults, an hour each while things change, and an hour in which nothing
+happens but bookmarks.
+"""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from bench import api_server
+from bench.api_server import ApiServer
+from bench.measure import Figure, median
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.follow import Follower
+from ganger.backends.kubernetes.resources import PODS
+from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes.types import Key, Pod
+from tools.fakeapi import FakeApi, Fault
+from tools.skipping import SkippingLoop
+
+BAR_S: Final = 90.0
+SCHEDULES: Final = 40
+HOUR_S: Final = 3_600.0
+LOOKS_EVERY_S: Final = 0.1
+
+
+class Told:
+    """What a follower has told, put together again, and how often it told what it had told."""
+
+    def __init__(self) -> None:
+        self.versions: dict[Key, str] = {}
+        self.repeated = 0
+
+    def __call__(self, old: Pod | None, new: Pod | None) -> None:
+        known = (new or old).metadata.key  # type: ignore[union-attr]  # one of the two is there
+        before = self.versions.pop(known, None)
+        self.repeated += before != (old and old.metadata.resource_version)
+        if new is not None:
+            self.repeated += before == new.metadata.resource_version
+            self.versions[known] = new.metadata.resource_version
+
+
+def run() -> list[Figure]:
+    real = asyncio.run(_each_fault_once())
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        random_s, repeated = zip(*(runner.run(schedule(seed)) for seed in range(SCHEDULES)), strict=True)
+        lists, watches = runner.run(_hour_of_bookmarks())
+    return [
+        *(_longest(f"watch_chaos_{name}", [seconds]) for name, seconds in real.items()),
+        _longest("watch_chaos_random", random_s),
+        _none("watch_chaos_told_again", repeated),
+        _none("watch_chaos_hour_lists", [lists - 1.0]),
+        median("watch_chaos_hour_watches", "", [watches]),
+    ]
+
+
+# -- on real time ------------------------------------------------------------------------------------------------------
+
+
+async def _each_fault_once() -> dict[str, float]:
+    """Seconds until the store was right again, by fault."""
+    faults = {
+        "changes": [],
+        "cut": [("cut",)],
+        "expired": [("forget",)],
+        "duplicates": [("double",)],
+        "restart": [("restart", 5.0)],
+        "half_open": [("freeze",)],
+    }
+    took = {}
+    with api_server.api_server() as server:
+        async with Api(Access.of_files([server.kubeconfig])) as api:
+            told = Told()
+            follower = Follower(api, PODS, told)
+            following = asyncio.create_task(follower.run())
+            await follower.synced.wait()
+            for name, commands in faults.items():
+                await asyncio.to_thread(server.tell, "change", f"before-{name}")
+                await _equal(server, told)
+                for command in commands:
+                    await asyncio.to_thread(server.tell, *command)
+                await asyncio.to_thread(server.tell, "change", f"after-{name}")
+                took[name] = await _equal(server, told)
+            following.cancel()
+    return took
+
+
+async def _equal(server: ApiServer, told: Told) -> float:
+    """Seconds until what was told is what the server has."""
+
+    async def right() -> bool:
+        there = await asyncio.to_thread(server.tell, "versions")
+        return {"/".join(key): version for key, version in told.versions.items()} == there
+
+    return await _until(right)
+
+
+async def _until(right: Callable[[], Awaitable[bool]]) -> float:
+    """Seconds on the loop's clock until it is so."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while not await right():  # noqa: ASYNC110 - what is waited for is in another process, or about to come
+        await asyncio.sleep(LOOKS_EVERY_S)
+    return loop.time() - began_s
+
+
+# -- on a loop on which waiting takes no time --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _followed(server: FakeApi) -> AsyncIterator[tuple[Api, Told]]:
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
+        access = Access.of_files([server.kubeconfig(Path(folder) / "kubeconfig")])
+        async with Api(access) as api:
+            told = Told()
+            follower = Follower(api, PODS, told)
+            following = asyncio.create_task(follower.run())
+            await follower.synced.wait()
+            yield api, told
+            assert not following.done()
+            following.cancel()
+
+
+async def schedule(seed: int) -> tuple[float, float]:
+    """An hour of changes and faults; then the seconds until the store is right, and how much was told again."""
+    chance = random.Random(seed)
+    loop = asyncio.get_running_loop()
+    async with FakeApi(seed=seed) as server, _followed(server) as (_, told):
+        until_s = loop.time() + HOUR_S
+        while loop.time() < until_s:
+            await chance.choice(FAULTS)(server, chance)
+            for _ in range(chance.randrange(4)):
+                await api_server.change(server, f"{chance.randrange(10)}")
+            await asyncio.sleep(chance.choice((0, 0.5, 20, 120)))
+        server.server.faults.clear()
+
+        async def right() -> bool:
+            there = server.table("pods").objects.values()
+            return told.versions == {Key(*stored.key): str(stored.version) for stored in there}
+
+        return await _until(right), float(told.repeated)
+
+
+async def _nothing(server: FakeApi, chance: random.Random) -> None:
+    pass
+
+
+async def _cut(server: FakeApi, chance: random.Random) -> None:
+    server.cut_watches(mid_line=chance.random() < 0.5)
+
+
+async def _freeze(server: FakeApi, chance: random.Random) -> None:
+    server.freeze_watches()
+
+
+async def _double(server: FakeApi, chance: random.Random) -> None:
+    server.double_events()
+
+
+async def _forget(server: FakeApi, chance: random.Random) -> None:
+    await api_server.forget(server)
+
+
+async def _restart(server: FakeApi, chance: random.Random) -> None:
+    await server.restart(chance.choice((0.0, 1.0, 100.0)))
+
+
+async def _refuse(server: FakeApi, chance: random.Random) -> None:
+    """Some of the next requests are not answered as they should be."""
+    outcomes = ({"status": 429, "retry_after_s": 3}, {"status": 500}, {"dropped": True}, {"hung": True}, {"lost": True})
+    server.inject(Fault(times=chance.randrange(1, 4), **chance.choice(outcomes)))
+
+
+FAULTS: Final[tuple[Callable[[FakeApi, random.Random], Awaitable[None]], ...]] = (
+    _nothing,
+    _cut,
+    _freeze,
+    _double,
+    _forget,
+    _restart,
+    _refuse,
+)
+
+
+async def _hour_of_bookmarks() -> tuple[float, float]:
+    """How many lists and how many watches there were."""
+    async with FakeApi() as server:
+        await api_server.change(server, "first")
+        async with _followed(server) as (api, told):
+            await asyncio.sleep(HOUR_S)
+            await api_server.change(server, "last")
+            await asyncio.sleep(1)
+            assert {key.name for key in told.versions} == {
+                f"{verb}-{name}" for verb in ("made", "changed") for name in ("first", "last")
+            }
+            verbs = [use.verb for use in api.requests.elements()]
+            return float(verbs.count("list")), float(verbs.count("watch"))
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _longest(name: str, samples: list[float] | tuple[float, ...]) -> Figure:
+    return Figure(name=name, unit="s", samples=tuple(samples), value=max(samples), op="<=", bar=BAR_S)
+
+
+def _none(name: str, samples: list[float] | tuple[float, ...]) -> Figure:
+    return Figure(name=name, unit="", samples=tuple(samples), value=sum(samples), op="==", bar=0)

@@ -1,0 +1,99 @@
+"""What one core of the Kubernetes client does, over TLS: binds that it sends, and watch events that it takes in.
+
+By the CPU seconds of a process that does nothing else. 64 binds are under way at once; each event is a whole pod that
+has changed, read, kept and told. The fake API server has a process of its own.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+
+from bench.api_server import GPUS, api_server, client
+from bench.measure import Figure
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.follow import Follower
+from ganger.backends.kubernetes.resources import PODS
+from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes.types import Pod
+
+BINDS = int(os.environ.get("GANGER_BENCH_PODS", "5000"))
+EVENTS = 10 * BINDS
+WATCHED = BINDS // 5
+BINDS_BAR, EVENTS_BAR = 1_000.0, 20_000.0
+UNDER_WAY = 64
+RUNS = 3
+
+
+def run() -> list[Figure]:
+    sent, taken = [], []
+    for _ in range(RUNS):
+        with api_server() as server:
+            server.tell("fill", BINDS, BINDS // GPUS, False)
+            sent.append(client(f"from bench.wire import bind; bind({str(server.kubeconfig)!r})"))
+        with api_server() as server:
+            server.tell("fill", WATCHED, 0, True)
+            code = f"from bench.wire import follow; follow({str(server.kubeconfig)!r})"
+            taken.append(client(code, lambda: server.tell("touch", EVENTS)))
+    return [
+        _figure("wire_binds", [BINDS / each["cpu_s"] for each in sent], BINDS_BAR),
+        _figure("wire_binds_wall", [BINDS / each["wall_s"] for each in sent]),
+        _figure("wire_events", [EVENTS / each["cpu_s"] for each in taken], EVENTS_BAR),
+        _figure("wire_events_wall", [EVENTS / each["wall_s"] for each in taken]),
+    ]
+
+
+def bind(kubeconfig: str) -> None:
+    """The process that binds."""
+    print(json.dumps(asyncio.run(_bound(Path(kubeconfig)))))
+
+
+def follow(kubeconfig: str) -> None:
+    """The process that follows."""
+    print(json.dumps(asyncio.run(_followed(Path(kubeconfig)))))
+
+
+async def _bound(kubeconfig: Path) -> dict[str, float]:
+    async with Api(Access.of_files([kubeconfig])) as api:
+        waiting = [found.metadata for found in await api.list(PODS)]
+        assert len(waiting) == BINDS
+        turns = iter(enumerate(waiting))
+
+        async def one_after_the_other() -> None:
+            for number, each in turns:
+                await api.bind(each, f"gpu-{number // GPUS:05}", {"ganger.dev/gpus": str(number % GPUS)})
+
+        return await _costs(asyncio.gather(*(one_after_the_other() for _ in range(UNDER_WAY))))
+
+
+async def _followed(kubeconfig: Path) -> dict[str, float]:
+    async with Api(Access.of_files([kubeconfig])) as api:
+        whole, told = asyncio.Event(), 0
+
+        def changed(_old: Pod | None, _new: Pod | None) -> None:
+            nonlocal told
+            told += 1
+            if told == WATCHED + EVENTS:
+                whole.set()
+
+        follower = Follower(api, PODS, changed)
+        following = asyncio.create_task(follower.run())
+        await follower.synced.wait()
+        assert len(follower.objects) == WATCHED
+        costs = await _costs(whole.wait())
+        following.cancel()
+        return costs
+
+
+async def _costs(what: Awaitable[object]) -> dict[str, float]:
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    await what
+    return {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - wall_s}
+
+
+def _figure(name: str, samples: list[float], bar: float | None = None) -> Figure:
+    op = None if bar is None else ">="
+    return Figure(name=name, unit="1/s", samples=tuple(samples), value=statistics.median(samples), op=op, bar=bar)

@@ -1,0 +1,130 @@
+"""The pods of a generation: made and bound whole, looked after while it lives, and how each of them ended.
+
+Called by `supervisor`, which knows what launchers say; here is only what the API server knows. Everything runs on the
+event loop.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.bind import Binder, NotPlacedError, node_of
+from ganger.backends.kubernetes.gear import Gear
+from ganger.backends.kubernetes.pods import pods
+from ganger.backends.kubernetes.seen import Seen
+from ganger.backends.kubernetes.types import Key, Pod
+from ganger.model.decision import Cause, Start
+from ganger.model.job import Job
+
+STUCK: Final = (
+    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+)
+"""Why a container waits that will not come by waiting."""
+TURNED_AWAY: Final = ("OutOf", "UnexpectedAdmissionError")
+"""How reasons of kubelets begin that let no pod in which was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
+
+
+class Written(Protocol):
+    """Where starts are written before they are carried out: `status.Statuses`."""
+
+    async def written(self, key: Key, generation: int) -> None:
+        """Come back when the object says that this generation starts. KeyError: it was deleted."""
+
+
+class Unplaceable(Exception):
+    """A generation of which no pod is left, or was ever made. cause, node, detail: as its failure is told."""
+
+    def __init__(self, cause: Cause, node: str, detail: str) -> None:
+        super().__init__(detail)
+        self.cause, self.node, self.detail = cause, node, detail
+
+
+class Placing:
+    """Has generations placed."""
+
+    def __init__(self, binder: Binder, gear: Gear, written: Written, seen: Seen) -> None:
+        self._binder, self._gear, self._written, self._seen = binder, gear, written, seen
+
+    async def begin(self, start: Start, job: Job, wanted: Callable[[], bool]) -> dict[str, Pod]:
+        """The pods by node, all of them bound. Broken off when they are not `wanted` any more.
+
+        Raises Unplaceable; NotLeadingError.
+        """
+        key, first = names.key_of(start.gang), start.nodes[0]
+        try:
+            await self._written.written(key, start.generation)
+            uid = self._seen.jobs[key].metadata.uid
+            await self._gear.put(key, uid)
+        except KeyError:
+            raise Unplaceable(Cause.START_FAILED, first, f"the GangJob {key.name} was deleted") from None
+        except ApiError as error:
+            raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
+        for node in start.nodes:
+            if not self._seen.answers(node):
+                raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} vanished before anything was bound to it")
+        devices: dict[str, list[int]] = {}
+        for share in start.shares:
+            devices.setdefault(share.node, []).extend(share.devices)
+        try:
+            return await self._binder.place(pods(start, job, uid, self._gear.setting(key)), devices, wanted)
+        except NotPlacedError as error:
+            raise Unplaceable(Cause.START_FAILED, error.node, error.detail) from None
+        except ApiError as error:
+            raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
+
+    async def renew(self, gang: str) -> None:
+        """Have the pods of a gang that runs find this controller, wherever the last one was. Raises ApiError."""
+        key = names.key_of(gang)
+        if (job := self._seen.jobs.get(key)) is not None:
+            await self._gear.put(key, job.metadata.uid)
+
+    async def end(self, pod: Pod, *, at_once: bool) -> None:
+        """Delete one pod, without waiting for its node if that is `at_once`. Tried until it is done.
+
+        Raises NotLeadingError.
+        """
+        await self._binder.delete([pod], at_once=at_once)
+
+    async def clear(self, start: Start, nodes: Collection[str]) -> set[str]:
+        """Have nothing left of a generation on these nodes; gives those of them where its pod still is, until it ends.
+
+        Tried until it is done. Raises NotLeadingError.
+        """
+        pods = [pod for pod in await self._binder.found(start.gang, start.generation) if node_of(pod.metadata) in nodes]
+        await self._binder.delete(pods)
+        return {node_of(pod.metadata) for pod in pods}
+
+
+def ending(pod: Pod) -> tuple[Cause, str]:
+    """Why a pod ended, or why it is gone, when its launcher had no time to say it."""
+    node, status = node_of(pod.metadata), pod.status
+    for container in status.container_statuses:
+        ended = container.state.terminated
+        if ended is not None and ended.reason == "OOMKilled":
+            return Cause.OUT_OF_MEMORY, f"the pod on {node} used more memory than it may, so its node killed it"
+        if ended is not None and status.phase == "Failed" and not status.reason:
+            said = f": {ended.message}" if ended.message else ""
+            return Cause.LAUNCHER_LOST, f"the launcher on {node} exited with {ended.exit_code}{said}"
+    if status.reason:
+        return Cause.LAUNCHER_LOST, f"the pod on {node} ended: {status.reason}: {status.message}".rstrip(": ")
+    disrupted = next((each for each in status.conditions if each.type == "DisruptionTarget"), None)
+    if disrupted is not None:
+        return Cause.LAUNCHER_LOST, f"the pod on {node} was taken away: {disrupted.reason}: {disrupted.message}"
+    return Cause.LAUNCHER_LOST, f"the pod {pod.metadata.name} on {node} was deleted"
+
+
+def turned_away(pod: Pod) -> bool:
+    """Whether its node would not have it, because by its own count there is no room."""
+    reason, begun = pod.status.reason, bool(pod.status.container_statuses)
+    return pod.status.phase == "Failed" and not begun and reason.startswith(TURNED_AWAY)
+
+
+def stuck(pod: Pod) -> str:
+    """Why a pod's container will not run however long one waits; nothing while it may."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason in STUCK:
+            return f"the pod on {node_of(pod.metadata)} cannot run: {waiting.reason}: {waiting.message}".rstrip(": ")
+    return ""

@@ -1,0 +1,105 @@
+"""What the controller knows of each object of ganger's, written to it: the piece of the state that it is, and what
+people read.
+
+Fed by `wiring` after each round; asked by `placing`, which waits until a start is written before a pod of it is made.
+The newest that is to be written counts: what came meanwhile is passed over. Nothing is written unless we lead.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.request import Place
+from ganger.backends.kubernetes.resources import Resource
+from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes.types import Custom, Fields, Key, Object
+from ganger.backends.kubernetes.work import Work
+
+CALM_S: Final = 10.0
+"""At least so long between two writes of an object that say nothing new but a sentence."""
+
+
+class _Told(Fields, frozen=True):
+    """Of a status what is read back."""
+
+    generation: int = 0
+
+
+class Statuses:
+    """`objects` are those of the resource that there are. `run` must run for anything to be written."""
+
+    def __init__(
+        self, api: Api, resource: Resource[Custom], objects: Mapping[Key, Custom], may_act: Callable[[], bool]
+    ) -> None:
+        self._api, self._resource, self._objects, self._may_act = api, resource, objects, may_act
+        self._wanted: dict[Key, Object] = {}
+        self._written: dict[Key, int] = {}
+        self._waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._work = Work(self._write, workers=64)
+
+    async def run(self) -> None:
+        """Write what is wanted, until cancelled."""
+        await self._work.run()
+
+    def want(self, key: Key, status: Object, *, soon: bool = True) -> None:
+        """Have these fields of an object's status be so; not `soon`: when it is convenient."""
+        self._wanted[key] = self._wanted.get(key, {}) | status
+        if soon:
+            self._work.add(key)
+        else:
+            self._work.add_later(key, CALM_S)
+
+    async def written(self, key: Key, generation: int) -> None:
+        """Come back when the object says that this generation starts. KeyError: there is no such object any more."""
+        known = self._objects.get(key)
+        if known is None:
+            raise KeyError(key)
+        # Whoever led before us may have written it.
+        told = msgspec.json.decode(known.status, type=_Told | None)
+        if max(self._written.get(key, 0), told.generation if told else 0) >= generation:
+            return
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append((generation, answer))
+        await answer
+
+    def forget(self, key: Key) -> None:
+        """The object is gone."""
+        self._wanted.pop(key, None)
+        self._written.pop(key, None)
+        for _, answer in self._waiting.pop(key, []):
+            if not answer.done():
+                answer.set_exception(KeyError(key))
+
+    async def _write(self, key: Key) -> None:
+        """Write the newest. Raises ApiError when it is to be tried again."""
+        wanted = self._wanted.get(key)
+        known = self._objects.get(key)
+        if wanted is None or not self._may_act():
+            return
+        if known is None:
+            self.forget(key)
+            return
+        place = Place(self._resource, key.namespace, key.name, "status")
+        # The uid keeps a status from an object that was made again under its name.
+        body = {"metadata": {"uid": known.metadata.uid}, "status": wanted}
+        try:
+            await self._api.merge(place, body)
+        except ApiError as error:
+            if error.missing or error.conflict:
+                self.forget(key)
+                return
+            raise
+        if self._wanted.get(key) is wanted:
+            del self._wanted[key]
+        self._written[key] = max(self._written.get(key, 0), int(wanted.get("generation") or 0))
+        left = []
+        for generation, answer in self._waiting.pop(key, []):
+            if generation <= self._written[key] and not answer.done():
+                answer.set_result(None)
+            else:
+                left.append((generation, answer))
+        if left:
+            self._waiting[key] = left

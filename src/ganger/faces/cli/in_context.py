@@ -1,0 +1,209 @@
+"""`ganger --context NAME run|submit|ls|explain|logs|stop`: jobs of a Kubernetes cluster, by one's own kubeconfig.
+
+`LazyGroup` takes commands from here when a context is named. No controller is asked: a job is its GangJob object, and
+what it writes is in the logs of its pods, so whoever may do a thing with kubectl may do it here.
+"""
+
+import sys
+from typing import Any, Final
+
+import click
+
+from ganger.faces.cli.exit_codes import FAILED, INTERRUPTED, OK
+from ganger.faces.cli.options import RANKS, exit_code_option, output_option, parse_ranks, spec_options
+from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import Column, quoted, say, show, show_json, show_json_array, show_json_line, show_table
+from ganger.faces.cli.request import build_request, has_several_jobs
+from ganger.faces.cli.several import each
+from ganger.faces.client.gang_jobs import GangJobs
+
+Record = dict[str, Any]
+
+COMMANDS: Final = ("run", "submit", "ls", "explain", "logs", "stop")
+_COLUMNS: Final = (
+    Column("JOB"),
+    Column("STATE", state=True),
+    Column("SIZE"),
+    Column("QUEUE"),
+    Column("USER"),
+    Column("SUBMITTED"),
+    Column("NOTE"),
+)
+_job_argument = click.argument("job", metavar="JOB")
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@spec_options
+@exit_code_option
+@click.pass_obj
+def run_command(
+    named: tuple[str, str | None],
+    /,
+    own_exit_code: bool,
+    command: tuple[str, ...],
+    output: str,
+    dry_run: bool,
+    **flags: Any,
+) -> int:
+    """Run a job on the cluster and follow it to its end.
+
+    Takes what `ganger run` takes. Ctrl-C leaves the job running and says how to come back to it.
+    """
+    if output == "json":
+        raise Problem("run follows the job's own output", next=f"{_typed(named)} submit -o json ...")
+    jobs = GangJobs(*named)
+    made = _submitted(jobs, named, flags, command, dry_run=dry_run)
+    name = made["name"]
+    say(f"✓ submitted {name}   stop: {_typed(named)} stop {name}   logs: {_typed(named)} logs {name} -f")
+    try:
+        _write(jobs.logs(name, {"first": 1}, follow=True))
+        ended = jobs.job(name)
+    except KeyboardInterrupt:
+        say(f"\ndetached: {name} goes on")
+        say(f"  come back:      {_typed(named)} logs {name} -f")
+        say(f"  stop it:        {_typed(named)} stop {name}")
+        return INTERRUPTED
+    said = ": ".join(filter(None, (f"{name} {ended['phase'].lower()}", ended["message"])))
+    say(said)
+    if ended["phase"] == "Succeeded":
+        return OK
+    return (own_exit_code and ended["exit_code"]) or FAILED
+
+
+@click.command("submit", context_settings={"allow_interspersed_args": False})
+@spec_options
+@click.pass_obj
+def submit_command(
+    named: tuple[str, str | None], /, command: tuple[str, ...], output: str, dry_run: bool, **flags: Any
+) -> None:
+    """Submit a job to the cluster and return at once. The name is printed on stdout, alone."""
+    made = _submitted(GangJobs(*named), named, flags, command, dry_run=dry_run)
+    if output == "json":
+        show_json(made)
+    else:
+        show(made["name"])
+
+
+@click.command("ls")
+@output_option
+@click.pass_obj
+def ls_command(named: tuple[str, str | None], output: str) -> None:
+    """List the jobs of a namespace, newest first."""
+    found = sorted(GangJobs(*named).jobs(), key=lambda job: (job["made"], job["name"]), reverse=True)
+    if output == "json":
+        show_json_array(found)
+        return
+    rows = [
+        (job["name"], _state(job), job["shape"] or "-", job["queue"], job["user"], job["made"], _note(job))
+        for job in found
+    ]
+    show_table(_COLUMNS, rows, f"no jobs yet: {_typed(named)} run -- python train.py")
+
+
+@click.command("explain")
+@_job_argument
+@output_option
+@click.pass_obj
+def explain_command(named: tuple[str, str | None], job: str, output: str) -> None:
+    """Say how a job is, and why it waits or has ended, as its GangJob has it."""
+    found = GangJobs(*named).job(job)
+    if output == "json":
+        show_json(found)
+        return
+    show(f"{found['namespace']}/{found['name']} of {found['user'] or 'nobody'}: {_state(found)}")
+    if not found["phase"]:
+        show("no controller has read it yet")
+        show("next: kubectl get pods -n ganger-system")
+    for label in ("reason", "message", "shape", "generation", "nodes", "started", "ended", "exit_code"):
+        value = found[label]
+        if value not in ("", None, [], 0) or (label == "exit_code" and value == 0):
+            show(f"  {label.replace('_', ' '):12}{', '.join(value) if isinstance(value, list) else value}")
+
+
+@click.command("logs")
+@_job_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts.")
+@click.option(
+    "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
+)
+@click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@output_option
+@click.pass_obj
+def logs_command(
+    named: tuple[str, str | None],
+    job: str,
+    *,
+    follow: bool,
+    rank: str | None,
+    everything: bool,
+    attempt: int | None,
+    tail: int | None,
+    output: str,
+) -> None:
+    """Show what a job's processes wrote, from the logs of its pods; those of pods that are gone are gone."""
+    ranks = None if rank is None else parse_ranks(rank)
+    every = everything or (rank is not None and ranks is None)
+    query = {"ranks": ranks, "everything": every, "generation": attempt, "tail": tail}
+    lines = GangJobs(*named).logs(job, query, follow=follow)
+    if output != "json":
+        _write(lines)
+    elif follow:
+        for line in lines:
+            show_json_line(line)
+    else:
+        show_json_array(lines)
+
+
+@click.command("stop")
+@click.argument("names", metavar="JOB...", nargs=-1, required=True)
+@output_option
+@click.pass_obj
+def stop_command(named: tuple[str, str | None], names: tuple[str, ...], output: str) -> int:
+    """Stop jobs: each may save its work first."""
+    jobs = GangJobs(*named)
+    return each(names, lambda name: {"row": jobs.stop(name)}, lambda row: show(f"stopping {row['name']}"), output)
+
+
+def _submitted(
+    jobs: GangJobs, named: tuple[str, str | None], flags: Record, command: tuple[str, ...], *, dry_run: bool
+) -> Record:
+    """The job that was made. Problem: it asks for what goes another way."""
+    if dry_run:
+        raise Problem("--dry-run needs a server, and a context has none", next="ganger run --dry-run ...")
+    request = build_request(flags, command)
+    if has_several_jobs(request):
+        raise Problem("a file with several jobs cannot be submitted with --context", next="write one file for each job")
+    if request["secrets"]:
+        raise Problem(
+            f"secrets do not travel with --context: {', '.join(request['secrets'])}",
+            next="kubectl create secret generic ...",
+        )
+    try:
+        return jobs.submit(request)
+    except KeyboardInterrupt:
+        say(f"interrupted while submitting: `{_typed(named)} ls` shows whether the job was taken")
+        raise
+
+
+def _write(lines: Any) -> None:
+    """Lines of a job as text, at once; whose they are, where it is not the first rank's."""
+    for line in lines:
+        who = f"r{line['rank']} | " if line["rank"] else ""
+        sys.stdout.write(f"{who}{line['text']}\n")
+        sys.stdout.flush()
+
+
+def _state(job: Record) -> str:
+    return job["phase"].lower() or "unread"
+
+
+def _note(job: Record) -> str:
+    return job["message"] or (f"on {', '.join(job['nodes'])}" if job["nodes"] else "")
+
+
+def _typed(named: tuple[str, str | None]) -> str:
+    """What a person types before a command, to be where they are."""
+    context, namespace = named
+    return f"ganger --context {quoted(context)}" + (f" --namespace {quoted(namespace)}" if namespace else "")

@@ -1,0 +1,74 @@
+"""Jobs of a Kubernetes cluster, asked for as whoever a kubeconfig context says. Called by `cli.in_context`.
+
+What knows the API server is the errand `gangjobs` of `ganger.wiring`, run in a process of its own for each request, as
+faces load no backend.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ganger.faces.client.errors import client_error, unreachable
+
+Record = dict[str, Any]
+
+
+class GangJobs:
+    """Jobs of a context; namespace: None is the context's own. Every method raises ClientError."""
+
+    def __init__(self, context: str, namespace: str | None = None) -> None:
+        self._errand = [sys.executable, "-P", "-m", "ganger.wiring", "gangjobs", "--context", context]
+        self._errand += ["--namespace", namespace] if namespace else []
+
+    def submit(self, request: Record) -> Record:
+        """Make a job, as `run` and `submit` ask for it; gives it as it is then."""
+        made: Record = self._asked({"do": "submit", "request": request})
+        return made
+
+    def jobs(self) -> list[Record]:
+        """All jobs of the namespace."""
+        found: list[Record] = self._asked({"do": "list"})
+        return found
+
+    def job(self, name: str) -> Record:
+        """One job."""
+        found: Record = self._asked({"do": "get", "name": name})
+        return found
+
+    def stop(self, name: str) -> Record:
+        """Have a job stopped; gives it as it is then."""
+        found: Record = self._asked({"do": "stop", "name": name})
+        return found
+
+    def logs(self, name: str, query: Record, *, follow: bool = False) -> Iterator[Record]:
+        """Lines as they come ({at_ms, generation, rank, stream, text}); with `follow` until the job has ended."""
+        for told in self._told({"do": "logs", "name": name, "query": query, "follow": follow}):
+            if "line" in told:
+                yield told["line"]
+
+    def _asked(self, request: Record) -> Any:
+        *_, last = self._told(request)
+        return last["answer"]
+
+    def _told(self, request: Record) -> Iterator[Record]:
+        # In a session of its own: Ctrl-C is for us to understand.
+        with subprocess.Popen(
+            self._errand, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            assert process.stdin is not None  # noqa: S101  # they are pipes
+            assert process.stdout is not None  # noqa: S101
+            try:
+                with process.stdin as asking:
+                    json.dump(request, asking)
+                told: Record = {}
+                for line in process.stdout:
+                    told = json.loads(line)
+                    if "error" in told:
+                        raise client_error(**told["error"])
+                    yield told
+                if "answer" not in told:
+                    raise unreachable("the request to the API server broke down: its words are above", "ganger doctor")
+            finally:
+                process.kill()

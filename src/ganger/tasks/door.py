@@ -1,0 +1,109 @@
+"""Where launchers on other machines come in: TCP under TLS, one connection for each (gang, node).
+
+Built by a backend whose launchers share no disk with the server; everything here runs on the event loop. Who has no
+token is let in no further than its first message (`link`). What a launcher says is handed on as it comes, of whichever
+generation it is; the core tells them apart.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from ganger.tasks.link import Connection, Hello, Listener, TokenOf
+
+HANDSHAKE_WITHIN_S: Final = 10.0
+MOST_STRANGERS: Final = 1_024
+"""Connections that have yet to show a token; who comes while there are so many comes again."""
+_BACKLOG: Final = 1_024
+_UNSENT_MS: Final = 30_000
+_KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
+"""A node that is gone without a word is missed after 30 s."""
+
+
+class Door:
+    """`listener` hears what comes in; `token_of` says with which token. A launcher of an older generation may still
+    talk, and is answered by its own connection, but is not found any more when its node has a newer one."""
+
+    def __init__(self, listener: Listener, token_of: TokenOf) -> None:
+        self._listener = listener
+        self._token_of = token_of
+        self._server: asyncio.Server | None = None
+        self._all: set[Connection] = set()
+        self._newest: dict[tuple[str, str], Connection] = {}
+
+    async def open(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        """Listen there, and give the port (which the system chooses for port 0). Without TLS only at a loopback
+        address: ValueError. OSError when nobody can listen there."""
+        if context is None and not ipaddress.ip_address(host).is_loopback:
+            raise ValueError(f"launchers show tokens at {host}: give a certificate, or listen at 127.0.0.1")
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self, self._token_of),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_WITHIN_S,
+            backlog=_BACKLOG,
+        )
+        listens_at: int = self._server.sockets[0].getsockname()[1]
+        return listens_at
+
+    def connection(self, gang: str, node: str) -> Connection | None:
+        """How to talk to the launcher of a gang on a node; None while it is away."""
+        return self._newest.get((gang, node))
+
+    def of_gang(self, gang: str) -> dict[str, Connection]:
+        """The launchers of a gang that are there, by node."""
+        return {node: connection for (whose, node), connection in self._newest.items() if whose == gang}
+
+    def close(self) -> None:
+        """Let go of everybody; launchers and ranks run on."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._all):
+            connection.close()
+
+    # -- as the listener of every connection --------------------------------------------------------------------------
+
+    def connected(self, connection: Connection) -> None:
+        """Somebody is there, who has yet to say who."""
+        if sum(one.hello is None for one in self._all) >= MOST_STRANGERS:
+            connection.close()
+        self._all.add(connection)
+        connection.keep_alive(_KEEP_ALIVE, _UNSENT_MS)
+        self._listener.connected(connection)
+
+    def greeted(self, connection: Connection, hello: Hello) -> None:
+        """A launcher is there, for the first time or again: what it had before is over."""
+        key = (hello.gang, hello.node)
+        former = self._newest.get(key)
+        known = -1 if former is None or former.hello is None else former.hello.generation
+        if hello.generation >= known:
+            self._newest[key] = connection
+        if former is not None and hello.generation == known:
+            former.close()
+        self._listener.greeted(connection, hello)
+
+    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+        """A launcher said something."""
+        self._listener.heard(connection, hello, message)
+
+    def parted(self, connection: Connection) -> None:
+        """A launcher is gone, or will be back."""
+        self._all.discard(connection)
+        if connection.hello is not None:
+            key = (connection.hello.gang, connection.hello.node)
+            if self._newest.get(key) is connection:
+                del self._newest[key]
+        self._listener.parted(connection)
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS with this certificate (PEM, with those that it is signed by behind it). It must be for the HOST that the
+    launchers are told. OSError when a file is none, or they do not belong together."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,162 @@
+"""What a launcher's message leads to: an event for the core, a word to the other launchers of its gang, or nothing.
+
+Made by the supervisor of a backend, which owns the generations and knows how to reach their launchers. Everything here
+runs on the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ganger.engine.ports import Report
+from ganger.model.decision import Stop
+from ganger.model.event import Cleared, Done, Event, Failed, Progressed
+from ganger.model.job import Retry
+from ganger.tasks import facts
+from ganger.tasks.ends import Ends
+from ganger.tasks.generation import Generation, kill_after_ms
+from ganger.tasks.hang import Hang
+from ganger.tasks.link import Connection, Hello
+from ganger.tasks.records import Records
+from ganger.tasks.rules import Judging
+
+STATES: Final = ("ready", "standing", "stacked", "ended")
+"""What a launcher says again after each `welcome`, for as long as it holds: nothing is to be acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a backend knows: the newest generation of a gang; the launcher of a gang on a node; where the agent of a
+    gang's node is reached; and the records. None: nobody knows it, or it is away."""
+
+    generation: Callable[[str], Generation | None]
+    connection: Callable[[str, str], Connection | None]
+    address: Callable[[str, str], str | None]
+    records: Records
+
+
+class Hearing:
+    """Reports what launchers say, in the order in which it came for each gang."""
+
+    def __init__(self, world: World, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+        self._world = world
+        self._judging = Judging(world.records, Ends(world.records, world.generation), report, self._retry_of)
+        self._hang = Hang(world.records, loop, self._ask_for_stacks, self.fail)
+        self._is_closed = False
+
+    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+        """A fact about a generation, current or not: the core tells them apart. Acknowledged when it is durable."""
+        generation = self._world.generation(hello.gang)
+        if generation is not None and generation.number != message.get("generation"):
+            generation = None
+        if message["type"] in STATES:
+            if generation is not None:
+                self._state(generation, hello.node, message)
+            return
+        durable = self._take(generation, hello, message)
+        if "n" in message:
+            connection.acknowledge(facts.whole(message, "n"), durable)
+
+    def tell(self, event: Event) -> None:
+        """Report something that no launcher has told."""
+        if not self._is_closed:
+            self._judging(event)
+
+    def fail(self, generation: Generation, failed: Failed) -> None:
+        """Report a failure that no launcher has told, unless the job is done."""
+        if self.done(generation) is None:
+            generation.failed.append(failed.node)
+            self.tell(failed)
+
+    def done(self, generation: Generation) -> Future[int] | None:
+        """Report, once, that all ended whose end is the end of the job; None while that is not so. To be asked again
+        when plans become known that were not."""
+        lost = generation.done is not None and generation.done.done() and generation.done.exception() is not None
+        if generation.done is None or lost:
+            tasks = [self._world.records.task(generation.gang, node) for node in generation.start.nodes]
+            if generation.stopping or not facts.is_done(tasks, generation.number):
+                return None
+            generation.done = self._judging(Done(gang=generation.gang, generation=generation.number))
+        return generation.done
+
+    def close(self) -> None:
+        """Report nothing more."""
+        self._is_closed = True
+        self._judging.close()
+
+    def _state(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        match message["type"]:
+            case "ready":
+                self._proceed(generation, node, message)
+            case "standing":
+                self._hang.heard(generation, node, message)
+            case "stacked":
+                self._hang.answered(generation, node, message)
+            case _:  # a rank ended, by which the job may be done: `done` may have come before all was known
+                self.done(generation)
+
+    def _take(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Future[int] | None:
+        """Report what a message says of the current generation, if it is one, or of an older one."""
+        if message["type"] in ("done", "exited") and generation is not None:
+            done = self.done(generation)
+            if done is not None or message["type"] == "done":
+                return done  # who dies because the others have ended does no harm
+        event = self._event(generation, hello, message)
+        return None if event is None else self._judging(event)
+
+    def _event(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Event | None:
+        if message["type"] == "progressed":
+            if generation is None or not message.get("milestone"):
+                return None
+            step = generation.progress(hello.node, facts.whole(message, "step"))
+            for slow in self._hang.paced(generation, hello.node, message):
+                self.tell(slow)
+            return None if step is None else Progressed(gang=hello.gang, generation=generation.number, step=step)
+        if message["type"] == "done":
+            return None  # of an older one
+        event = facts.event(message, hello.gang, hello.node)
+        if generation is not None and isinstance(event, Failed):
+            generation.failed.append(hello.node)
+        if generation is not None and isinstance(event, Cleared):
+            generation.clear(hello.node)
+        return event
+
+    def _proceed(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Let the nodes that wait go on, when all are ready."""
+        port = message.get("agent_port")
+        port = None if port is None else facts.whole(message, "agent_port")
+        reached = generation.ready(node, facts.whole(message, "stage"), port)
+        if reached is None:
+            return
+        stage, waiting = reached
+        agents = {
+            name: [address, port]
+            for name, (_, port) in generation.stages.items()
+            if port is not None and (address := self._world.address(generation.gang, name))
+        }
+        for name in waiting:
+            connection = self._world.connection(generation.gang, name)
+            if connection is not None:
+                connection.send("proceed", generation=generation.number, stage=stage, agents=agents)
+
+    def _ask_for_stacks(self, gang: str, node: str, fields: dict[str, Any]) -> None:
+        connection = self._world.connection(gang, node)
+        if connection is not None:
+            connection.send("stacks", **fields)
+
+    def _retry_of(self, gang: str) -> Retry | None:
+        generation = self._world.generation(gang)
+        return None if generation is None else generation.job.spec.retry
+
+
+def send_stop(connection: Connection, stop: Stop) -> None:
+    """Have a launcher stop what is left of a generation."""
+    connection.send(
+        "stop",
+        generation=stop.generation,
+        cause=stop.cause.value,
+        notice_ms=stop.notice_ms,
+        kill_after_ms=kill_after_ms(stop.cause),
+    )

@@ -1,0 +1,213 @@
+"""The server of a Kubernetes cluster: the one loop, over a backend that makes pods, and a log whose truth are objects.
+
+Called by `python -m ganger.wiring controller`. It waits for the lease, looks at everything once, puts the state
+together from what the GangJobs say of themselves, and goes on from there. When it loses the lease it ends: whoever
+starts it again lets it wait anew.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ganger import __version__
+from ganger.backends.kubernetes.access import Access, Unusable
+from ganger.backends.kubernetes.backend import KubernetesBackend
+from ganger.backends.kubernetes.gear import Gear
+from ganger.backends.kubernetes.lease import Election, Lost
+from ganger.backends.kubernetes.names import id_of
+from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes.types import Custom
+from ganger.core.state import Image
+from ganger.engine import pieces
+from ganger.engine.clock import WallClock
+from ganger.engine.launch import launch_plans
+from ganger.engine.log import EventLog
+from ganger.engine.loop import Loop
+from ganger.engine.ports import Backend
+from ganger.engine.registry import order
+from ganger.launcher.archive import build
+from ganger.model.cluster import Cluster, Node, NodeState
+from ganger.model.policy import PolicyDocument
+from ganger.model.queue import Queue
+from ganger.settings import Home
+from ganger.tasks.door import server_context
+from ganger.wiring.door_certificate import entry
+from ganger.wiring.gang_jobs import GangJobs
+from ganger.wiring.job_code import JobCode
+from ganger.wiring.place import CannotServe
+from ganger.wiring.policy_objects import PolicyObjects
+from ganger.wiring.serve import END_S, Server, serving
+from ganger.wiring.truth import ObjectLog
+
+LEASE: Final = "ganger-controller"
+DEFAULT: Final = Path("~/.kube/config")
+_log = logging.getLogger("ganger")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """access: to the API server; namespace: where the controller's own objects are; door: HOST:PORT that launchers
+    connect to; image: of jobs that name none; told: the same as words of a command line."""
+
+    access: Access
+    namespace: str
+    door: str
+    image: str
+    told: tuple[str, ...]
+
+
+class Controller(Server):
+    """One life of a controller."""
+
+    REFUSES_UNTIL_TOKEN = True
+
+    def __init__(self, home: Home, listen: str | None, lock: int, options: Options) -> None:
+        super().__init__(home, listen, lock)
+        self._options = options
+
+    @asynccontextmanager
+    async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
+        options, event_loop = self._options, asyncio.get_running_loop()
+        async with AsyncExitStack() as open_:
+            api, own = [await open_.enter_async_context(Api(options.access)) for _ in range(2)]
+            election = await open_.enter_async_context(self._leading(own))
+            backend = await self._backend(api, lambda: election.leading)
+            open_.callback(backend.close)
+            await open_.enter_async_context(_running(backend.run()))
+            policies = PolicyObjects(api, lambda: election.leading)
+            await open_.enter_async_context(_running(policies.run()))
+            await backend.listed()
+            image, unread = image_of(backend.jobs, backend.cluster, await policies.kept())
+            backend.leave_alone(unread)
+
+            def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
+                event_loop.call_soon_threadsafe(partial(backend.tell, name, status, soon=soon))
+
+            log = ObjectLog(self._home.database, image, tell)
+            open_.callback(log.close)
+            loop = Loop(log, backend, order, WallClock(image.at_ms), __version__)
+            loop.open()
+            core = threading.Thread(target=self._run_core, args=(loop, event_loop), name="core", daemon=True)
+            core.start()
+            open_.push_async_callback(asyncio.to_thread, core.join, END_S)
+            open_.callback(loop.close)
+            code = JobCode(self._home, partial(_put_code, backend.gear, event_loop))
+            jobs = GangJobs(loop, backend.statuses.want, image.gangs, code)
+            log.observed = jobs.observed
+            backend.hear(jobs.changed)
+            await open_.enter_async_context(_running(policies.follow(loop, jobs.again)))
+            yield log, loop, backend
+
+    async def _backend(self, api: Api, may_act: Callable[[], bool]) -> KubernetesBackend:
+        """A backend whose door is open. OSError when nobody can listen there."""
+        options, home = self._options, self._home.path
+        host, _, port = options.door.rpartition(":")
+        at_door, files = entry(home / "door", options.door)
+        gear = Gear(api, build(home, packed=True), at_door, options.image)
+        backend = KubernetesBackend(api, gear, launch_plans, may_act)
+        await backend.door.open(host, int(port), server_context(*files))
+        return backend
+
+    @asynccontextmanager
+    async def _leading(self, api: Api) -> AsyncIterator[Election]:
+        """Inside it we lead; who may not any more ends."""
+        election = Election(api, self._options.namespace, LEASE, f"{socket.gethostname()}-{os.getpid()}")
+        leads = asyncio.Event()
+
+        async def hold() -> None:
+            leads.set()
+            await asyncio.Event().wait()
+
+        async def lead() -> None:
+            try:
+                await election.lead(hold)
+            except Lost as lost:
+                _log.error("%s: this controller ends", lost)
+                self._leave(None)
+
+        async with _running(lead()):
+            await leads.wait()
+            yield election
+
+    def _errand(self) -> list[str]:
+        return ["controller", *self._options.told]
+
+    def _lost_files(self) -> None:
+        """Objects are the truth: nothing of the state directory is missed."""
+
+
+def _put_code(gear: Gear, loop: asyncio.AbstractEventLoop, namespace: str, digest: str, archive: bytes) -> None:
+    """For a thread that brings the code of a job."""
+    asyncio.run_coroutine_threadsafe(gear.put_code(namespace, digest, archive), loop).result()
+
+
+@asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Inside it this is being done."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def image_of(found: Iterable[Custom], cluster: Cluster, policy: PolicyDocument) -> tuple[Image, frozenset[str]]:
+    """The state that GangJobs say they are in, on these nodes and under this policy; and the ids of those that cannot
+    be read."""
+    every, seq, unread = list[pieces.Piece](), 0, list[str]()
+    for custom in found:
+        status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
+        seq = max(seq, int(status.get("seq") or 0))
+        if record := status.get("record"):
+            try:
+                every.append(pieces.decode(record))
+            except ValueError as error:
+                unread.append(id_of(custom.metadata.key))
+                _log.error("%s: its status.record cannot be read: %s", unread[-1], error)
+    gangs = [gang for piece in every for gang in piece.gangs]
+    there = {node.name for node in cluster.nodes}
+    gone = sorted({node for gang in gangs for node in gang.nodes} - there)
+    # The core learns that these are gone by the first listing, as it would have.
+    nodes = [*cluster.nodes, *(Node(name=name) for name in gone)]
+    # A queue whose object went while nobody looked stays for those who are in it.
+    queues = policy.queues | {gang.queue: Queue(name=gang.queue) for gang in gangs if gang.queue not in policy.queues}
+    rest = Image(seq=seq, at_ms=max((gang.since_ms for gang in gangs), default=0), nodes=nodes, levels=cluster.levels)
+    rest = replace(rest, rules=policy.rules, queues=list(queues.values()))
+    ready = {node.name: NodeState.READY for node in nodes}
+    return pieces.together(every, replace(rest, node_states=ready)), frozenset(unread)
+
+
+def control(home: Home, arguments: argparse.Namespace) -> None:
+    """Control a cluster until told to end. CannotServe says why not."""
+    try:
+        access = _access(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
+    except Unusable as error:
+        raise CannotServe(str(error), "kubectl config get-contexts") from None
+    named = ("kubeconfig", "context", "namespace", "door", "image")
+    told = [(f"--{name}", value) for name in named if (value := getattr(arguments, name)) is not None]
+    options = Options(
+        access=access,
+        namespace=arguments.namespace,
+        door=arguments.door,
+        image=arguments.image,
+        told=tuple(word for pair in told for word in pair),
+    )
+    serving(home, lambda lock: Controller(home, arguments.listen, lock, options), arguments.lock_fd)
+
+
+def _access(files: str | None, context: str | None) -> Access:
+    if files is None and context is None and not DEFAULT.expanduser().exists():
+        return Access.in_cluster()
+    return Access.of_files([Path(each) for each in (files or str(DEFAULT)).split(":") if each], context)

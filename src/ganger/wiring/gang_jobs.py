@@ -1,0 +1,198 @@
+"""GangJobs as requests: one that somebody made is submitted, one that was changed or deleted asks for what that means.
+
+Called by `wiring.controller` with each change that the backend sees, on the event loop; what the loop and the service
+would have to be waited for happens on a thread. What is refused is told on the object, and tried again when it changes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from ganger.backends.kubernetes.names import id_of
+from ganger.backends.kubernetes.pods import WORK
+from ganger.backends.kubernetes.types import Custom, Key, Meta
+from ganger.core.gang import Gang
+from ganger.engine.loop import Loop
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import spec_from_dict
+from ganger.engine.submission import limited
+from ganger.model.event import Event, PriorityChanged, ResumeRequested, StopRequested, Submitted, SuspendRequested
+from ganger.model.job import GangState, Job, JobSpec, Origin
+from ganger.wiring import conditions
+from ganger.wiring.job_code import JobCode
+
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CHANGEABLE: Final = ("suspend", "stop", "priority", "labels", "notes")
+"""Keys of a spec that may change while the job lives."""
+ASKED_BESIDE: Final = ("user", "suspend", "stop")
+"""Keys of a GangJob's spec that are none of a job's."""
+OVER: Final = ("Succeeded", "Failed", "Stopped")
+NOBODY: Final = "nobody"
+UNREAD: Final = "record_unreadable"
+LEFT_ALONE: Final = (
+    "its status.record cannot be read, so nobody knows how far it is: its pods run on, and nobody looks after them; "
+    "delete the GangJob to end them, or put the record back and restart the controller"
+)
+
+_log = logging.getLogger(__name__)
+Tell = Callable[[Key, dict[str, Any]], None]
+
+
+class GangJobs:
+    """`tell` writes fields of an object's status."""
+
+    def __init__(self, loop: Loop, tell: Tell, known: Iterable[Gang], code: JobCode) -> None:
+        """known: what the state was put together from; code: brings what jobs are to run."""
+        self._loop, self._tell, self._code = loop, tell, code
+        self._was = {gang.array or gang.id: _asked_of(gang) for gang in known}
+        """What people had asked for of these, before anybody was there to hear what they ask for now."""
+        self._known = set(self._was)
+        self._submitting: dict[str, Custom | None] = {}
+        """Those that are being submitted, as they are by now."""
+        self._waiting: list[asyncio.Task[None]] = []
+        self._refused: dict[str, Custom] = {}
+        self.observed: dict[str, int] = {}
+        """By job: the generation of its object up to which it was heard what people ask for."""
+
+    def changed(self, before: Custom | None, now: Custom | None) -> None:
+        """A GangJob came, changed, or is gone."""
+        found = now or before
+        name = id_of(found.metadata.key) if found is not None else ""
+        was = self._was.pop(name, None)
+        if now is None:
+            self.observed.pop(name, None)
+        else:
+            self.observed[name] = now.metadata.generation
+        if name in self._submitting:
+            self._submitting[name] = now
+        elif now is None:
+            self._gone(name)
+        elif name not in self._known:
+            self._come(now)
+        elif was is not None:
+            self._differs(now, was, msgspec.json.decode(now.spec))
+        elif before is not None and bytes(before.spec) != bytes(now.spec):
+            self._differs(now, msgspec.json.decode(before.spec), msgspec.json.decode(now.spec))
+
+    def again(self) -> None:
+        """Queues and limits are others now: who was refused may be taken."""
+        refused, self._refused = self._refused, {}
+        for found in refused.values():
+            self._begin(found)
+
+    def _come(self, found: Custom) -> None:
+        key = found.metadata.key
+        status = msgspec.json.decode(found.status) or {}
+        if status.get("phase") in OVER or found.metadata.deletion_timestamp is not None:
+            return
+        if status.get("phase") == "Refused" and status.get("observedGeneration") == found.metadata.generation:
+            self._refused[id_of(key)] = found
+            return
+        if status.get("record"):  # whoever could be read is known
+            self._leave_alone(key, status)
+            return
+        self._begin(found)
+
+    def _leave_alone(self, key: Key, status: Mapping[str, Any]) -> None:
+        """Nobody knows how far it is: to submit it would be to lose what it has done."""
+        if status.get("reason") != UNREAD:
+            self._tell(key, {"reason": UNREAD, "message": LEFT_ALONE})
+
+    def _begin(self, found: Custom) -> None:
+        name = id_of(found.metadata.key)
+        self._refused.pop(name, None)
+        self._known.add(name)
+        self._submitting[name] = found
+        task = asyncio.get_running_loop().create_task(self._submit(found))
+        self._waiting.append(task)
+        task.add_done_callback(self._waiting.remove)
+
+    async def _submit(self, found: Custom) -> None:
+        key = found.metadata.key
+        try:
+            spec = msgspec.json.decode(found.spec)
+            job = await asyncio.to_thread(self._job, found.metadata, spec)
+            asked: list[Event] = [Submitted(job=job)]
+            if spec.get("suspend"):
+                asked.append(SuspendRequested(gang=job.id, by=job.user))
+            if spec.get("stop"):
+                asked.append(StopRequested(gang=job.id, by=job.user))
+            # No thread waits for the answer: what comes by the thousand is to be planned together.
+            await asyncio.wrap_future(self._loop.post_all(asked)[0])
+        except Refused as refused:
+            self._known.discard(id_of(key))
+            self._refused[id_of(key)] = found
+            generation = found.metadata.generation
+            said = {"reason": refused.code, "message": f"{refused.detail}; {refused.next}"}
+            told = conditions.refused(refused, self._loop.now_ms(), generation)
+            self._tell(key, {"phase": "Refused", "observedGeneration": generation, "conditions": told, **said})
+        finally:
+            now = self._submitting.pop(id_of(key))
+        self._catch_up(found, now)
+
+    def _catch_up(self, found: Custom, now: Custom | None) -> None:
+        """What became of an object while it was being submitted."""
+        if now is None or now.metadata.uid != found.metadata.uid:
+            self.changed(found, None)
+            if now is not None:
+                self.changed(None, now)
+        elif now.metadata.generation != found.metadata.generation:
+            self.changed(found, now)
+
+    def _job(self, about: Meta, said: Mapping[str, Any]) -> Job:
+        """What is to be submitted. Refused says why it cannot be."""
+        key = about.key
+        user = said.get("user", NOBODY)
+        rest = {name: value for name, value in said.items() if name not in ASKED_BESIDE}
+        spec = replace(spec_from_dict(rest, f"GangJob {key.name}"), name=key.name)
+        _check(spec)
+        with self._loop.view() as state:
+            spec = limited(spec, state, user)
+        origin = self._code.brought(spec, about, Origin(directory=WORK, environment={"PATH": PATH}))
+        return Job(id=id_of(key), user=user, spec=spec, origin=origin)
+
+    def _differs(self, now: Custom, was: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+        name, by = id_of(now.metadata.key), str(said.get("user", NOBODY))
+        if bool(was.get("suspend")) != bool(said.get("suspend")):
+            self._ask(SuspendRequested(gang=name, by=by) if said.get("suspend") else ResumeRequested(gang=name, by=by))
+        if said.get("stop") and not was.get("stop"):
+            self._ask(StopRequested(gang=name, by=by))
+        if (priority := _priority(said)) != _priority(was):
+            self._ask(PriorityChanged(gang=name, priority=priority, by=by))
+        self._tell(now.metadata.key, {"observedGeneration": now.metadata.generation})
+
+    def _gone(self, name: str) -> None:
+        self._refused.pop(name, None)
+        if name in self._known:
+            self._known.discard(name)
+            self._ask(StopRequested(gang=name))
+
+    def _ask(self, event: Event) -> None:
+        self._loop.post(event).add_done_callback(_complain)
+
+
+def _asked_of(gang: Gang) -> dict[str, Any]:
+    """What people have asked for, as a GangJob's spec has it."""
+    suspend = gang.suspends or gang.state in (GangState.SUSPENDING, GangState.SUSPENDED)
+    return {"suspend": suspend, "priority": gang.job.spec.priority}
+
+
+def _priority(said: Mapping[str, Any]) -> int:
+    """What a spec says of it, as a number."""
+    return spec_from_dict({"run": "true", "priority": said.get("priority", "normal")}, "GangJob").priority
+
+
+def _complain(done: "Future[int]") -> None:
+    if (why := done.exception()) is not None:
+        _log.info("%s", why)
+
+
+def _check(spec: JobSpec) -> None:
+    """Refused when it asks for what pods cannot have yet."""
+    if any(spec.role(name).resources.gpu.is_share for name in spec.order):
+        raise Refused("bad_spec", "a share of a GPU cannot be had on Kubernetes yet", "ask for whole GPUs")

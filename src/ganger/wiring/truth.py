@@ -1,0 +1,130 @@
+"""The log of a world whose truth are the cluster's own objects: it is written as any log is, and never read to recover.
+
+Given to the loop by `wiring.controller`. What a restarted controller begins with was put together from the objects;
+after each round what changed of a job goes back to its object, through `tell`: the piece of the state that it is, and
+what people read beside it. So the file is a recording, of this process alone, for listings and for `ganger replay`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.state import Image, State
+from ganger.engine import pieces
+from ganger.engine.codec import decode_image, encode_image
+from ganger.engine.log import EventLog
+from ganger.engine.projection import Projection
+from ganger.engine.sentences import ending
+from ganger.model.decision import Wait
+from ganger.model.event import Decided, Stamped
+from ganger.model.job import ENDED, GangState
+from ganger.model.reason import sentence
+from ganger.wiring.conditions import conditions, time_of
+
+
+class Tell(Protocol):
+    """Where a job's object is told what it is."""
+
+    def __call__(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
+        """The job of that id has these fields in its status; not `soon`: when it is convenient."""
+
+
+class ObjectLog(EventLog):
+    """A log that begins with `image`, in a file that is new."""
+
+    def __init__(self, path: Path, image: Image, tell: Tell) -> None:
+        """observed: by job, the generation of its object of which it is the state; kept by whoever hears of objects."""
+        path.unlink(missing_ok=True)
+        super().__init__(path)
+        self._began = image
+        self._tell = tell
+        self._rows: dict[str, Projection] = {}
+        self._answered: set[str] = set()
+        self.observed: Mapping[str, int] = {}
+
+    def restore(self, upto: int | None = None) -> State:
+        """What the objects said when this controller began, and what has happened since."""
+        state = State(decode_image(encode_image(self._began)))
+        for stamped in self.each(state.seq, self.last_seq() if upto is None else upto):
+            state.apply(stamped)
+        return state
+
+    def append(
+        self, batch: Sequence[Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+    ) -> None:
+        """Record what happened; which objects it is about is told to them by the next `snapshot`."""
+        every = list(projections)
+        super().append(batch, every, shows)
+        for each in every:
+            # An array's own row, which comes whenever one of an element does, is what its object shows.
+            if each.row.array is None:
+                self._rows[each.row.id] = each
+        for stamped in batch:
+            if isinstance(stamped.event, Decided):
+                waits = [each for each in stamped.event.plan.decisions if isinstance(each, Wait)]
+                self._answered.update(each.gang_class for each in waits)
+
+    def snapshot(self, state: State) -> None:
+        """Tell the objects that changed what they are now."""
+        super().snapshot(state)
+        rows, self._rows = self._rows, {}
+        answered, self._answered = self._answered, set()
+        for name, piece in pieces.pieces(state, rows).items():
+            self._tell(name, _status(state, rows[name], piece, self.observed.get(name, 0)), soon=True)
+        for key, members in state.classes.items() if answered else ():
+            if class_text(key) in answered:
+                for gang in members:
+                    name = gang.array or gang.id
+                    if name not in rows:
+                        self._tell(name, _waiting(state, key), soon=False)
+
+
+def _status(state: State, shown: Projection, piece: pieces.Piece | None, observed: int) -> dict[str, Any]:
+    """An object's status. What is not so any more is null, which takes it away."""
+    row = shown.row
+    gang = state.gangs.get(row.id)
+    ended = row.state in ENDED
+    waits = {}
+    if gang is not None and row.state == GangState.PENDING:
+        waits = _waiting(state, gang.class_key) or _failed(gang)
+    since_ms = state.at_ms if gang is None else gang.since_ms
+    return {
+        "seq": state.seq,
+        "observedGeneration": observed,
+        "conditions": conditions(row, waits, since_ms, observed),
+        "phase": row.state.capitalize(),
+        "generation": row.generation,
+        "reason": None,
+        "message": row.sentence,
+        "nodes": list(row.nodes),
+        "shape": row.shape,
+        "startTime": _time(row.started_ms),
+        "completionTime": _time(row.ended_ms),
+        "exitCode": row.exit_code,
+        "promise": None if piece is None else _promise(piece),
+        "record": None if ended or piece is None else pieces.encode(piece),
+        **waits,
+    }
+
+
+def _waiting(state: State, key: ClassKey) -> dict[str, Any]:
+    """Why the gangs of a class wait."""
+    reason = state.waits.get(class_text(key))
+    return {"reason": reason.why, "message": sentence(reason)} if reason else {}
+
+
+def _failed(gang: Gang) -> dict[str, Any]:
+    """What became of the last attempt of a gang that is to be tried again."""
+    if gang.failure is None:
+        return {}
+    return {"reason": gang.failure.cause, "message": f"attempt {gang.generation}: {ending(gang.failure)}"}
+
+
+def _promise(piece: pieces.Piece) -> str | None:
+    """By when the first of its gangs is promised to start."""
+    return _time(min((each.start_ms for each in piece.promises if each.start_ms is not None), default=None))
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else time_of(at_ms)

@@ -1,0 +1,152 @@
+"""The same jobs on the embedded engine and on a real cluster: people learn the same of them."""
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.worlds import SHOWN, InPods, OnMachine, World, told
+from tests.real.cluster import until
+
+SHOW = f"import json, os; print({SHOWN!r} + json.dumps(dict(os.environ)))"
+WAITS = "sleep 600"
+AUTHOR = ["-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+STEPS = """
+import os, signal, time
+from ganger import train
+
+newest = train.latest()
+for step in range(newest.step + 1 if newest else 0, 12):
+    if step == 8 and train.world().attempt == 1 and train.world().rank == 1:
+        while train.latest() is None:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if train.world().rank == 0 and step == 4:
+        with train.checkpoint(step) as directory:
+            (directory / "state").write_text("4")
+    train.report(step=step, loss=1 / (step + 1))
+print("begins after", newest.step if newest else None)
+"""
+
+CASES: dict[str, dict[str, Any]] = {
+    "whole": {"nodes": 2, "nproc_per_node": 2, "run": ["python3", "-c", SHOW]},
+    "torch": {"nodes": 2, "nproc_per_node": 2, "framework": "torch", "run": 'exec python3 -c "$SHOW"'},
+    "fails": {"nodes": 2, "run": f"test $GANGER_RANK = 0 && {WAITS}; echo no such data; exit 7"},
+    "dies": {"nodes": 2, "run": f"test $GANGER_ATTEMPT = 2 && exit; test $GANGER_RANK = 0 && {WAITS}; kill -9 $$"},
+    "missing": {"nodes": 1, "run": "no-such-program --at all"},
+    "unset": {"nodes": 1, "setup": "echo looks for data; exit 3", "run": "true"},
+    "late": {"nodes": 2, "run": WAITS, "limits": {"time": "3s"}},
+    "speaks": {"nodes": 2, "setup": "echo sets up", "run": "echo out; echo err >&2; printf 'no end'"},
+    "roles": {
+        "roles": {"chief": {"run": ["python3", "-c", SHOW]}, "ps": {"count": 2, "run": f"echo serves; {WAITS}"}},
+        "nodes": 1,
+        "run": WAITS,
+        "stop_when": "chief",
+        "start_order": ["ps"],
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_is_told_of_it(name: str, on_machine: OnMachine, in_pods: InPods) -> None:
+    spec = {"resources": {"cpu": "100m"}, "retry": {"max": 1, "backoff": "1s"}, "env": {"SHOW": SHOW}, **CASES[name]}
+    here, there = [world.submit(name, spec) for world in (on_machine, in_pods)]
+    assert told(in_pods, there) == told(on_machine, here)
+
+
+def test_a_job_that_comes_back_begins_at_its_checkpoint(
+    on_machine: OnMachine, in_pods: InPods, shared: Path, volumes: list[dict[str, str]]
+) -> None:
+    spec = {"nodes": 2, "resources": {"cpu": "100m"}, "volumes": volumes, "run": ["python3", "-c", STEPS]}
+    ids = [
+        world.submit("back", {**spec, "checkpoint": {"dir": str(shared / name)}})
+        for name, world in (("here", on_machine), ("there", in_pods))
+    ]
+    found = told(on_machine, ids[0])
+    assert told(in_pods, ids[1]) == found
+    assert [each["resumed_step"] for each in found.attempts] == [None, 4]
+
+
+def test_a_secret_reaches_its_ranks_and_is_shown_by_none(on_machine: OnMachine, in_pods: InPods) -> None:
+    value = "correct horse battery staple"
+    on_machine.client.set_secret("PASSPHRASE", value)
+    in_pods.its.kubectl("create", "secret", "generic", "ganger-secrets", f"--from-literal=PASSPHRASE={value}")
+    run = 'echo "says $PASSPHRASE of $(printf %s "$PASSPHRASE" | wc -c)"'
+    spec = {"nodes": 2, "resources": {"cpu": "100m"}, "secrets": ["PASSPHRASE"], "run": run}
+    here, there = (told(world, world.submit("secret", spec)) for world in (on_machine, in_pods))
+    assert there == here
+    assert there.logs == {(1, rank, "o"): [f"says *** of {len(value)}"] for rank in range(2)}
+    assert value not in in_pods.its.kubectl("get", "gangjobs,pods,configmaps", "-o", "json")
+
+
+def test_code_out_of_a_repository_is_where_its_ranks_run(
+    on_machine: OnMachine, in_pods: InPods, tmp_path: Path
+) -> None:
+    repository = tmp_path / "served" / "tool"
+    (repository / "parts").mkdir(parents=True)
+    (repository / "parts" / "word.txt").write_text("from the repository\n")
+    (repository / "say").write_text("#!/bin/sh\ncat parts/word.txt\n")
+    (repository / "say").chmod(0o755)
+    for words in (["init", "--quiet"], ["add", "."], [*AUTHOR, "commit", "--quiet", "-m", "all of it"]):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+    with served(repository.parent, in_pods.its.on.address) as url:
+        spec = {"nodes": 2, "resources": {"cpu": "100m"}, "code": {"git": f"{url}/tool"}, "run": "./say"}
+        here, there = (told(world, world.submit("code", spec)) for world in (on_machine, in_pods))
+    assert there == here
+    assert there.logs == {(1, rank, "o"): ["from the repository"] for rank in range(2)}
+
+
+@contextmanager
+def served(folder: Path, address: str) -> Iterator[str]:
+    """The URL of the repositories in a folder, for whoever reaches this machine."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port = probe.getsockname()[1]
+    command = ["git", "daemon", "--export-all", f"--base-path={folder}", f"--listen={address}", f"--port={port}"]
+    daemon = subprocess.Popen([*command, "--reuseaddr", str(folder)])
+    try:
+        until(lambda: answers(address, port), "the repository to be served")
+        yield f"git://{address}:{port}"
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def answers(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((address, port)) == 0
+
+
+def test_a_directory_that_the_controller_cannot_see_is_refused(in_pods: InPods) -> None:
+    in_pods.submit("directory", {"code": "./src", "run": "true"})
+    status = in_pods.its.wait("directory", "Refused")
+    assert "./src is a directory of the machine that the job was written on" in status["message"]
+
+
+def test_a_secret_that_nobody_has_set_is_said(in_pods: InPods) -> None:
+    job = in_pods.submit("unknown", {"secrets": ["NOBODY_HAS_SET"], "run": "true", "retry": {"max": 0}})
+    (attempt,) = told(in_pods, job).attempts
+    assert "couldn't find key NOBODY_HAS_SET in Secret" in attempt["sentence"]
+
+
+def test_the_same_is_said_of_a_job_that_waits(on_machine: OnMachine, in_pods: InPods) -> None:
+    assert said_while_waiting(in_pods) == said_while_waiting(on_machine)
+
+
+def said_while_waiting(world: World) -> tuple[str, Any]:
+    holder = world.submit("holder", {"nodes": 2, "resources": {"cpu": "1200m"}, "run": WAITS})
+    reach(world, holder, "running")
+    waits = world.submit("waits", {"nodes": 2, "resources": {"cpu": "1500m"}, "run": "true"})
+    until(lambda: world.client.explain(waits)["reason"] is not None, "a reason")
+    found = world.client.explain(waits)
+    world.client.stop(holder)
+    reach(world, waits, "succeeded")
+    return found["sentence"].replace(waits, "JOB").replace(holder, "HOLDER"), found["reason"]["code"]
+
+
+def reach(world: World, id: str, state: str) -> None:
+    until(lambda: world.client.job(id)["row"]["state"] == state, f"{id} to be {state}")

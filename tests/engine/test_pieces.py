@@ -1,0 +1,61 @@
+"""A state taken to pieces, one for each of its jobs, and put together again, decides as the whole one does."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.engine import pieces
+from ganger.engine.codec import decode_image, encode_image
+from ganger.engine.log import EventLog
+from ganger.engine.registry import policies
+from tests.engine.days import Day, days
+from tests.engine.scenes import folded, played
+
+
+@given(day=days(), at=st.floats(0, 1))
+@settings(max_examples=60)
+def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pytest.TempPathFactory) -> None:
+    log = EventLog(Path(tmp_path_factory.mktemp("log")) / "ganger.db")
+    played(day.world(), log, day.policy)
+    state = folded(log, max(1, round(at * log.last_seq())))
+    log.close()
+    jobs = {gang.array or gang.id for gang in state.gangs.values()} | set(state.arrays)
+    found = pieces.pieces(state, sorted(jobs))
+    written = {name: pieces.encode(piece) for name, piece in found.items() if piece is not None}
+    assert set(written) == jobs
+
+    rest = decode_image(encode_image(replace(state.image(), gangs=[], arrays=[], promises=[])))
+    back = State(pieces.together(map(pieces.decode, written.values()), rest))
+    back.validate()
+    assert _sorted(back) == _sorted(state)
+    for order in policies().values():
+        assert plan(back, back.at_ms, order) == plan(state, state.at_ms, order)
+
+
+@pytest.mark.parametrize("text", ["", "null", "{}", '{"job": {}}', '{"job": null, "gangs": [1]}', "[1]"])
+def test_what_is_no_piece_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"piece of a state|validation error"):
+        pieces.decode(text)
+
+
+def test_who_does_not_live_has_none() -> None:
+    assert pieces.pieces(State(), ["bert"]) == {"bert": None}
+
+
+def _sorted(state: State) -> str:
+    """Everything that a state is made of, in an order that does not depend on who was met first."""
+    image = state.image()
+    return encode_image(
+        replace(
+            image,
+            gangs=sorted(image.gangs, key=lambda gang: gang.number),
+            arrays=sorted(image.arrays, key=lambda array: array.number),
+            promises=sorted(image.promises, key=lambda promise: promise.gang),
+            waits=dict(sorted(image.waits.items())),
+        )
+    ).decode()

@@ -1,0 +1,116 @@
+"""What conformance cases ask an API server with: plain requests and streams, read as JSON, nothing tried again."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from ganger.backends.kubernetes.access import Access
+
+MERGE = "application/merge-patch+json"
+STEPS = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+Object = dict[str, Any]
+
+
+@dataclass
+class Answer:
+    """code and body of one; `reason` of a refusal."""
+
+    code: int
+    body: Any
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        return self.body.get("reason", "")
+
+    @property
+    def version(self) -> str:
+        return self.body["metadata"]["resourceVersion"]
+
+    @property
+    def names(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.body["items"]]
+
+
+class Asking:
+    """One user's requests. namespace: a fresh one that the case has for itself."""
+
+    def __init__(self, access: Access, session: aiohttp.ClientSession, namespace: str) -> None:
+        self._access, self._session, self.namespace = access, session, namespace
+
+    def path(self, plural: str, name: str = "", sub: str = "") -> str:
+        """In the case's namespace. plural: `pods`, or `widgets.conformance.ganger.dev`."""
+        named, _, group = plural.partition(".")
+        root = f"/apis/{group}/{'v1alpha1' if group.endswith('ganger.dev') else 'v1'}" if group else "/api/v1"
+        return "/".join(filter(None, (root, "namespaces", self.namespace, named, name, sub)))
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", *, user: str = "", **query: str
+    ) -> Answer:
+        """user: as whom, if not as ourselves."""
+        headers = {**await self._access.headers(), "Content-Type": kind}
+        headers |= {"Impersonate-User": user} if user else {}
+        data = None if body is None else json.dumps(body)
+        url = self._access.url + path
+        async with self._session.request(
+            method, url, params=query, data=data, headers=headers, ssl=self._access.ssl or True
+        ) as answer:
+            text = await answer.text()
+            told = json.loads(text) if "json" in answer.content_type else text
+            return Answer(answer.status, told, {name.lower(): value for name, value in answer.headers.items()})
+
+    async def get(self, path: str, **query: str) -> Answer:
+        return await self.ask("GET", path, **query)
+
+    async def made(self, path: str, body: Object) -> Object:
+        """Creates; gives the object."""
+        answer = await self.ask("POST", path, body)
+        assert answer.code == 201, answer.body
+        found: Object = answer.body
+        return found
+
+    @asynccontextmanager
+    async def watch(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[Object]]:
+        """The events of a watch, each as it comes; they end when the server ends the stream."""
+        headers = await self._access.headers()
+        url, params = self._access.url + path, {"watch": "true", **query}
+        async with self._session.get(url, params=params, headers=headers, ssl=self._access.ssl or True) as answer:
+            assert answer.status == 200, await answer.text()
+            try:
+                yield (json.loads(line) async for line in answer.content)
+            finally:
+                # Over TLS a polite end would wait for the server's, which is still sending.
+                if answer.connection and answer.connection.transport:
+                    answer.connection.transport.abort()
+
+
+async def take(events: AsyncIterator[Object], count: int) -> list[tuple[str, str]]:
+    """(type, name) of the next events."""
+    return [
+        (event["type"], event["object"]["metadata"]["name"]) for event in [await anext(events) for _ in range(count)]
+    ]
+
+
+def pod(name: str, **more: Any) -> Object:
+    """A pod that no scheduler touches but ours. more: fields of its metadata, or `spec`."""
+    spec = {
+        "schedulerName": "conformance",
+        "containers": [{"name": "main", "image": "nothing"}],
+        **more.pop("spec", {}),
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **more}, "spec": spec}
+
+
+def config_map(name: str, data: dict[str, str] | None = None, **more: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **more}, "data": data or {}}
+
+
+def binding(name: str, node: str = "nowhere", **more: Any) -> Object:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **more}, "target": target}

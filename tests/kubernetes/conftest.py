@@ -1,0 +1,14 @@
+"""The real cluster that tests share: `make cluster`'s, or the one that `make test` starts."""
+
+import pytest
+
+from tools.testcluster import Cluster, attached
+
+
+@pytest.fixture(scope="session")
+def real_cluster() -> Cluster:
+    """Two real nodes. Whoever uses it keeps to a namespace of his own."""
+    found = attached()
+    if found is None:
+        pytest.skip("no test cluster runs: `make cluster` starts one")
+    return found

@@ -1,0 +1,77 @@
+"""A server that answers as a test tells it to, on loopback.
+
+What the API server itself does is the business of `tools/fakeapi`; here are the answers that it never gives by itself:
+a connection that breaks, a stream that falls silent.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from ganger.backends.kubernetes.access import Access
+from tools.skipping import SkippingLoop
+
+T = TypeVar("T")
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def run(test: Coroutine[Any, Any, T]) -> T:
+    """A test to its end, where an hour is as long as a second."""
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(test)
+
+
+@asynccontextmanager
+async def serving(answer: Answer, folder: Path, user: dict[str, Any] | None = None) -> AsyncIterator[Access]:
+    """A way to a server that answers so."""
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield Access.of_files([kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", user or {})])
+    finally:
+        await runner.cleanup()
+
+
+def kubeconfig(folder: Path, server: str, user: dict[str, Any], **cluster: Any) -> Path:
+    path = folder / "config"
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "here",
+                "contexts": [{"name": "here", "context": {"cluster": "one", "user": "me", "namespace": "team"}}],
+                "clusters": [{"name": "one", "cluster": {"server": server, **cluster}}],
+                "users": [{"name": "me", "user": user}],
+            }
+        )
+    )
+    return path
+
+
+def refused(code: int, reason: str, message: str = "no", **details: Any) -> web.Response:
+    status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+    return web.json_response(status | {"details": details}, status=code)
+
+
+def pod(name: str, version: int = 1, *, uid: str = "u1", node: str = "", **annotations: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": str(version)}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": metadata | {"annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "main"}], **({"nodeName": node} if node else {})},
+        "status": {},
+    }
+
+
+def broken(request: web.Request) -> web.Response:
+    """The connection ends before an answer."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()

@@ -1,0 +1,257 @@
+"""Who we are to the API server: kubeconfig files, programs that give credentials, and what a pod is given."""
+
+import asyncio
+import json
+import ssl
+import stat
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+from aiohttp import web
+
+from ganger.backends.kubernetes.access import EARLY_S, TOKEN_FILE_EVERY_S, Access, Unusable
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.request import Place, asking
+from ganger.backends.kubernetes.resources import NODES
+from ganger.backends.kubernetes.transport import Api
+from tests.kubernetes.scripted import kubeconfig, run, serving
+
+SECRET = "abc-secret-def"
+NODE = {"metadata": {"name": "n", "resourceVersion": "1"}}
+
+
+def headers(access: Access) -> dict[str, str]:
+    return asyncio.run(access.headers())
+
+
+def of(folder: Path, user: dict[str, Any], **cluster: Any) -> Access:
+    return Access.of_files([kubeconfig(folder, "http://localhost:1/", user, **cluster)])
+
+
+# -- kubeconfig files --------------------------------------------------------------------------------------------------
+
+
+def test_a_token(tmp_path: Path) -> None:
+    access = of(tmp_path, {"token": SECRET})
+    assert access.url == "http://localhost:1"
+    assert access.namespace == "team"
+    assert access.ssl is None
+    assert headers(access) == {"Authorization": f"Bearer {SECRET}"}
+    assert SECRET not in repr(access)
+
+
+def test_nobody_and_a_name_with_a_password(tmp_path: Path) -> None:
+    assert headers(of(tmp_path, {})) == {}
+    assert headers(of(tmp_path, {"username": "u", "password": "p"})) == {"Authorization": "Basic dTpw"}
+
+
+def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one = kubeconfig(tmp_path / "one", "http://one:1", {"token": "1"})
+    two = kubeconfig(tmp_path / "two", "http://two:2", {"token": "2"})
+    two.write_text(two.read_text().replace('"here"', '"there"'))
+    files = [tmp_path / "missing", one, two]
+    assert Access.of_files(files).url == "http://one:1"
+    assert Access.of_files(files, "there").url == "http://two:2"
+    with pytest.raises(Unusable, match=r"has no context 'nowhere'; there are: here, there"):
+        Access.of_files(files, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", "is no YAML: .*line 1"),
+        ("just words", "it is not a mapping"),
+        ("{}", "names no current context; say which with --context"),
+        ("{current-context: x}", "has no context 'x'; there are: none"),
+        ("{current-context: x, contexts: [{name: x}]}", "an entry lacks 'context'"),
+        ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "cluster or user that its file"),
+        ("{current-context: x, contexts: [{name: x, context: {cluster: 3}}]}", "Expected `str`, got `int`"),
+    ],
+)
+def test_a_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(Unusable, match=f"(?s){path}.*{says}"):
+        Access.of_files([path])
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="No such file"):
+        Access.of_files([tmp_path / "config"])
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "setting"),
+    [
+        ({"as": "root"}, {}, "as"),
+        ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider"),
+        ({}, {"proxy-url": "http://p"}, "proxy-url"),
+        ({}, {"tls-server-name": "x"}, "tls-server-name"),
+    ],
+)
+def test_what_is_not_done_is_said(user: Any, cluster: Any, setting: str, tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=f"sets {setting}, which ganger does not do"):
+        of(tmp_path, user, **cluster)
+
+
+def test_authorities_are_found_beside_the_file(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=f"{tmp_path}.*No such file"):
+        Access.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"certificate-authority": "ca.crt"})])
+    trusting = Access.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"insecure-skip-tls-verify": True})])
+    assert trusting.ssl is not None
+    assert trusting.ssl.verify_mode == ssl.CERT_NONE
+
+
+# -- programs that give credentials ------------------------------------------------------------------------------------
+
+
+def program(folder: Path, text: str, **more: Any) -> dict[str, Any]:
+    """A user whose credentials a Python program writes."""
+    path = folder / "login"
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", **more}}
+
+
+COUNTING = """
+import json, os, pathlib, sys
+about = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert about["apiVersion"] == "client.authentication.k8s.io/v1" and about["spec"] == {"interactive": False}
+turn = pathlib.Path(__file__).with_name("turns")
+turn.write_text(turn.read_text() + "x" if turn.exists() else "x")
+status = {"token": "token-" + str(len(turn.read_text())) + os.environ.get("MORE", "") + "".join(sys.argv[1:])}
+if "UNTIL" in os.environ: status["expirationTimestamp"] = os.environ["UNTIL"]
+print(json.dumps({"kind": "ExecCredential", "status": status}))
+"""
+
+
+def test_a_program_is_run_once_while_its_token_lasts(tmp_path: Path) -> None:
+    access = of(tmp_path, program(tmp_path, COUNTING, args=["-a"], env=[{"name": "MORE", "value": "-m"}]))
+
+    async def both() -> list[dict[str, str]]:
+        return await asyncio.gather(access.headers(), access.headers())
+
+    assert asyncio.run(both()) == [{"Authorization": "Bearer token-1-m-a"}] * 2
+
+
+def test_a_program_is_run_again_before_its_token_ends(tmp_path: Path) -> None:
+    until = (datetime.now(UTC) + timedelta(seconds=3_600)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    access = of(tmp_path, program(tmp_path, COUNTING, env=[{"name": "UNTIL", "value": until}]))
+
+    async def hourly() -> None:
+        loop = asyncio.get_running_loop()
+        first = await access.headers()
+        assert access._until_s - loop.time() <= 3_600 - EARLY_S
+        assert access._until_s - loop.time() >= 3_000
+        assert await access.headers() is first
+        assert access.refused(first)
+        assert await access.headers() == {"Authorization": "Bearer token-2"}
+        # Another request was refused with the old one: that is known already.
+        assert access.refused(first)
+        assert await access.headers() == {"Authorization": "Bearer token-2"}
+
+    asyncio.run(hourly())
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "says"),
+    [
+        ("raise SystemExit('not logged in')", {}, "./login exited with 1: not logged in"),
+        ("print('{')", {}, "wrote no ExecCredential"),
+        (f"print('{SECRET}')", {}, "wrote no ExecCredential"),
+        ("print('{\"status\": {}}')", {}, "gave no token"),
+        ("", {"apiVersion": "client.authentication.k8s.io/v9"}, "is not one of"),
+        ("", {"command": "no-such-program", "installHint": "install it"}, "cannot run no-such-program.*; install it"),
+    ],
+)
+def test_a_program_that_gives_nothing(text: str, more: Any, says: str, tmp_path: Path) -> None:
+    access = of(tmp_path, program(tmp_path, text, **more))
+    with pytest.raises(Unusable, match=says) as error:
+        headers(access)
+    assert SECRET not in str(error.value)
+
+    async def ask() -> None:
+        async with Api(access) as api:
+            await api._wire.exchange(asking("get", Place(NODES, "", "n")))
+
+    with pytest.raises(ApiError, match=f"NoCredential: .*{says}") as refusal:
+        asyncio.run(ask())
+    assert not refusal.value.unclear
+
+
+# -- what a pod is given -----------------------------------------------------------------------------------------------
+
+
+def account(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Path:
+    """Laid out as a kubelet does it; reached by plain HTTP."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    (folder / "token").write_text("first\n")
+    (folder / "namespace").write_text("ganger-system")
+    (folder / "ca.crt").write_text(Path(certifi.where()).read_text())
+    return folder
+
+
+def test_a_pods_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access = Access.in_cluster(account(tmp_path, monkeypatch, "http://10.0.0.1:443"))
+    assert access.url == "https://10.0.0.1:443"
+    assert access.namespace == "ganger-system"
+
+    async def test() -> None:
+        assert await access.headers() == {"Authorization": "Bearer first"}
+        (tmp_path / "token").write_text("second\n")
+        assert await access.headers() == {"Authorization": "Bearer first"}
+        await asyncio.sleep(TOKEN_FILE_EVERY_S)
+        assert await access.headers() == {"Authorization": "Bearer second"}
+
+    run(test())
+
+
+def test_a_token_file_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="cannot read the token file token: No such file"):
+        headers(of(tmp_path, {"tokenFile": "token"}))
+
+
+def test_outside_a_pod(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"no service account .*; outside a pod, name a kubeconfig file"):
+        Access.in_cluster(tmp_path)
+
+
+def test_a_token_that_is_refused_is_renewed_and_the_request_made_again(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    seen = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        token.write_text("new")
+        if seen[-1] != "Bearer new":
+            return web.json_response({"reason": "Unauthorized", "message": "expired", "code": 401}, status=401)
+        return web.json_response(NODE)
+
+    async def test() -> None:
+        async with serving(answer, tmp_path, {"tokenFile": "token"}) as access, Api(access) as api:
+            assert (await api.get(NODES, "n")).metadata.name == "n"
+
+    run(test())
+    assert seen == ["Bearer old", "Bearer new"]
+
+
+def test_a_token_that_cannot_be_renewed_is_an_error(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"reason": "Unauthorized", "message": "who are you", "code": 401}, status=401)
+
+    async def test() -> None:
+        async with serving(answer, tmp_path, {"token": SECRET}) as access, Api(access) as api:
+            with pytest.raises(ApiError, match="401 Unauthorized: who are you") as error:
+                await api.get(NODES, "n")
+            assert SECRET not in json.dumps([str(error.value), repr(error.value)])
+
+    run(test())

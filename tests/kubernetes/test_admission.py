@@ -1,0 +1,232 @@
+"""A real API server and ganger's objects: it takes them, explains them, and refuses what each rule is against."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from ganger.engine.spec import json_schema
+from tests.kubernetes.kubectl import APPLY, RefusedByServerError, kubectl, needs_cluster, objects, wait_for_definitions
+from tests.kubernetes.structural import rules
+from tests.kubernetes.test_manifests import PRINTED
+from tests.kubernetes.test_resources import EXAMPLES, PLURALS, schema_of
+from tools.controlled import alone
+from tools.testcluster import attached
+
+pytestmark = needs_cluster
+
+SPACE = f"ganger-admission-{uuid.uuid4().hex[:8]}"
+KINDS = {"gangjobs": "GangJob", "queues": "Queue", "schedulingpolicies": "SchedulingPolicy"}
+IN_SECONDS = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> Iterator[None]:
+    """Everything but the controller, which nobody may have here meanwhile: it would say what becomes of these jobs. And
+    a namespace in which ada and bob are users, and eve is an administrator."""
+    cluster = attached()
+    with nullcontext() if cluster is None else alone(cluster):
+        quiet = [made for made in PRINTED if made["kind"] not in ("Deployment", "Service")]
+        kubectl(*APPLY, "-f", "-", given=objects(*quiet))
+        wait_for_definitions(PLURALS)
+        kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+        grants = [("ada", "user"), ("bob", "user"), ("eve", "admin")]
+        kubectl("apply", "-f", "-", given=objects(*(binding(name, role) for name, role in grants)))
+        deadline = time.monotonic() + IN_SECONDS
+        while not _refused("create", "--dry-run=server", "-f", "-", given=job("early", user="ada"), user="bob"):
+            assert time.monotonic() < deadline, "the admission policy does not hold"
+            time.sleep(0.2)
+        yield
+        kubectl("delete", "namespace", SPACE, "--wait=false")
+
+
+def binding(name: str, role: str) -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": SPACE},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"ganger-{role}"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
+    }
+
+
+def made(plural: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    about = {"name": name} | ({"namespace": SPACE} if plural == "gangjobs" else {})
+    return {"apiVersion": "ganger.dev/v1alpha1", "kind": KINDS[plural], "metadata": about, "spec": spec}
+
+
+def job(name: str, **spec: Any) -> dict[str, Any]:
+    return made("gangjobs", name, {"run": "true"} | spec)
+
+
+def _refused(*words: str, given: Any = None, user: str = "") -> str:
+    """Why it is refused; nothing when it is not."""
+    try:
+        kubectl(*words, given=given, user=user)
+    except RefusedByServerError as error:
+        return str(error)
+    return ""
+
+
+def tried(given: Any, user: str = "") -> str:
+    """Why the server would refuse to make it."""
+    return _refused("create", "--dry-run=server", "-f", "-", given=given, user=user)
+
+
+def test_the_rest_would_be_taken_too() -> None:
+    rest = [each for each in PRINTED if each["kind"] in ("Deployment", "Service")]
+    assert _refused("apply", "--dry-run=server", "-f", "-", given=objects(*rest)) == ""
+
+
+def test_kubectl_explains_a_job() -> None:
+    said = " ".join(kubectl("explain", "gangjob.spec.placement").split())
+    for key, each in json_schema()["$defs"]["Placement"]["properties"].items():
+        assert key in said
+        assert each["description"] in said
+    assert "GPUs per node" in kubectl("explain", "gangjob.spec.resources.gpu")
+    assert "how often it was started" in kubectl("explain", "gangjob.status.generation")
+
+
+def test_short_names_and_columns() -> None:
+    kubectl("create", "-f", "-", given=job("shown", nodes=2, queue="nlp"))
+    status = '{"status": {"phase": "Pending", "reason": "no_room", "shape": "2x1 cpu", "generation": 0}}'
+    kubectl("patch", "gj", "shown", "-n", SPACE, "--subresource=status", "--type=merge", "-p", status)
+    head, line = kubectl("get", "gj", "-n", SPACE, "shown").splitlines()
+    assert head.split() == ["NAME", "STATE", "QUEUE", "SHAPE", "GENERATION", "WHY", "AGE"]
+    assert line.split()[:7] == ["shown", "Pending", "nlp", "2x1", "cpu", "0", "no_room"]
+
+
+def test_a_file_for_ganger_run_is_a_spec_as_it_is() -> None:
+    every = (made("gangjobs", f"example-{index}", spec) for index, spec in enumerate(EXAMPLES.values()))
+    assert tried(objects(*every)) == ""
+
+
+def test_what_is_no_key_is_refused() -> None:
+    assert 'unknown field "spec.nodez"' in tried(job("one", nodez=2))
+
+
+LONG = "a" * 53
+ROLES = {"worker": {"count": 2}, "ps": {}}
+RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "metadata.name: write at most 52": (job(LONG), job(LONG[1:])),
+    "nodes: roles.worker replaces it": (job("one", nodes=2, roles=ROLES), job("one", nodes=2, roles={"ps": {}})),
+    "nproc_per_node: roles.worker": (job("one", nproc_per_node=2, roles=ROLES), job("one", nproc_per_node=2)),
+    "resources: roles.worker": (job("one", resources={"cpu": 1}, roles=ROLES), job("one", resources={"cpu": 1})),
+    "stop_when: there is no role chief": (
+        job("one", stop_when="chief", roles={"ps": {}}),
+        job("one", stop_when="chief", roles={"chief": {}}),
+    ),
+    "start_order: it names a role": (
+        job("one", start_order=["pss"], roles={"ps": {}}),
+        job("one", start_order=["ps", "worker"], roles={"ps": {}}),
+    ),
+    "keep_every: without keep": (
+        job("one", checkpoint={"keep_every": 10}),
+        job("one", checkpoint={"keep_every": 10, "keep": 3}),
+    ),
+    "it fits every failure": (
+        job("one", retry={"rules": [{"do": "fail"}]}),
+        job("one", retry={"rules": [{"do": "fail", "cause": "hung"}]}),
+    ),
+    "mode: required says nothing": (
+        job("one", placement={"mode": "required"}),
+        job("one", placement={"mode": "required", "topology": "rack"}),
+    ),
+    "placement.sharing: whole is for": (
+        job("one", placement={"sharing": "whole"}, roles={"ps": {}}),
+        job("one", placement={"sharing": "exclusive"}, roles={"ps": {}}),
+    ),
+    "write nodes or ranks": (
+        job("one", placement={"slices": [{"level": "rack"}]}),
+        job("one", placement={"slices": [{"level": "rack", "nodes": 1}]}),
+    ),
+    "metadata.name: write up to 63": (made("queues", "a.b", {}), made("queues", "a-b", {})),
+    "spec.parent: root is above": (made("queues", "root", {"parent": "a"}), made("queues", "root", {"weight": 2})),
+    "spec.parent: a queue is not above": (made("queues", "a", {"parent": "a"}), made("queues", "a", {"parent": "b"})),
+    "metadata.name: a cluster has one": (
+        made("schedulingpolicies", "mine", {}),
+        made("schedulingpolicies", "default", {}),
+    ),
+}
+CHANGES = {"stop: a job that was stopped": ({"stop": False}, {"notes": "it was wrong"})}
+"""Rules on what an object becomes: a change of a job that was stopped."""
+
+
+def test_every_rule_has_its_examples() -> None:
+    messages = [rule["message"] for plural in PLURALS for rule in rules(schema_of(plural))]
+    for said in messages:
+        assert [begin for begin in (*RULES, *CHANGES) if said.startswith(begin)], said
+    assert len(messages) == len(RULES) + len(CHANGES)
+
+
+@pytest.mark.parametrize("begin", RULES)
+def test_a_rule_refuses_its_example_and_nothing_else(begin: str) -> None:
+    wrong, right = RULES[begin]
+    assert begin in tried(wrong)
+    assert tried(right) == ""
+
+
+def _changed(name: str, spec: dict[str, Any], user: str = "") -> str:
+    """Why a change of a job is refused."""
+    steps = [{"op": "add", "path": f"/spec/{key}", "value": value} for key, value in spec.items()]
+    return _refused("patch", "gj", name, "-n", SPACE, "--type=json", "--patch-file=/dev/stdin", given=steps, user=user)
+
+
+@pytest.mark.parametrize("begin", CHANGES)
+def test_a_rule_refuses_its_change_and_nothing_else(begin: str) -> None:
+    kubectl("create", "-f", "-", given=job("stopped", stop=True))
+    wrong, right = CHANGES[begin]
+    assert begin in _changed("stopped", wrong)
+    assert _changed("stopped", right) == ""
+
+
+def test_a_job_is_made_by_its_owner() -> None:
+    assert "spec.user: it is whose job it is, and you are bob" in tried(job("one", user="ada"), user="bob")
+    assert "you are ada: write that" in tried(job("one"), user="ada")
+    assert tried(job("one", user="ada"), user="ada") == ""
+    assert tried(job("one", user="ada"), user="eve") == "", "an administrator makes jobs for others"
+
+
+def test_a_job_is_its_owners() -> None:
+    kubectl("create", "-f", "-", given=job("mine", user="ada"), user="ada")
+    assert "this is a job of ada, and you are bob" in _changed("mine", {"suspend": True}, user="bob")
+    delete = ("delete", "gj", "-n", SPACE)
+    assert "this is a job of ada, and you are bob" in _refused(*delete, "mine", user="bob")
+    assert "this is a job of ada, and you are bob" in _refused(*delete, "--all", user="bob")
+    assert _changed("mine", {"suspend": True}, user="ada") == ""
+    assert _changed("mine", {"suspend": False}, user="eve") == ""
+    assert _refused(*delete, "mine", user="ada") == ""
+
+
+def test_who_has_no_role_in_a_namespace_sees_nothing_of_it() -> None:
+    assert "cannot list resource" in _refused("get", "gj", "-n", SPACE, user="mallory")
+    assert "cannot create resource" in tried(job("one", user="mallory"), user="mallory")
+    weight = ("patch", "queue", "default", "--type=merge", "-p", '{"spec": {"weight": 100}}')
+    assert 'User "ada" cannot' in _refused(*weight, user="ada"), "a role in a namespace is none over the queues"
+
+
+FIXED: dict[str, Any] = {
+    "run": ["false"],
+    "env": {"A": "2"},
+    "code": "elsewhere",
+    "nodes": 3,
+    "image": "python:3.12",
+    "resources": {"gpu": 1},
+    "user": "bob",
+    "secrets": ["KEY"],
+}
+FREE: dict[str, Any] = {"suspend": True, "priority": "high", "labels": {"team": "nlp"}, "notes": "slow", "stop": True}
+
+
+def test_only_some_of_a_spec_may_change() -> None:
+    kubectl("create", "-f", "-", given=job("fixed", user="ada", env={"A": "1"}), user="ada")
+    for key, value in FIXED.items():
+        assert f"spec: {key} cannot change" in _changed("fixed", {key: value}, user="ada")
+    gone = [{"op": "remove", "path": "/spec/env"}]
+    patch = ("patch", "gj", "fixed", "-n", SPACE, "--type=json", "--patch-file=/dev/stdin")
+    assert "spec: env cannot change" in _refused(*patch, given=gone, user="ada")
+    assert _changed("fixed", FREE, user="ada") == ""

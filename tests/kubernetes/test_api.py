@@ -1,0 +1,241 @@
+"""What the client asks for, on the fake API server and on a real one: both must understand it, and answer alike."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.follow import Follower
+from ganger.backends.kubernetes.lease import Election
+from ganger.backends.kubernetes.request import Place
+from ganger.backends.kubernetes.resources import LEASES, NODES, PODS, Resource, Selection
+from ganger.backends.kubernetes.transport import MANAGER, Api
+from ganger.backends.kubernetes.types import Added, Bookmark, Custom, Deleted, Modified, Object, Pod
+from tests.kubernetes.worlds import NO_CLUSTER, WITHIN_S
+from tools.fakeapi import FakeApi, Fault
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", Custom)
+NAMESPACES = Resource("", "v1", "namespaces", Custom)
+ACCOUNTS = Resource("", "v1", "serviceaccounts", Custom)
+Case = Callable[[Api, str], Awaitable[None]]
+
+
+@pytest.fixture(params=["fake", "real"])
+def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], None]:
+    """Runs a case in a namespace of its own."""
+    if request.param == "real" and "KUBECONFIG" not in os.environ:
+        pytest.skip(NO_CLUSTER)
+
+    async def run(case: Case) -> None:
+        namespace = f"client-{uuid4().hex[:8]}"
+        async with asyncio.timeout(WITHIN_S), access(request.param, tmp_path) as way, Api(way) as api:
+            made = await api.create(NAMESPACES, described("v1", "Namespace", namespace))
+            try:
+                if request.param == "real":
+                    await existing(api, namespace)
+                await case(api, namespace)
+            finally:
+                await api.delete(NAMESPACES, made.metadata)
+
+    return lambda case: asyncio.run(run(case))
+
+
+@asynccontextmanager
+async def access(world: str, folder: Path) -> AsyncIterator[Access]:
+    if world == "real":
+        yield Access.of_files([Path(os.environ["KUBECONFIG"])])
+        return
+    async with FakeApi(tls=True) as server:
+        yield Access.of_files([server.kubeconfig(folder / "config")])
+
+
+async def existing(api: Api, namespace: str) -> None:
+    """Pods are let in when their namespace has its service account."""
+    there = asyncio.Event()
+    follower = Follower(api, ACCOUNTS, lambda _, __: there.set(), Selection(namespace))
+    following = asyncio.create_task(follower.run())
+    await there.wait()
+    following.cancel()
+
+
+def described(version: str, kind: str, name: str, namespace: str = "", **more: Object) -> Object:
+    about = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": version, "kind": kind, "metadata": about, **more}
+
+
+def pod(name: str, namespace: str) -> Object:
+    containers = [{"name": "main", "image": "example.invalid/none", "resources": {"limits": {"cpu": "1"}}}]
+    return described("v1", "Pod", name, namespace, spec={"schedulerName": MANAGER, "containers": containers})
+
+
+def config_map(name: str, namespace: str, **data: str) -> Object:
+    return described("v1", "ConfigMap", name, namespace, data=data)
+
+
+def test_what_is_made_is_read_listed_and_deleted(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        made = await api.create(CONFIG_MAPS, config_map("a", namespace, k="v"))
+        assert (await api.get(CONFIG_MAPS, "a", namespace)).metadata == made.metadata
+        names = {each.metadata.name for each in await api.list(CONFIG_MAPS, Selection(namespace))}
+        assert "a" in names
+        with pytest.raises(ApiError) as error:
+            await api.create(CONFIG_MAPS, config_map("a", namespace))
+        assert error.value.conflict
+        assert error.value.reason == "AlreadyExists"
+        assert await api.delete(CONFIG_MAPS, made.metadata)
+        assert not await api.delete(CONFIG_MAPS, made.metadata)
+        with pytest.raises(ApiError) as error:
+            await api.get(CONFIG_MAPS, "a", namespace)
+        assert error.value.missing
+
+    tried(case)
+
+
+def test_only_that_very_object_is_deleted_and_only_as_it_was(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        first = await api.create(CONFIG_MAPS, config_map("a", namespace))
+        await api.delete(CONFIG_MAPS, first.metadata)
+        second = await api.create(CONFIG_MAPS, config_map("a", namespace))
+        with pytest.raises(ApiError) as error:
+            await api.delete(CONFIG_MAPS, first.metadata)
+        assert error.value.conflict
+        await api.merge(Place(CONFIG_MAPS, namespace, "a"), {"data": {"k": "w"}})
+        with pytest.raises(ApiError) as error:
+            await api.delete(CONFIG_MAPS, second.metadata, unchanged=True)
+        assert error.value.conflict
+        assert await api.delete(CONFIG_MAPS, second.metadata)
+
+    tried(case)
+
+
+def test_it_is_changed_by_merging_and_by_steps(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        made = await api.create(CONFIG_MAPS, config_map("a", namespace))
+        place = Place(CONFIG_MAPS, namespace, "a")
+        labels = {"metadata": {"resourceVersion": made.metadata.resource_version, "labels": {"x": "1", "y": "2"}}}
+        assert (await api.merge(place, labels)).metadata.labels == {"x": "1", "y": "2"}
+        with pytest.raises(ApiError) as error:
+            await api.merge(place, labels)
+        assert error.value.reason == "Conflict"
+        assert (await api.merge(place, {"metadata": {"labels": {"x": None}}})).metadata.labels == {"y": "2"}
+        steps = [
+            {"op": "test", "path": "/metadata/labels/y", "value": "2"},
+            {"op": "remove", "path": "/metadata/labels/y"},
+        ]
+        assert (await api.patch(place, steps)).metadata.labels == {}
+        with pytest.raises(ApiError) as error:
+            await api.patch(place, steps)
+        assert error.value.status == 422
+
+    tried(case)
+
+
+def test_what_is_applied_is_so_and_what_is_not_any_more_goes(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        applied = config_map("a", namespace)
+        applied["metadata"]["labels"] = {"z": "3"}
+        assert (await api.apply(CONFIG_MAPS, applied)).metadata.labels == {"z": "3"}
+        del applied["metadata"]["labels"]
+        assert (await api.apply(CONFIG_MAPS, applied)).metadata.labels == {}
+
+    tried(case)
+
+
+def test_a_watch_tells_what_happens(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        which = Selection(namespace, labels="told=yes")
+        async with aclosing(api.pages(CONFIG_MAPS, which)) as pages:
+            since = (await anext(pages)).metadata.resource_version
+        body = config_map("a", namespace)
+        body["metadata"]["labels"] = {"told": "yes"}
+        made = await api.create(CONFIG_MAPS, body)
+        await api.merge(Place(CONFIG_MAPS, namespace, "a"), {"data": {"k": "v"}})
+        await api.delete(CONFIG_MAPS, made.metadata)
+        news = [each async for each in api.watch(CONFIG_MAPS, which, since, lasts_s=3, silent_s=30)]
+        changes = [each for each in news if not isinstance(each, Bookmark)]
+        assert [type(each) for each in changes] == [Added, Modified, Deleted]
+        versions = [int(each.object.metadata.resource_version) for each in news]
+        assert versions == sorted(versions)
+
+    tried(case)
+
+
+def test_a_pod_is_bound_with_its_devices_and_only_once(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        where = f"node-of-{namespace}"
+        node = await api.create(NODES, described("v1", "Node", where, spec={"unschedulable": True}))
+        try:
+            made = await api.create(PODS, pod("a", namespace))
+            await api.bind(made.metadata, where, {"ganger.dev/gpus": "0,1"})
+            bound = await api.get(PODS, "a", namespace)
+            assert bound.spec.node_name == where
+            assert bound.metadata.annotations["ganger.dev/gpus"] == "0,1"
+            assert [each.status for each in bound.status.conditions if each.type == "PodScheduled"] == ["True"]
+            with pytest.raises(ApiError) as error:
+                await api.bind(made.metadata, where, {"ganger.dev/gpus": "0,1"})
+            assert error.value.conflict
+            await api.delete(PODS, made.metadata, grace_s=0)
+            other = await api.create(PODS, pod("a", namespace))
+            with pytest.raises(ApiError) as error:
+                await api.bind(made.metadata, where, {})
+            assert error.value.conflict
+            await api.delete(PODS, other.metadata, grace_s=0)
+        finally:
+            await api.delete(NODES, node.metadata)
+
+    tried(case)
+
+
+def test_what_is_wrong_with_an_object_is_named(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        bad = pod("a", namespace)
+        bad["spec"]["containers"] = []
+        with pytest.raises(
+            ApiError, match=r"could not create pods .*/a: 422 Invalid: .*spec.containers: Required value"
+        ):
+            await api.create(PODS, bad)
+        assert await api.serves("example.invalid", "v1") == frozenset()
+        assert "leases" in await api.serves("coordination.k8s.io", "v1")
+
+    tried(case)
+
+
+def test_a_lease_goes_from_one_to_the_next(tried: Callable[[Case], None]) -> None:
+    async def case(api: Api, namespace: str) -> None:
+        led = []
+
+        async def act() -> None:
+            led.append((await api.get(LEASES, "one", namespace)).spec.holder_identity)
+
+        await Election(api, namespace, "one", "a").lead(act)
+        await Election(api, namespace, "one", "b").lead(act)
+        lease = await api.get(LEASES, "one", namespace)
+        assert led == ["a", "b"]
+        assert not lease.spec.holder_identity
+        assert lease.spec.lease_transitions == 1
+
+    tried(case)
+
+
+@pytest.mark.parametrize("fault", [{"lost": True}, {"dropped": True}, {"status": 500}, {"status": 429}])
+def test_nothing_is_done_twice_however_the_answer_gets_lost(fault: Object, tmp_path: Path) -> None:
+    async def case() -> list[Pod]:
+        async with FakeApi() as server:
+            server.put(described("v1", "Node", "n1"))
+            async with Api(Access.of_files([server.kubeconfig(tmp_path / "config")])) as api:
+                for verb, resource in (("create", "pods"), ("create", "pods/binding"), ("delete", "pods")):
+                    server.inject(Fault(verb=verb, resource=resource, times=2, **fault))
+                made = await asyncio.gather(*(api.create(PODS, pod(name, "default")) for name in "abcd"))
+                await asyncio.gather(*(api.bind(each.metadata, "n1", {"gpu": "0"}) for each in made))
+                await asyncio.gather(*(api.delete(PODS, each.metadata, grace_s=0) for each in made[2:]))
+                assert all(each.struck == 2 for each in server.server.faults)
+                return await api.list(PODS)
+
+    left = asyncio.run(case())
+    assert {each.metadata.name: each.spec.node_name for each in left} == {"a": "n1", "b": "n1"}

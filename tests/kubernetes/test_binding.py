@@ -1,0 +1,268 @@
+"""All or nothing, whatever goes wrong while a gang is bound: the whole controller against the fake API server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.binding import CRD, GANG, JOB, OFFER, SETTLES_S, Controlled, bound_under_faults, controller, job_of
+from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.access import Access
+from ganger.model.event import StopRequested, Submitted
+from tools.fakeapi import FakeApi, Fault
+from tools.skipping import SkippingLoop
+
+MEMBERS = 4
+
+
+@given(seed=st.integers(0, 2**32), members=st.integers(1, 12))
+@settings(max_examples=60)
+def test_none_or_all_are_bound_in_the_end(seed: int, members: int) -> None:
+    end = bound_under_faults(seed, members)
+    assert end.holds, end
+
+
+def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[Any]]) -> Any:
+    """A cluster of one node more than the gang needs, on virtual time."""
+
+    async def played() -> Any:
+        async with FakeApi(kubelet=True) as api:
+            for at in range(MEMBERS + 1):
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+            api.put(CRD)
+            api.put(JOB)
+            return await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(played())
+
+
+def submit(its: Controlled) -> None:
+    its.loop.post(Submitted(job=job_of(MEMBERS)))
+
+
+def pods(api: FakeApi, generation: int) -> list[Any]:
+    return [pod for pod in api.objects("pods") if pod["metadata"]["labels"][names.GENERATION] == str(generation)]
+
+
+def status(api: FakeApi) -> Any:
+    job = api.get("gangjobs", "big")
+    assert job is not None
+    return job.get("status", {})
+
+
+async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
+    """Virtual seconds."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    while not holds():
+        assert loop.time() < deadline_s, "it never came to be"
+        await asyncio.sleep(0.01)
+
+
+def test_the_start_is_on_the_object_before_the_first_pod_is_made(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.inject(Fault(verb="create", resource="pods", status=403, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: status(api).get("generation") == 1)
+        assert status(api)["nodes"] == ["n0", "n1", "n2", "n3"]
+        assert '"generation":1' in status(api)["record"]
+
+    scene(tmp_path, play)
+
+
+def test_the_binding_says_which_slots_a_pod_has(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
+        for pod in pods(api, 1):
+            assert pod["metadata"]["annotations"][names.DEVICES] == "0,1,2,3,4,5,6,7"
+            assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][names.NODE]
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize("resource", ["pods", "pods/binding", "secrets", "configmaps"])
+def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resource: str, tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        verb = "create" if resource.startswith("pods") else "*"
+        why = 'pods "big" is forbidden: exceeded quota: gpus'
+        forbidden = api.inject(Fault(verb=verb, resource=resource, skip=1, status=403, message=why, times=float("inf")))
+        if resource in ("secrets", "configmaps"):
+            forbidden.skip = 0
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: its.state_of(GANG) == "pending" and status(api).get("generation"))
+            assert not [pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]
+            with its.loop.view() as state:
+                failure = state.gangs[GANG].failure
+            assert failure is not None
+            assert why in failure.detail
+            forbidden.times = 0
+            await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == MEMBERS)
+
+    scene(tmp_path, play)
+
+
+def test_a_pod_that_somebody_deletes_starts_the_gang_anew_and_whole(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS and its.state_of(GANG))
+            await asyncio.sleep(1)
+            api.delete("pods", pods(api, 1)[2]["metadata"]["name"])
+            await until(lambda: len(pods(api, 2)) == MEMBERS)
+            assert not pods(api, 1)
+
+    scene(tmp_path, play)
+
+
+def test_a_node_that_vanishes_between_plan_and_bind_is_left_out(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.inject(Fault(verb="create", resource="pods/binding", delay_s=2.0, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+            api.delete("nodes", "n1", "")
+            for pod in pods(api, 1):
+                if pod["metadata"]["annotations"][names.NODE] == "n1":
+                    api.delete("pods", pod["metadata"]["name"])
+            await until(lambda: len([pod for pod in pods(api, 2) if pod["spec"].get("nodeName")]) == MEMBERS)
+            assert not pods(api, 1)
+            assert {pod["spec"]["nodeName"] for pod in pods(api, 2)} == {"n0", "n2", "n3", "n4"}
+
+    scene(tmp_path, play)
+
+
+def test_a_successor_finishes_what_was_begun(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        slow = api.inject(Fault(verb="create", resource="pods/binding", skip=2, delay_s=3600.0, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == 2)
+        slow.times = 0
+        async with controller(access, tmp_path) as its:
+            assert its.state_of(GANG) == "starting"
+            await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS, SETTLES_S)
+
+    scene(tmp_path, play)
+
+
+def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.inject(Fault(verb="create", resource="pods/binding", skip=1, delay_s=1.0, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+            its.loop.post(StopRequested(gang=GANG))
+            await until(lambda: status(api).get("phase") == "Stopped")
+            assert not api.objects("pods")
+        assert status(api).get("record") is None
+
+    scene(tmp_path, play)
+
+
+def test_a_pod_of_an_older_generation_is_fenced(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+            stale = pods(api, 1)[0]
+            stale["metadata"] = {
+                **{name: stale["metadata"][name] for name in ("annotations", "ownerReferences")},
+                "name": "big-0-0",
+                "labels": stale["metadata"]["labels"] | {names.GENERATION: "0"},
+            }
+            api.put(stale)
+            await until(lambda: api.get("pods", "big-0-0") is None)
+            assert len(pods(api, 1)) == MEMBERS
+
+    scene(tmp_path, play)
+
+
+def test_a_deleted_job_stops_waiting_and_another_of_its_name_is_another(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+            api.delete("gangjobs", "big")
+            its.loop.post(StopRequested(gang=GANG))
+            await until(lambda: not its.state_of(GANG))
+            assert not api.objects("pods")
+
+    scene(tmp_path, play)
+
+
+def test_a_pod_that_went_while_another_of_its_name_was_being_made_ends_nothing(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        stuck = api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+        stuck.times = 0
+        api.inject(Fault(verb="create", resource="pods", delay_s=1.0, times=MEMBERS))
+        async with controller(access, tmp_path) as its:
+            await asyncio.sleep(0.5)
+            api.delete("pods", "big-1-2")
+            await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
+            await asyncio.sleep(SETTLES_S)
+            assert its.state_of(GANG) == "starting"
+            assert len(pods(api, 1)) == len(api.objects("pods")) == MEMBERS
+
+    scene(tmp_path, play)
+
+
+def test_a_pod_that_is_bound_to_a_node_just_lost_is_not_left_there(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        late = api.inject(Fault(verb="create", resource="pods/binding", name="big-1-1", delay_s=2.0))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: late.struck)
+            api.delete("nodes", "n1", "")
+            await until(lambda: len([pod for pod in pods(api, 2) if pod["spec"].get("nodeName")]) == MEMBERS)
+            await until(lambda: not pods(api, 1), SETTLES_S)
+
+    scene(tmp_path, play)
+
+
+def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> None:
+    held = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "gpu"}
+
+    async def play(api: FakeApi, access: Access) -> None:
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "theirs", "namespace": "default"},
+            "status": {"allocation": {"devices": {"results": [held]}}},
+        }
+        api.put(claim)
+        async with controller(access, tmp_path) as its:
+            its.loop.post(Submitted(job=job_of(MEMBERS + 1)))
+            await until(lambda: its.loop.copy().waits)
+            (reason,) = its.loop.copy().waits.values()
+            assert (reason.have, reason.foreign) == (MEMBERS, 1)
+            api.delete("resourceclaims", "theirs")
+            await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS + 1)
+
+    scene(tmp_path, play)
+
+
+def test_a_gang_of_one_pod_is_bound_by_the_request_that_makes_it(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            its.loop.post(Submitted(job=job_of(1)))
+            await until(lambda: pods(api, 1))
+            await asyncio.sleep(SETTLES_S)
+            [pod] = pods(api, 1)
+            assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][names.NODE]
+            assert pod["metadata"]["annotations"][names.DEVICES] == "0,1,2,3,4,5,6,7"
+            assert its.state_of(GANG) == "starting"
+        assert ("create", "", "pods/binding") not in api.used()
+
+    scene(tmp_path, play)

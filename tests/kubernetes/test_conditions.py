@@ -1,0 +1,50 @@
+"""What is said of a job in conditions: each state, against what anybody would expect to read."""
+
+import pytest
+
+from ganger.engine.refusal import Refused
+from ganger.model.job import GangState
+from ganger.model.view import JobRow
+from ganger.wiring.conditions import conditions, refused
+
+WAITS = {"reason": "no_capacity", "message": "waiting for 2 nodes"}
+
+
+def row(state: GangState, **more: object) -> JobRow:
+    known = {"id": "a", "name": "a", "user": "ada", "queue": "default", "priority": 0, "shape": "2x8"}
+    return JobRow(state=state, submitted_ms=1_000, **{**known, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("of", "waits", "says"),
+    [
+        (row(GangState.PENDING), WAITS, {"Placed": ("False", "NoCapacity"), "Finished": ("False", "Pending")}),
+        (row(GangState.PENDING), {}, {"Placed": ("False", "Pending"), "Finished": ("False", "Pending")}),
+        (
+            row(GangState.RUNNING, nodes=("n1",), started_ms=5_000),
+            {},
+            {"Placed": ("True", "Running"), "Finished": ("False", "Running")},
+        ),
+        (
+            row(GangState.SUCCEEDED, nodes=("n1",), started_ms=5_000, ended_ms=9_000),
+            {},
+            {"Placed": ("False", "Succeeded"), "Finished": ("True", "Succeeded")},
+        ),
+    ],
+)
+def test_each_state(of: JobRow, waits: dict[str, str], says: dict[str, tuple[str, str]]) -> None:
+    found = {each["type"]: each for each in conditions(of, waits, 7_000, 3)}
+    assert {name: (each["status"], each["reason"]) for name, each in found.items()} == {
+        "Accepted": ("True", "Taken"),
+        **says,
+    }
+    assert {each["observedGeneration"] for each in found.values()} == {3}
+    assert found["Accepted"]["lastTransitionTime"] == "1970-01-01T00:00:01Z"
+    since = {"True": "1970-01-01T00:00:05Z", "False": "1970-01-01T00:00:07Z"}
+    assert found["Placed"]["lastTransitionTime"] == since[found["Placed"]["status"]]
+
+
+def test_one_that_is_not_taken_says_why_and_what_to_do() -> None:
+    (told,) = refused(Refused("bad_spec", "it needs 9 nodes", "ask for fewer"), 2_000, 4)
+    assert (told["type"], told["status"], told["reason"]) == ("Accepted", "False", "BadSpec")
+    assert (told["message"], told["observedGeneration"]) == ("it needs 9 nodes; ask for fewer", 4)

@@ -1,0 +1,336 @@
+"""Objects as the real API server and the fake one keep them: made, changed, deleted, refused."""
+
+from typing import Any
+
+from tests.kubernetes.asking import MERGE, STEPS, STRATEGIC, Asking, config_map, pod, take
+from tests.kubernetes.worlds import NOBODY, case
+
+
+@case
+async def test_what_is_made_has_what_only_the_server_says(api: Asking) -> None:
+    made = await api.made(api.path("configmaps"), config_map("a", {"x": "1"}, labels={"team": "ml"}))
+    meta = made["metadata"]
+    assert meta["namespace"] == api.namespace
+    assert meta["uid"]
+    assert int(meta["resourceVersion"]) > 0
+    assert meta["creationTimestamp"].endswith("Z")
+    assert list(made)[:2] == ["kind", "apiVersion"]
+    found = await api.get(api.path("configmaps", "a"))
+    assert (found.code, found.body) == (200, made)
+
+
+@case
+async def test_a_second_of_the_same_name_is_refused(api: Asking) -> None:
+    await api.made(api.path("configmaps"), config_map("a"))
+    again = await api.ask("POST", api.path("configmaps"), config_map("a"))
+    assert again.body == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": 'configmaps "a" already exists',
+        "reason": "AlreadyExists",
+        "details": {"name": "a", "kind": "configmaps"},
+        "code": 409,
+    }
+
+
+@case
+async def test_what_is_not_there_is_not_found(api: Asking) -> None:
+    found = await api.get(api.path("pods", "gone"))
+    assert (found.code, found.reason) == (404, "NotFound")
+    assert found.body["message"] == 'pods "gone" not found'
+    assert found.body["details"] == {"name": "gone", "kind": "pods"}
+
+
+@case
+async def test_an_unknown_resource_is_not_found(api: Asking) -> None:
+    found = await api.get(api.path("gadgets"))
+    assert (found.code, found.reason) == (404, "NotFound")
+    assert found.body["message"] == "the server could not find the requested resource"
+
+
+@case
+async def test_a_namespace_must_be_there(api: Asking) -> None:
+    path = "/api/v1/namespaces/nobody-made-it/configmaps"
+    refused = await api.ask("POST", path, config_map("a"))
+    assert (refused.code, refused.reason) == (404, "NotFound")
+    assert refused.body["message"] == 'namespaces "nobody-made-it" not found'
+
+
+@case
+async def test_a_stale_write_is_a_conflict(api: Asking) -> None:
+    made = await api.made(api.path("configmaps"), config_map("a"))
+    path = api.path("configmaps", "a")
+    first = await api.ask("PUT", path, {**made, "data": {"x": "1"}})
+    assert first.code == 200
+    second = await api.ask("PUT", path, {**made, "data": {"x": "2"}})
+    assert (second.code, second.reason) == (409, "Conflict")
+    assert second.body["message"] == (
+        'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+    assert second.body["details"] == {"name": "a", "kind": "configmaps"}
+
+
+@case
+async def test_what_changes_nothing_writes_nothing(api: Asking) -> None:
+    made = await api.made(api.path("configmaps"), config_map("a", {"x": "1"}))
+    same = await api.ask("PUT", api.path("configmaps", "a"), made)
+    assert same.version == made["metadata"]["resourceVersion"]
+    patched = await api.ask("PATCH", api.path("configmaps", "a"), {"data": {"x": "1"}}, MERGE)
+    assert patched.version == made["metadata"]["resourceVersion"]
+
+
+@case
+async def test_a_merge_patch_joins_and_takes_away(api: Asking) -> None:
+    await api.made(api.path("configmaps"), config_map("a", {"x": "1", "y": "1"}))
+    patched = await api.ask("PATCH", api.path("configmaps", "a"), {"data": {"x": None, "z": "2"}}, MERGE)
+    assert (patched.code, patched.body["data"]) == (200, {"y": "1", "z": "2"})
+
+
+@case
+async def test_a_merge_patch_can_ask_for_a_version(api: Asking) -> None:
+    made = await api.made(api.path("configmaps"), config_map("a"))
+    patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "1"}}
+    path = api.path("configmaps", "a")
+    assert (await api.ask("PATCH", path, patch, MERGE)).code == 200
+    patch["data"] = {"x": "2"}
+    assert (await api.ask("PATCH", path, patch, MERGE)).code == 409
+
+
+@case
+async def test_a_json_patch_tests_before_it_writes(api: Asking) -> None:
+    await api.made(api.path("configmaps"), config_map("a", {"x": "1"}))
+    path = api.path("configmaps", "a")
+    steps = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "replace", "path": "/data/x", "value": "2"}]
+    assert (await api.ask("PATCH", path, steps, STEPS)).body["data"] == {"x": "2"}
+    refused = await api.ask("PATCH", path, steps, STEPS)
+    assert (refused.code, refused.reason) == (422, "Invalid")
+
+
+@case
+async def test_an_unknown_kind_of_patch_is_refused(api: Asking) -> None:
+    await api.made(api.path("configmaps"), config_map("a"))
+    refused = await api.ask("PATCH", api.path("configmaps", "a"), {}, "application/json")
+    assert (refused.code, refused.reason) == (415, "UnsupportedMediaType")
+
+
+@case
+async def test_what_cannot_be_made_says_why(api: Asking) -> None:
+    path = api.path("configmaps")
+    bodies = {
+        "resourceVersion should not be set on objects to be created": (500, config_map("a", resourceVersion="5")),
+        "the namespace of the provided object does not match the namespace sent on the request": (
+            400,
+            config_map("a", namespace="default"),
+        ),
+        'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required': (
+            422,
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}},
+        ),
+    }
+    for message, (code, body) in bodies.items():
+        refused = await api.ask("POST", path, body)
+        assert (refused.code, refused.body["message"]) == (code, message)
+    assert (await api.ask("POST", path, pod("a"))).reason == "BadRequest"
+    assert (await api.ask("POST", path, "no object")).reason == "BadRequest"
+    misnamed = await api.ask("POST", path, config_map("Not_A_Name"))
+    assert misnamed.reason == "Invalid"
+    assert misnamed.body["details"]["causes"][0]["field"] == "metadata.name"
+    assert misnamed.body["message"].startswith('ConfigMap "Not_A_Name" is invalid: metadata.name: Invalid value: ')
+
+
+@case
+async def test_a_name_can_be_left_to_the_server(api: Asking) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "made-"}}
+    names = [(await api.made(api.path("configmaps"), body))["metadata"]["name"] for _ in range(2)]
+    assert all(len(name) == len("made-") + 5 for name in names)
+    assert len(set(names)) == 2
+
+
+@case
+async def test_a_dry_run_writes_nothing(api: Asking) -> None:
+    path = api.path("configmaps")
+    tried = await api.ask("POST", path, config_map("a"), dryRun="All")
+    assert (tried.code, tried.body["metadata"]["name"]) == (201, "a")
+    assert (await api.get(api.path("configmaps", "a"))).code == 404
+    made = await api.made(path, config_map("a"))
+    tried = await api.ask("PUT", api.path("configmaps", "a"), {**made, "data": {"x": "1"}}, dryRun="All")
+    assert tried.body["data"] == {"x": "1"}
+    assert (await api.ask("DELETE", api.path("configmaps", "a"), dryRun="All")).code == 200
+    assert (await api.get(api.path("configmaps", "a"))).body == made
+
+
+@case
+async def test_wrong_ways_to_ask(api: Asking) -> None:
+    for method, path in (("POST", api.path("configmaps", "a")), ("PUT", api.path("configmaps"))):
+        refused = await api.ask(method, path, config_map("a"))
+        assert (refused.code, refused.reason) == (405, "MethodNotAllowed")
+        assert refused.body["message"] == "the server does not allow this method on the requested resource"
+    assert (await api.get(api.path("configmaps", "a", "status"))).code == 404
+    unknown = await api.get("/apis/nobody.example/v1/things")
+    assert (unknown.code, unknown.body) == (404, "404 page not found\n")
+
+
+@case
+async def test_who_may_not_is_told_what(api: Asking) -> None:
+    refused = await api.ask("GET", api.path("pods"), user=NOBODY)
+    assert (refused.code, refused.reason) == (403, "Forbidden")
+    assert refused.body["message"] == (
+        f'pods is forbidden: User "{NOBODY}" cannot list resource "pods" in API group "" '
+        f'in the namespace "{api.namespace}"'
+    )
+    assert refused.body["details"] == {"kind": "pods"}
+    refused = await api.ask("DELETE", api.path("leases.coordination.k8s.io", "a"), user=NOBODY)
+    assert refused.body["message"] == (
+        f'leases.coordination.k8s.io "a" is forbidden: User "{NOBODY}" cannot delete resource "leases" in API group '
+        f'"coordination.k8s.io" in the namespace "{api.namespace}"'
+    )
+    refused = await api.ask("GET", "/api/v1/nodes", user=NOBODY)
+    assert refused.body["message"].endswith('cannot list resource "nodes" in API group "" at the cluster scope')
+    refused = await api.ask("POST", api.path("pods", "a", "binding"), {}, user=NOBODY)
+    assert 'cannot create resource "pods/binding" in API group ""' in refused.body["message"]
+
+
+@case
+async def test_a_secret_is_given_as_text_and_kept_as_bytes(api: Asking) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": "abc"}}
+    made = await api.made(api.path("secrets"), {**secret, "data": {"key": "eHl6"}})
+    assert (made["data"], made["type"]) == ({"token": "YWJj", "key": "eHl6"}, "Opaque")
+    assert "stringData" not in made
+    changed = await api.ask("PATCH", api.path("secrets", "s"), {"stringData": {"token": "def"}}, MERGE)
+    assert changed.body["data"] == {"token": "ZGVm", "key": "eHl6"}
+
+
+@case
+async def test_a_lease_keeps_its_microseconds(api: Asking) -> None:
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.123456Z"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": spec}
+    made = await api.made(api.path("leases.coordination.k8s.io"), lease)
+    assert made["spec"] == spec
+    path = api.path("leases.coordination.k8s.io", "l")
+    assert (await api.ask("PUT", path, {**made, "spec": {**spec, "holderIdentity": "b"}})).code == 200
+    assert (await api.ask("PUT", path, {**made, "spec": {**spec, "holderIdentity": "c"}})).code == 409
+
+
+@case
+async def test_a_node_is_cordoned_by_its_spec_and_described_by_its_status(api: Asking) -> None:
+    path, name = "/api/v1/nodes", api.namespace
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": "9"}}}
+    await api.made(path, node)
+    try:
+        patch = {
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        }
+        told = await api.ask("PATCH", f"{path}/{name}/status", patch, STRATEGIC)
+        assert told.body["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+        patch = {"spec": {"unschedulable": True}, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+        cordoned = await api.ask("PATCH", f"{path}/{name}", patch, STRATEGIC)
+        assert cordoned.body["spec"]["unschedulable"] is True
+        assert cordoned.body["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+        listed = await api.get(path, fieldSelector=f"spec.unschedulable=true,metadata.name={name}")
+        assert listed.names == [name]
+    finally:
+        await api.ask("DELETE", f"{path}/{name}")
+
+
+# -- deleting ----------------------------------------------------------------------------------------------------------
+
+
+@case
+async def test_deleting_tells_what_went(api: Asking) -> None:
+    made = await api.made(api.path("configmaps"), config_map("a"))
+    gone = await api.ask("DELETE", api.path("configmaps", "a"))
+    assert gone.code == 200
+    assert gone.body["status"] == "Success"
+    assert gone.body["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    assert (await api.ask("DELETE", api.path("configmaps", "a"))).code == 404
+
+
+@case
+async def test_deleting_the_wrong_one_is_a_conflict(api: Asking) -> None:
+    made = await api.made(api.path("configmaps"), config_map("a"))
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "another"}}
+    refused = await api.ask("DELETE", api.path("configmaps", "a"), options)
+    assert (refused.code, refused.reason) == (409, "Conflict")
+    assert refused.body["message"] == (
+        'Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (another) does not match the UID '
+        f"in record ({made['metadata']['uid']}). The object might have been deleted and then recreated"
+    )
+    options["preconditions"] = {"resourceVersion": "1"}
+    assert (await api.ask("DELETE", api.path("configmaps", "a"), options)).code == 409
+    options["preconditions"] = {"uid": made["metadata"]["uid"]}
+    assert (await api.ask("DELETE", api.path("configmaps", "a"), options)).code == 200
+
+
+@case
+async def test_a_finalizer_holds_what_is_deleted(api: Asking) -> None:
+    await api.made(api.path("configmaps"), config_map("a", finalizers=["ganger.dev/held"]))
+    path = api.path("configmaps", "a")
+    marked = await api.ask("DELETE", path)
+    assert marked.code == 200
+    assert marked.body["metadata"]["deletionTimestamp"]
+    assert (await api.get(path)).code == 200
+    assert (await api.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)).code == 200
+    assert (await api.get(path)).code == 404
+
+
+@case
+async def test_many_are_deleted_at_once(api: Asking) -> None:
+    for name in "abc":
+        await api.made(api.path("configmaps"), config_map(name, labels={"go": "yes"} if name != "b" else {}))
+    answer = await api.ask("DELETE", api.path("configmaps"), labelSelector="go=yes")
+    assert answer.code == 200
+    assert not {"a", "c"} & set((await api.get(api.path("configmaps"))).names)
+    assert "b" in (await api.get(api.path("configmaps"))).names
+
+
+def _owned(name: str, owner: dict[str, Any], **more: bool) -> dict[str, Any]:
+    meta = owner["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": meta["name"], "uid": meta["uid"], **more}
+    return config_map(name, ownerReferences=[reference])
+
+
+@case
+async def test_what_is_owned_goes_with_its_owner(api: Asking) -> None:
+    path = api.path("configmaps")
+    owner = await api.made(path, config_map("owner"))
+    owned = await api.made(path, _owned("owned", owner))
+    async with api.watch(path, resourceVersion=owned["metadata"]["resourceVersion"]) as events:
+        await api.ask("DELETE", api.path("configmaps", "owner"))
+        gone = [(await take(events, 1))[0], (await take(events, 1))[0]]
+        assert gone == [("DELETED", "owner"), ("DELETED", "owned")]
+        late = await api.made(path, _owned("late", owner))
+        assert late["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+        assert await take(events, 2) == [("ADDED", "late"), ("DELETED", "late")]
+
+
+@case
+async def test_in_the_foreground_what_is_owned_goes_first(api: Asking) -> None:
+    path = api.path("configmaps")
+    owner = await api.made(path, config_map("owner"))
+    owned = await api.made(path, _owned("owned", owner, blockOwnerDeletion=True))
+    async with api.watch(path, resourceVersion=owned["metadata"]["resourceVersion"]) as events:
+        marked = await api.ask("DELETE", api.path("configmaps", "owner"), propagationPolicy="Foreground")
+        assert marked.body["metadata"]["finalizers"] == ["foregroundDeletion"]
+        deleted = []
+        while len(deleted) < 2:
+            event = await anext(events)
+            deleted += [event["object"]["metadata"]["name"]] if event["type"] == "DELETED" else []
+    assert deleted == ["owned", "owner"]
+
+
+@case
+async def test_an_orphan_stays(api: Asking) -> None:
+    path = api.path("configmaps")
+    owner = await api.made(path, config_map("owner"))
+    owned = await api.made(path, _owned("owned", owner))
+    async with api.watch(path, resourceVersion=owned["metadata"]["resourceVersion"]) as events:
+        await api.ask("DELETE", api.path("configmaps", "owner"), propagationPolicy="Orphan")
+        async for event in events:
+            if event["type"] == "DELETED":
+                assert event["object"]["metadata"]["name"] == "owner"
+                break
+    left = await api.get(api.path("configmaps", "owned"))
+    assert "ownerReferences" not in left.body["metadata"]

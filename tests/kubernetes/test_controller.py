@@ -1,0 +1,191 @@
+"""A controller on a real cluster: real kubelets, real launchers, real ranks. Skips where there is none."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ganger.faces.client import ClientError
+from tools.controlled import OVER, Controlled, controlled, printed
+from tools.testcluster import BASE_IMAGE, Cluster, binaries
+from tools.testcluster.waiting import until
+
+
+@pytest.fixture(scope="module", name="controlled")
+def its_controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+    with controlled(real_cluster, tmp_path_factory.mktemp("controller")) as its:
+        yield its
+
+
+def test_a_gang_runs_whole_and_its_ranks_know_each_other(controlled: Controlled) -> None:
+    run = "echo $GANGER_RANK of $WORLD_SIZE on $GANGER_NODE_HOSTS; test -w . && python3 -c 'import ganger.train'"
+    controlled.submit("pair", nodes=2, nproc_per_node=2, run=run)
+    status = controlled.wait("pair", *OVER)
+    assert (status["phase"], status["generation"], status["exitCode"]) == ("Succeeded", 1, 0), status
+    pods = controlled.pods("pair")
+    hosts = " ".join(pods[f"pair-1-{at}"]["status"]["podIP"] for at in range(2))
+    lines = {line for pod in pods for line in controlled.kubectl("logs", pod).splitlines() if line.startswith("[")}
+    assert lines == {f"[{rank}] {rank} of 4 on {hosts}" for rank in range(4)}
+    assert {pod["spec"]["nodeName"] for pod in pods.values()} == set(status["nodes"])
+
+
+def test_a_pod_that_is_deleted_makes_the_whole_gang_start_anew(controlled: Controlled) -> None:
+    controlled.submit("hurt", nodes=2, run="test $GANGER_ATTEMPT = 2 || sleep 600")
+    controlled.wait("hurt", "Running")
+    controlled.kubectl("delete", "pod", "hurt-1-1", "--grace-period=1")
+    status = controlled.wait("hurt", *OVER)
+    assert (status["phase"], status["generation"]) == ("Succeeded", 2), status
+
+
+def test_a_killed_controller_loses_nothing_and_doubles_nothing(controlled: Controlled) -> None:
+    controlled.submit("long", nodes=2, run="sleep 25; echo whole")
+    controlled.submit("late", nodes=2, run="true", placement={"sharing": "exclusive"})
+    controlled.wait("long", "Running")
+    controlled.end(kill=True)
+    controlled.start()
+    status = controlled.wait("long", *OVER)
+    assert (status["phase"], status["generation"]) == ("Succeeded", 1), status
+    assert set(controlled.pods("long")) == {"long-1-0", "long-1-1"}
+    assert controlled.wait("late", *OVER)["phase"] == "Succeeded"
+
+
+def test_a_controller_that_comes_up_elsewhere_is_found_by_the_launchers(controlled: Controlled) -> None:
+    controlled.submit("found", nodes=2, run="until test -e go; do sleep 0.2; done")
+    controlled.wait("found", "Running")
+    controlled.end(kill=True)
+    controlled.start(elsewhere=True)
+    for pod in controlled.pods("found"):
+        controlled.kubectl("exec", pod, "--", "touch", "/ganger/work/go")
+    status = controlled.wait("found", *OVER)
+    assert (status["phase"], status["generation"]) == ("Succeeded", 1), status
+
+
+def test_the_exit_code_and_the_reason_are_on_the_object(controlled: Controlled) -> None:
+    controlled.submit("bad", nodes=1, run="echo no such data; exit 7")
+    status = controlled.wait("bad", *OVER)
+    assert (status["phase"], status["exitCode"]) == ("Failed", 7)
+    assert "exited with code 7" in status["message"]
+    assert "no such data" in status["message"]
+    assert status["observedGeneration"] == 1
+    told = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+    assert told == {"Accepted": ("True", "Taken"), "Placed": ("False", "Failed"), "Finished": ("True", "Failed")}
+    controlled.kubectl("wait", "--for=condition=Finished", "gangjob/bad", "--timeout=5s")
+
+
+def test_what_cannot_be_is_refused_with_the_reason(controlled: Controlled) -> None:
+    controlled.submit("large", nodes=9, run="true")
+    status = controlled.wait("large", "Refused")
+    assert "it needs 9 nodes" in status["message"]
+    (told,) = status["conditions"]
+    assert (told["type"], told["status"], told["observedGeneration"]) == ("Accepted", "False", 1)
+    assert told["message"] == status["message"]
+
+
+def test_a_queue_is_what_its_object_says(controlled: Controlled) -> None:
+    def given(cpus: int) -> None:
+        spec = {"nominal": {"cpu": cpus}, "borrowing": {"cpu": 0}}
+        made = {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "small"}, "spec": spec}
+        controlled.on.kubectl("apply", "-f", "-", input=json.dumps(made))
+
+    controlled.submit("early", queue="small", run="true")
+    assert "there is no queue small" in controlled.wait("early", "Refused")["message"]
+    given(0)
+    try:
+        limit = "queue small may use at most 0 CPUs when nobody else uses any"
+        until(lambda: limit in controlled.status("early").get("message", ""), limit)
+        given(1)
+        assert controlled.wait("early", *OVER)["phase"] == "Succeeded"
+    finally:
+        controlled.on.kubectl("delete", "queue.ganger.dev", "small")
+
+
+def test_a_deleted_job_stops(controlled: Controlled) -> None:
+    controlled.submit("gone", nodes=2, run="sleep 600")
+    controlled.wait("gone", "Running")
+    controlled.kubectl("delete", "gangjob", "gone")
+    until(lambda: not controlled.pods("gone"), "its pods to go")
+
+
+def test_a_job_is_stopped_and_suspended_by_its_spec(controlled: Controlled) -> None:
+    controlled.submit("held", nodes=2, run="sleep 600")
+    controlled.wait("held", "Running")
+    controlled.kubectl("patch", "gangjob", "held", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    controlled.wait("held", "Suspended")
+    until(lambda: all(pod["status"]["phase"] != "Running" for pod in controlled.pods("held").values()), "its end")
+    controlled.kubectl("patch", "gangjob", "held", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    controlled.wait("held", "Running")
+    controlled.kubectl("patch", "gangjob", "held", "--type=merge", "-p", '{"spec": {"stop": true}}')
+    assert controlled.wait("held", *OVER)["phase"] == "Stopped"
+
+
+def test_a_command_runs_beside_a_rank_and_nobody_fails_a_node(controlled: Controlled) -> None:
+    controlled.submit("beside", nodes=2, run="export WORD=heard; sleep 600", env={"SAID": "it is"})
+    controlled.wait("beside", "Running")
+    way = controlled.client.entrance(f"beside.{controlled.namespace}", rank=1)
+    words = [*way["argv"], str(way["generation"]), str(way["rank"]), "-", "sh", "-c", "echo $SAID rank $GANGER_RANK"]
+    kubectl = Path(binaries.program("kubectl")).parent
+    environment = {"PATH": f"{kubectl}:{os.environ['PATH']}", "KUBECONFIG": str(controlled.on.kubeconfig)}
+    environment["HOME"] = str(controlled.home.path)  # where kubectl keeps what the server can do
+    said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == "it is rank 1\n"
+    with pytest.raises(ClientError, match="alone says whether it is there"):
+        controlled.client.fail_node("node-1")
+    controlled.kubectl("delete", "gangjob", "beside")
+
+
+def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
+    """The last one: by now it has done everything. Leases are asked for over a connection of their own."""
+    controlled.submit("told", run="echo told")
+    controlled.wait("told", *OVER)
+    assert "told" in asked(controlled, f"/jobs/told.{controlled.namespace}/logs")
+    controlled.submit("gone-too", nodes=2, run="sleep 600")
+    controlled.wait("gone-too", "Running")
+    controlled.kubectl("delete", "pod", "gone-too-1-0", "--grace-period=1")
+    controlled.kubectl("delete", "gangjob", "gone-too")
+    container = {"name": "c", "image": BASE_IMAGE, "resources": {"requests": {"cpu": "900"}}}
+    theirs = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "theirs", "namespace": controlled.namespace}}
+    spec = {"schedulerName": "ganger", "containers": [container]}
+    controlled.on.kubectl("apply", "-f", "-", input=json.dumps({**theirs, "spec": spec}))
+    controlled.kubectl("wait", "--for=condition=PodScheduled=False", "pod/theirs", "--timeout=60s")
+    policy = {
+        "apiVersion": "ganger.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": "default"},
+        "spec": {},
+    }
+    controlled.on.kubectl("apply", "-f", "-", input=json.dumps(policy))
+    controlled.on.kubectl("wait", "--for=condition=Accepted", "schedulingpolicy/default", "--timeout=60s")
+    families = text_string_to_metric_families(asked(controlled, "/metrics"))
+    (requests,) = (family for family in families if family.name == "ganger_api_requests")
+    used = {sample.labels["request"] for sample in requests.samples if sample.name.endswith("_total")}
+    granted = {
+        f"{verb} {resource}{'.' if group else ''}{group}"
+        for made in printed()
+        if made["kind"] in ("Role", "ClusterRole") and made["metadata"]["name"] == "ganger-controller"
+        for rule in made["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource != "leases"
+    }
+    # What is applied is made by a patch, and the API server wants both rights; a pod is read where one of its name is,
+    # and deleted where no launcher of it is heard; a Secret is applied where there is one.
+    unseen = {"create configmaps", "create secrets", "patch secrets", "get pods", "delete pods"}
+    assert {each for each in used if "/apis/" not in each} | unseen == granted
+
+
+def asked(controlled: Controlled, path: str) -> str:
+    """What the controller answers, on its own machine."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX) as connection.sock:
+        connection.sock.connect(str(controlled.home.socket("server")))
+        connection.request("GET", f"/api/v1{path}")
+        answer = connection.getresponse()
+        assert answer.status == http.HTTPStatus.OK
+        return answer.read().decode()

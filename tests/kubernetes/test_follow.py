@@ -1,0 +1,264 @@
+"""A store equals the server whatever happens to its watch, and each change is told once."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from ganger.backends.kubernetes.follow import MOST_PAUSE_S, SILENT_S, Follower
+from ganger.backends.kubernetes.resources import PODS
+from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes.types import Pod
+from tests.kubernetes.scripted import broken, pod, refused, run, serving
+
+Watch = Callable[["Server", web.Request, web.StreamResponse], Awaitable[None]]
+
+
+class Server:
+    """Lists what it has; each watch is the next of `watches`, and after them one that stays open."""
+
+    def __init__(self, *watches: Watch | web.Response, version: int = 10) -> None:
+        self.pods = {"a": pod("a", 1), "b": pod("b", 2)}
+        self.version = version
+        self.watches = list(watches)
+        self.since: list[str] = []
+        self.lists = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            self.lists += 1
+            return web.json_response(
+                {"metadata": {"resourceVersion": str(self.version)}, "items": list(self.pods.values())}
+            )
+        self.since.append(request.query["resourceVersion"])
+        assert request.query["allowWatchBookmarks"] == "true"
+        assert 300 <= int(request.query["timeoutSeconds"]) <= 600
+        watch = self.watches.pop(0) if self.watches else stays
+        if isinstance(watch, web.Response):
+            return web.Response(body=watch.body, status=watch.status)
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await watch(self, request, stream)
+        return stream
+
+    async def tell(self, stream: web.StreamResponse, kind: str, told: Any) -> None:
+        """An event, which is also what has happened."""
+        self.version = int(told["metadata"]["resourceVersion"])
+        if kind == "DELETED":
+            self.pods.pop(told["metadata"]["name"], None)
+        elif kind != "BOOKMARK":
+            self.pods[told["metadata"]["name"]] = told
+        await again(stream, kind, told)
+
+
+async def again(stream: web.StreamResponse, kind: str, told: Any) -> None:
+    await stream.write(json.dumps({"type": kind, "object": told}).encode() + b"\n")
+
+
+def seen(version: int) -> Any:
+    return {"kind": "Pod", "metadata": {"resourceVersion": str(version), "creationTimestamp": None}}
+
+
+async def stays(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+    """Nothing happens, which is said each minute."""
+    while True:
+        await asyncio.sleep(60)
+        await server.tell(stream, "BOOKMARK", seen(server.version))
+
+
+def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Follower[Pod], list[tuple[str, str, str]]]:
+    """A follower of the server after so long, and what it has told: name, version before and version after."""
+    told: list[tuple[str, str, str]] = []
+
+    def changed(old: Pod | None, new: Pod | None) -> None:
+        which = new or old
+        assert which is not None
+        was, now = (each.metadata.resource_version if each else "" for each in (old, new))
+        told.append((which.metadata.name, was, now))
+
+    async def follow() -> Follower[Pod]:
+        async with serving(server, folder) as access, Api(access) as api:
+            follower = Follower(api, PODS, changed)
+            assert not follower.synced.is_set()
+            following = asyncio.ensure_future(follower.run())
+            await asyncio.sleep(lasts_s)
+            assert follower.synced.is_set()
+            assert not following.done(), following
+            assert follower.lag_s <= SILENT_S
+            following.cancel()
+            return follower
+
+    follower = run(follow())
+    assert {key.name: found.metadata.resource_version for key, found in follower.objects.items()} == {
+        name: one["metadata"]["resourceVersion"] for name, one in server.pods.items()
+    }
+    return follower, told
+
+
+FIRST = [("a", "", "1"), ("b", "", "2")]
+
+
+def test_what_happens_is_told(tmp_path: Path) -> None:
+    async def watch(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        await server.tell(stream, "ADDED", pod("c", 11))
+        await server.tell(stream, "MODIFIED", pod("a", 12))
+        await server.tell(stream, "DELETED", pod("b", 13))
+        await stays(server, request, stream)
+
+    _, told = followed(server := Server(watch), tmp_path)
+    assert told == [*FIRST, ("c", "", "11"), ("a", "1", "12"), ("b", "2", "")]
+    assert server.since == ["10"]
+    assert server.lists == 1
+
+
+def test_a_cut_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def cut(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        await server.tell(stream, "ADDED", pod("c", 11))
+        await server.tell(stream, "BOOKMARK", seen(20))
+        await stream.write(b'{"type":"ADDED","object":{"metadata":{"na')
+        broken(request)
+
+    _, told = followed(server := Server(cut, cut), tmp_path)
+    assert server.since == ["10", "20", "20"]
+    assert server.lists == 1
+    assert told == [*FIRST, ("c", "", "11")]
+
+
+def test_events_that_come_again_are_told_once(tmp_path: Path) -> None:
+    async def twice(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        events = [
+            ("ADDED", pod("c", 11)),
+            ("MODIFIED", pod("c", 12)),
+            ("DELETED", pod("c", 13)),
+            ("ADDED", pod("c", 14, uid="u2")),
+        ]
+        for event in events:
+            await server.tell(stream, *event)
+        for event in events:
+            await again(stream, *event)
+        await stays(server, request, stream)
+
+    _, told = followed(Server(twice), tmp_path)
+    assert told == [*FIRST, ("c", "", "11"), ("c", "11", "12"), ("c", "12", ""), ("c", "", "14")]
+
+
+async def expires(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+    await again(stream, "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+
+
+@pytest.mark.parametrize("end", [expires, refused(410, "Expired")], ids=["in the stream", "at once"])
+def test_what_was_forgotten_is_listed_again_and_told(end: Any, tmp_path: Path) -> None:
+    async def away(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        await asyncio.sleep(1)
+        server.pods = {"a": pod("a", 41, uid="u2"), "c": pod("c", 42)}
+        server.version = 50
+
+    follower, told = followed(server := Server(away, end), tmp_path)
+    assert server.lists == 2
+    assert server.since == ["10", "10", "50"]
+    assert told == [*FIRST, ("b", "2", ""), ("a", "1", ""), ("a", "", "41"), ("c", "", "42")]
+    assert follower.trouble is None
+
+
+def test_a_connection_that_died_without_a_word_is_noticed(tmp_path: Path) -> None:
+    async def silent(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        server.pods["c"] = pod("c", 11)
+        await asyncio.sleep(1e6)
+
+    async def then(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        await again(stream, "ADDED", pod("c", 11))
+        await stays(server, request, stream)
+
+    _, told = followed(server := Server(silent, then), tmp_path, lasts_s=90)
+    assert told == [*FIRST, ("c", "", "11")]
+    assert server.since == ["10", "10"]
+
+
+def test_an_hour_of_bookmarks(tmp_path: Path) -> None:
+    _, told = followed(server := Server(), tmp_path, lasts_s=3_600)
+    assert told == FIRST
+    assert server.lists == len(server.since) == 1
+
+
+def test_a_server_that_sends_no_bookmarks_is_not_taken_for_dead(tmp_path: Path) -> None:
+    async def silent(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        await asyncio.sleep(1e6)
+
+    async def follow() -> None:
+        server = Server(*[silent] * 1_000)
+        async with serving(server, tmp_path) as access, Api(access) as api:
+            follower = Follower(api, PODS, lambda *_: None)
+            following = asyncio.ensure_future(follower.run())
+            await follower.synced.wait()
+            for _ in range(3_600):
+                await asyncio.sleep(1)
+                assert follower.lag_s < 90
+            assert server.lists == 1
+            following.cancel()
+
+    run(follow())
+
+
+def test_versions_that_went_backwards_are_listed_again(tmp_path: Path) -> None:
+    async def restored(server: Server, request: web.Request, stream: web.StreamResponse) -> None:
+        server.pods = {"a": pod("a", 1)}
+        await server.tell(stream, "BOOKMARK", seen(5))
+        await stays(server, request, stream)
+
+    _, told = followed(server := Server(restored), tmp_path)
+    assert told == [*FIRST, ("b", "2", "")]
+    assert server.since == ["10", "5"]
+
+
+def test_a_server_that_cannot_go_on_there_is_asked_for_a_list(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query and request.query["resourceVersion"] == "10":
+            server.version = 3
+            return refused(504, "Timeout", "Too large resource version")
+        return await server(request)
+
+    server = Server()
+
+    async def follow() -> None:
+        async with serving(answer, tmp_path) as access, Api(access) as api:
+            follower = Follower(api, PODS, lambda *_: None)
+            following = asyncio.ensure_future(follower.run())
+            await asyncio.sleep(120)
+            assert follower.lag_s < SILENT_S
+            assert follower.trouble is None
+            following.cancel()
+
+    run(follow())
+    assert server.since == ["3"]
+
+
+def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
+    asked = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(request)
+        return refused(403, "Forbidden", "pods is forbidden: nobody may list them")
+
+    async def follow() -> None:
+        async with serving(answer, tmp_path) as access, Api(access) as api:
+            follower = Follower(api, PODS, lambda *_: None)
+            following = asyncio.ensure_future(follower.run())
+            await asyncio.sleep(600)
+            assert not follower.synced.is_set()
+            assert (
+                str(follower.trouble) == "could not list pods: 403 Forbidden: pods is forbidden: nobody may list them"
+            )
+            assert follower.lag_s == float("inf")
+            following.cancel()
+
+    run(follow())
+    assert len(asked) <= 10 + 2 * 600 / MOST_PAUSE_S
+
+
+def test_lists_are_not_asked_for_one_after_the_other(tmp_path: Path) -> None:
+    followed(server := Server(*[refused(410, "Expired")] * 1_000), tmp_path, lasts_s=600)
+    assert server.lists <= 10 + 2 * 600 / MOST_PAUSE_S

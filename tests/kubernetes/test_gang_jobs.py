@@ -1,0 +1,164 @@
+"""What people ask of a GangJob, whether a controller is there to hear it or not: the objects alone say it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from ganger.backends.kubernetes.access import Access
+from ganger.settings import Home
+from ganger.wiring.gang_jobs import GangJobs
+from ganger.wiring.job_code import JobCode
+from tools.fakeapi import FakeApi
+
+NODES = 2
+SPEC = {"run": "true", "nodes": NODES, "nproc_per_node": 1, "resources": {"gpu": 8}}
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Access]]:
+    async with FakeApi(kubelet=True) as api:
+        for at in range(NODES):
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+        api.put(CRD)
+        yield api, Access.of_files([api.kubeconfig(folder / "config")])
+
+
+def no_code(folder: Path) -> JobCode:
+    def put(namespace: str, digest: str, _: bytes) -> None:
+        raise AssertionError(f"code {digest} in {namespace}")
+
+    return JobCode(Home(folder), put)
+
+
+@asynccontextmanager
+async def hearing(access: Access, folder: Path) -> AsyncIterator[Controlled]:
+    """A controller that hears what becomes of GangJobs."""
+    async with controller(access, folder) as its:
+        with its.loop.view() as state:
+            known = list(state.gangs.values())
+        its.backend.hear(GangJobs(its.loop, its.backend.statuses.want, known, no_code(folder)).changed)
+        yield its
+
+
+def put(api: FakeApi, **spec: Any) -> None:
+    api.put(JOB | {"spec": SPEC | spec})
+
+
+def status(api: FakeApi) -> Any:
+    return (api.get("gangjobs", "big") or {}).get("status", {})
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for is told in many places
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("before", "while_away", "holds"),
+    [
+        ({}, {"stop": True}, lambda its, api: status(api)["phase"] == "Stopped" and not api.objects("pods")),
+        ({}, {"suspend": True}, lambda its, api: status(api)["phase"] == "Suspended" and not api.objects("pods")),
+        ({"suspend": True}, {}, lambda its, api: len(api.objects("pods")) == NODES),
+        ({}, {"priority": 7}, lambda its, api: its.loop.copy().gangs[GANG].job.spec.priority == 7),
+        ({"priority": 7}, {}, lambda its, api: its.loop.copy().gangs[GANG].job.spec.priority == 0),
+    ],
+    ids=["stop", "suspend", "resume", "raise", "lower"],
+)
+def test_what_is_asked_while_no_controller_is_there_is_done_by_the_next(
+    before: Any, while_away: Any, holds: Callable[[Controlled, FakeApi], bool], tmp_path: Path
+) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api, **before)
+            phase = "Suspended" if "suspend" in before else "Starting"
+            async with hearing(access, tmp_path):
+                await until(lambda: status(api).get("phase") == phase)
+            found: Any = api.get("gangjobs", "big")
+            api.put(found | {"spec": SPEC | while_away})
+            async with hearing(access, tmp_path) as its:
+                await until(lambda: holds(its, api))
+
+    asyncio.run(play())
+
+
+def test_a_job_whose_record_was_spoilt_is_left_alone_and_says_so(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api)
+            async with hearing(access, tmp_path):
+                await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == NODES)
+                await until(lambda: status(api).get("phase") == "Starting")
+            found: Any = api.get("gangjobs", "big")
+            before = {pod["metadata"]["uid"] for pod in api.objects("pods")}
+            api.put(found | {"status": found["status"] | {"record": "{"}})
+            async with hearing(access, tmp_path) as its:
+                await until(lambda: status(api).get("reason") == "record_unreadable")
+                assert "put the record back" in status(api)["message"]
+                api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
+                await until(lambda: its.loop.copy().waits)
+                (reason,) = its.loop.copy().waits.values()
+                assert reason.foreign == 8 * NODES, "what its pods have is given to nobody else"
+                assert GANG not in its.loop.copy().gangs
+            assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before
+            spoilt: Any = api.get("gangjobs", "big")
+            api.put(spoilt | {"status": spoilt["status"] | {"record": found["status"]["record"]}})
+            api.delete("gangjobs", "next")
+            async with hearing(access, tmp_path) as its:
+                assert its.state_of(GANG) == "starting", "put back, it goes on"
+
+    asyncio.run(play())
+
+
+def test_a_restart_changes_nothing_by_itself(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api, priority="high")
+            async with hearing(access, tmp_path):
+                await until(lambda: len(api.objects("pods")) == NODES)
+            async with hearing(access, tmp_path) as its:
+                before = its.loop.copy().gangs[GANG]
+                await asyncio.sleep(0.5)
+                assert its.loop.copy().gangs[GANG] == before
+                assert (its.state_of(GANG), len(api.objects("pods"))) == ("starting", NODES)
+
+    asyncio.run(play())
+
+
+def test_a_job_that_was_stopped_before_anybody_saw_it_never_has_a_pod(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api, stop=True)
+            async with hearing(access, tmp_path):
+                await until(lambda: status(api).get("phase") == "Stopped")
+            assert ("create", "", "pods") not in api.used()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["stopped", "deleted"])
+def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api)
+            async with controller(access, tmp_path) as its:
+                jobs = GangJobs(its.loop, its.backend.statuses.want, [], no_code(tmp_path))
+                [found] = its.backend.jobs
+                jobs.changed(None, found)
+                if deleted:
+                    api.delete("gangjobs", "big")
+                    await until(lambda: not its.backend.jobs)
+                    jobs.changed(found, None)
+                else:
+                    put(api, stop=True)
+                    await until(lambda: its.backend.jobs[0].metadata.generation == 2)
+                    jobs.changed(found, its.backend.jobs[0])
+                await until(lambda: its.loop.copy().seq > 2 and not its.state_of(GANG))
+            assert not api.objects("pods")
+
+    asyncio.run(play())

@@ -1,0 +1,150 @@
+"""`ganger --context` against a real API server: two people, each with a namespace, and only the rights of a user."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.kubectl import RefusedByServerError, kubectl
+from tests.kubernetes.test_admission import binding
+from tools.controlled import GANGER, Controlled, controlled
+from tools.testcluster import Cluster
+from tools.testcluster.waiting import until
+
+Ran = subprocess.CompletedProcess[str]
+Typed = Callable[..., Ran]
+PEOPLE = ("ada", "bob")
+
+
+@pytest.fixture(scope="module")
+def its(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+    with controlled(real_cluster, tmp_path_factory.mktemp("controller")) as its:
+        for name in PEOPLE:
+            real_cluster.kubectl("create", "namespace", space(its, name))
+        yield its
+        for name in PEOPLE:
+            real_cluster.kubectl("delete", "namespace", space(its, name), "--wait=false")
+
+
+def space(its: Controlled, name: str) -> str:
+    return f"{its.namespace}-{name}"
+
+
+@pytest.fixture(scope="module")
+def ganger(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Typed:
+    """Runs `ganger --context WHO WORDS...`; there is a context for each person, in their own namespace."""
+    folder = tmp_path_factory.mktemp("people")
+    found = json.loads(its.on.kubectl("config", "view", "--raw", "--output=json"))
+    cluster = found["clusters"][0]["name"]
+    found |= {"users": [], "contexts": []}
+    for name in (*PEOPLE, "stale"):
+        token = "a token that has run out" if name == "stale" else account(its, name)
+        at = {"cluster": cluster, "user": name, "namespace": space(its, name)}
+        found["users"].append({"name": name, "user": {"token": token}})
+        found["contexts"].append({"name": name, "context": at})
+    path = folder / "config"
+    path.touch(0o600)
+    path.write_text(json.dumps(found))
+
+    def typed(who: str, *words: str) -> Ran:
+        command = [str(GANGER), "--context", who, *words]
+        environment = {"KUBECONFIG": str(path), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+        return subprocess.run(
+            command, env=environment, cwd=folder, text=True, capture_output=True, timeout=120, check=False
+        )
+
+    return typed
+
+
+def account(its: Controlled, name: str) -> str:
+    """A token of a person who is a user of their own namespace, and nothing anywhere else."""
+    where = space(its, name)
+    its.on.kubectl("create", "serviceaccount", name, "--namespace", where)
+    given = binding(name, "user")
+    given["metadata"]["namespace"] = where
+    given["subjects"] = [{"kind": "ServiceAccount", "name": name, "namespace": where}]
+    its.on.kubectl("apply", "-f", "-", input=json.dumps(given))
+    return its.on.kubectl("create", "token", name, "--namespace", where).strip()
+
+
+def record(ran: Ran) -> Any:
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def submitted(ganger: Typed, *words: str) -> str:
+    ran = ganger("ada", "submit", "--cpu", "100m", *words)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_a_job_is_followed_to_its_end(ganger: Typed, its: Controlled) -> None:
+    ran = ganger("ada", "run", "--cpu", "100m", "--", "sh", "-c", "echo hello")
+    assert (ran.returncode, ran.stdout) == (0, "hello\n"), ran.stderr
+    (job,) = record(ganger("ada", "ls", "-o", "json"))
+    assert job["user"] == f"system:serviceaccount:{space(its, 'ada')}:ada"
+    assert job["phase"] == "Succeeded"
+    assert job["name"] in ganger("ada", "ls").stdout
+    assert "succeeded" in ganger("ada", "explain", job["name"]).stdout
+
+
+def test_its_own_exit_code(ganger: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: three\nrun: exit 3\nretry: {max: 0}\nresources: {cpu: 100m}\n")
+    ran = ganger("ada", "run", "--exit-code", "-f", str(path))
+    assert ran.returncode == 3, ran.stderr
+    assert "three-" in ran.stderr
+
+
+def test_stop(ganger: Typed) -> None:
+    name = submitted(ganger, "--", "sleep", "600")
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Running", f"{name} to run")
+    assert ganger("ada", "stop", name).stdout == f"stopping {name}\n"
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Stopped", f"{name} to stop")
+    again = ganger("ada", "stop", name)
+    assert again.returncode == 4
+    assert "has ended already: stopped" in again.stderr
+
+
+def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> None:
+    name, where = submitted(ganger, "--", "sleep", "600"), space(its, "ada")
+    for words in (["ls"], ["explain", name], ["logs", name], ["stop", name], ["submit", "--", "true"]):
+        ran = ganger("bob", "--namespace", where, *words)
+        assert ran.returncode == 4, (words, ran)
+        assert "forbidden" in ran.stderr
+        assert "auth can-i" in ran.stderr
+    assert record(ganger("ada", "explain", name, "-o", "json"))["phase"] not in ("Stopped", "Succeeded", "Failed")
+    # In one namespace with ada, bob sees her jobs, and cannot stop them or make one that is hers.
+    shared = binding("bob", "user")
+    shared["metadata"]["namespace"] = where
+    shared["subjects"] = [{"kind": "ServiceAccount", "name": "bob", "namespace": space(its, "bob")}]
+    its.on.kubectl("apply", "-f", "-", input=json.dumps(shared))
+    until(lambda: ganger("bob", "--namespace", where, "explain", name).returncode == 0, "bob to be let in")
+    ran = ganger("bob", "--namespace", where, "stop", name)
+    assert ran.returncode == 4
+    assert "this is a job of" in ran.stderr
+    ours = f"system:serviceaccount:{space(its, 'bob')}:bob"
+    forged = {
+        "apiVersion": "ganger.dev/v1alpha1",
+        "kind": "GangJob",
+        "metadata": {"name": "forged", "namespace": where},
+        "spec": {"run": "true", "user": f"system:serviceaccount:{where}:ada"},
+    }
+    with pytest.raises(RefusedByServerError, match="it is whose job it is"):
+        kubectl("create", "-f", "-", given=forged, user=ours)
+    assert ganger("ada", "stop", name).returncode == 0
+
+
+def test_what_cannot_be_says_what_to_type(ganger: Typed) -> None:
+    for who, words, code, said in (
+        ("ada", ["explain", "nobody"], 3, "ganger --context ada ls"),
+        ("eve", ["ls"], 2, "there are: ada, bob, stale"),
+        ("stale", ["ls"], 4, "auth whoami"),
+        ("ada", ["top"], 2, "--context speaks to the API server"),
+    ):
+        ran = ganger(who, *words)
+        assert ran.returncode == code, ran
+        assert said in ran.stderr

@@ -1,0 +1,67 @@
+"""Code of a GangJob that travels, and what does not; with real clusters: tests/conformance."""
+
+import io
+import subprocess
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.types import Meta
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import spec_from_dict
+from ganger.model.job import JobSpec, Origin
+from ganger.settings import Home
+from ganger.wiring.job_code import JobCode, packed
+
+ORIGIN = Origin(directory="/ganger/work")
+ABOUT = Meta(name="bert", namespace="team")
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> JobCode:
+    def put(namespace: str, digest: str, archive: bytes) -> None:
+        raise AssertionError(f"{len(archive)} bytes as {digest} in {namespace}")
+
+    return JobCode(Home(tmp_path / "home"), put)
+
+
+def asking(code: object) -> JobSpec:
+    return spec_from_dict({"run": "true", "code": code}, "a test")
+
+
+def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "run").write_text("#!/bin/sh\n")
+        (tmp_path / name / "sub" / "run").chmod(0o755)
+    subprocess.run(["touch", "-d", "2001-01-01", str(tmp_path / "two" / "sub" / "run")], check=True)
+    first = packed(tmp_path / "one")
+    assert packed(tmp_path / "two") == first
+    with tarfile.open(fileobj=io.BytesIO(first)) as archive:
+        assert [(entry.name, entry.mode & 0o777, entry.uid) for entry in archive if entry.isfile()] == [
+            ("sub/run", 0o755, 0)
+        ]
+
+
+def test_a_directory_counts_when_its_archive_is_named(code: JobCode) -> None:
+    said = replace_annotations({names.CODE: "a" * 64})
+    assert code.brought(asking("./src"), said, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
+    for wrong in ("", "a" * 63, "../../" + "a" * 58):
+        with pytest.raises(Refused, match="which a controller does not see"):
+            code.brought(asking("./src"), replace_annotations({names.CODE: wrong}), ORIGIN)
+
+
+def replace_annotations(said: dict[str, str]) -> Meta:
+    return Meta(name=ABOUT.name, namespace=ABOUT.namespace, annotations=said)
+
+
+def test_the_controllers_own_disk_is_not_read(code: JobCode, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="controller's own disk"):
+        code.brought(asking({"git": f"file://{tmp_path}"}), ABOUT, ORIGIN)
+
+
+def test_a_job_without_code_comes_from_nowhere_else(code: JobCode) -> None:
+    assert code.brought(spec_from_dict({"run": "true"}, "a test"), ABOUT, ORIGIN) == ORIGIN

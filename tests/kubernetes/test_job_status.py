@@ -1,0 +1,47 @@
+"""What the object of an array says, and what stands on one that was promised a start."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.binding import JOB
+from ganger.engine import pieces
+from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
+from tools.fakeapi import FakeApi
+
+
+def test_an_array_says_how_it_is_as_a_whole(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
+            put(api, array="0-1")
+            await until(lambda: "1 starting" in status(api).get("message", ""))
+            array = pieces.decode(status(api)["record"]).array
+            assert array is not None
+            assert array.counts["pending"] == array.counts["starting"] == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_a_promise_stands_on_the_object_and_the_next_controller_keeps_it(lives: int, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api, limits={"time": "1h"})
+            async with hearing(access, tmp_path):
+                await until(lambda: status(api).get("phase") == "Starting")
+                named = {"metadata": {"name": "late", "namespace": "default"}}
+                api.put(JOB | named | {"spec": SPEC | {"limits": {"time": "1h"}}})
+                await until(lambda: _late(api).get("promise"))
+            promised = _late(api)["promise"]
+            for _ in range(lives):
+                async with hearing(access, tmp_path) as its:
+                    assert set(its.loop.copy().promises) == {"late.default"}
+            assert _late(api)["promise"] == promised
+
+    asyncio.run(play())
+
+
+def _late(api: FakeApi) -> Any:
+    return (api.get("gangjobs", "late") or {}).get("status", {})

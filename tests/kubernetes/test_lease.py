@@ -1,0 +1,238 @@
+"""At most one leads, somebody leads soon, and nobody believes in another machine's clock."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from ganger.backends.kubernetes.lease import RENEWED_WITHIN_S, RETRY_S, Election, Lost
+from ganger.backends.kubernetes.transport import Api
+from tests.kubernetes.scripted import broken, refused, run, serving
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ganger/leases"
+
+
+class Leases:
+    """One lease, with its resource version as a precondition; of some candidates the requests get lost."""
+
+    def __init__(self) -> None:
+        self.lease: Any = None
+        self.cut: set[str] = set()
+        self.deaf: set[str] = set()
+        self.holders: list[str | None] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        who = request.headers["Authorization"].removeprefix("Bearer ")
+        if who in self.cut:
+            return broken(request)
+        body = await request.json() if request.can_read_body else None
+        answer = self._answer(request, body)
+        return broken(request) if who in self.deaf else answer
+
+    def _answer(self, request: web.Request, body: Any) -> web.Response:
+        if request.method == "POST":
+            assert request.path == PATH
+            if self.lease is not None:
+                return refused(409, "AlreadyExists")
+            self.lease = body | {"metadata": body["metadata"] | {"resourceVersion": "0", "uid": "u"}}
+        else:
+            assert request.path == f"{PATH}/one"
+            if self.lease is None:
+                return refused(404, "NotFound")
+            if request.method == "PATCH":
+                if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                    return refused(409, "Conflict")
+                self.lease["spec"] |= body["spec"]
+        if request.method != "GET":
+            self.lease["metadata"]["resourceVersion"] = str(int(self.lease["metadata"]["resourceVersion"]) + 1)
+            if (holder := self.lease["spec"]["holderIdentity"]) != (self.holders or [None])[-1]:
+                self.holders.append(holder)
+        return web.json_response(self.lease)
+
+
+class Candidate:
+    """Acts while it leads, and says from when until when it did."""
+
+    def __init__(self, api: Api, who: str, acting: set[str]) -> None:
+        self.who = who
+        self.election = Election(api, "ganger", "one", who)
+        self.acting = acting
+        self.began_s: list[float] = []
+        self.stopped = asyncio.Event()
+        self.task = asyncio.ensure_future(self.run())
+
+    async def act(self) -> None:
+        assert self.election.leading
+        assert not self.acting, f"{self.who} acts beside {self.acting}"
+        self.acting.add(self.who)
+        self.began_s.append(asyncio.get_running_loop().time())
+        try:
+            while True:
+                await asyncio.sleep(0.5)
+                assert self.acting == {self.who}
+        finally:
+            self.acting.discard(self.who)
+            self.stopped.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.election.lead(self.act)
+            except Lost:
+                continue
+
+
+@asynccontextmanager
+async def candidates(leases: Leases, folder: Path, *names: str) -> AsyncIterator[list[Candidate]]:
+    acting: set[str] = set()
+    async with asyncio.TaskGroup() as group:
+        stop = asyncio.Event()
+        opened: asyncio.Queue[Candidate] = asyncio.Queue()
+
+        async def one(who: str) -> None:
+            own = folder / who
+            own.mkdir()
+            async with serving(leases, own, {"token": who}) as access, Api(access) as api:
+                opened.put_nowait(candidate := Candidate(api, who, acting))
+                await stop.wait()
+                candidate.task.cancel()
+                await asyncio.gather(candidate.task, return_exceptions=True)
+
+        for name in names:
+            group.create_task(one(name))
+        yield sorted([await opened.get() for _ in names], key=lambda each: names.index(each.who))
+        stop.set()
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_one_of_them_leads_and_stays(tmp_path: Path) -> None:
+    async def test() -> None:
+        leases = Leases()
+        async with candidates(leases, tmp_path, "a", "b", "c") as all_of_them:
+            await asyncio.sleep(300)
+            assert sum(each.election.leading for each in all_of_them) == 1
+            holders = list(leases.holders)
+            assert [leases.lease["spec"]["holderIdentity"]] == holders
+            assert {each.election.holder for each in all_of_them} == set(holders)
+            assert leases.lease["spec"]["leaseTransitions"] == 0
+
+    run(test())
+
+
+def test_whoever_ends_lets_the_next_one_in(tmp_path: Path) -> None:
+    async def test() -> None:
+        leases = Leases()
+        async with candidates(leases, tmp_path, "a", "b") as both:
+            await asyncio.sleep(30)
+            first, second = sorted(both, key=lambda each: not each.election.leading)
+            first.task.cancel()
+            ended_s = now_s()
+            await asyncio.sleep(60)
+            assert leases.holders == [first.who, None, second.who]
+            assert second.began_s[0] - ended_s <= RETRY_S
+            assert leases.lease["spec"]["leaseTransitions"] == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("how", ["cut", "deaf"])
+def test_whoever_is_cut_off_stops_before_the_next_one_begins(how: str, tmp_path: Path) -> None:
+    """Of one that is cut off nothing comes through; of a deaf one everything, but it never hears so."""
+
+    async def test() -> None:
+        leases = Leases()
+        async with candidates(leases, tmp_path, "a", "b") as both:
+            await asyncio.sleep(30)
+            first, second = sorted(both, key=lambda each: not each.election.leading)
+            getattr(leases, how).add(first.who)
+            cut_s = now_s()
+            await first.stopped.wait()
+            assert RENEWED_WITHIN_S - RETRY_S - 0.5 <= now_s() - cut_s <= RENEWED_WITHIN_S + 0.5
+            assert not first.election.leading
+            if how == "cut":
+                await asyncio.sleep(cut_s + 15 + RETRY_S - now_s())
+                assert second.election.leading
+            getattr(leases, how).clear()
+            await asyncio.sleep(60)
+            assert sum(each.election.leading for each in both) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("renewed", ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
+def test_nobody_elses_clock_is_believed(renewed: str, tmp_path: Path) -> None:
+    """A dead leader's lease, with a time that is wrong by centuries, is taken when it has not changed for its time."""
+
+    async def test() -> None:
+        leases = Leases()
+        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 40, "renewTime": renewed, "leaseTransitions": 3}
+        leases.lease = {"metadata": {"name": "one", "resourceVersion": "7"}, "spec": spec}
+        async with candidates(leases, tmp_path, "a") as (only,):
+            await asyncio.sleep(39)
+            assert not only.election.leading
+            assert only.election.holder == "dead"
+            await asyncio.sleep(1 + RETRY_S + 1)
+            assert only.election.leading
+            assert leases.lease["spec"]["leaseTransitions"] == 4
+
+    run(test())
+
+
+def test_a_lease_that_somebody_deletes_is_made_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        leases = Leases()
+        async with candidates(leases, tmp_path, "a") as (only,):
+            await asyncio.sleep(10)
+            leases.lease = None
+            await asyncio.sleep(30)
+            assert only.election.leading
+            assert len(only.began_s) == 1
+
+    run(test())
+
+
+def test_what_ends_by_itself_gives_the_lease_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        leases = Leases()
+
+        async def act() -> None:
+            await asyncio.sleep(5)
+            raise ValueError("done badly")
+
+        async with serving(leases, tmp_path, {"token": "a"}) as access, Api(access) as api:
+            with pytest.raises(ValueError, match="done badly"):
+                await Election(api, "ganger", "one", "a").lead(act)
+        assert leases.holders == ["a", None]
+
+    run(test())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_never_two_whatever_gets_lost(seed: int, tmp_path: Path) -> None:
+    """Three candidates for five minutes, with faults at random: each one's acting asserts that no other acts."""
+    chance = random.Random(seed)
+
+    async def test() -> None:
+        leases = Leases()
+        async with candidates(leases, tmp_path, "a", "b", "c") as all_of_them:
+            for _ in range(20):
+                for fault in (leases.cut, leases.deaf):
+                    fault.clear()
+                    fault.update(name for name in "abc" if chance.random() < 0.25)
+                await asyncio.sleep(chance.uniform(0.5, 30))
+                for each in all_of_them:
+                    assert not each.task.done(), each.task
+            leases.cut.clear()
+            leases.deaf.clear()
+            await asyncio.sleep(25)
+            assert sum(each.election.leading for each in all_of_them) == 1
+
+    run(test())

@@ -1,0 +1,139 @@
+"""What `ganger install` prints: legal for each Kubernetes that is supported, whole, and with few rights."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from click.testing import CliRunner
+from ruamel.yaml import YAML
+
+from ganger.faces.cli import ganger
+from ganger.faces.cli.install import FILES
+from tests.docs.pages import ROOT
+from tests.kubernetes.test_resources import MANIFESTS, schema_of
+
+MINORS = ("1.35", "1.36", "1.37")
+Object = dict[str, Any]
+
+
+def printed(*options: str) -> list[Object]:
+    done = CliRunner().invoke(ganger, ["install", "--dry-run", *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    return list(YAML(typ="safe").load_all(done.stdout))
+
+
+PRINTED = printed()
+NAMES = [f"{made['kind']} {made['metadata']['name']}" for made in PRINTED]
+
+
+def only(kind: str) -> Object:
+    (found,) = (made for made in PRINTED if made["kind"] == kind)
+    return found
+
+
+def roles() -> Iterator[tuple[str, Object]]:
+    """Each rule of the controller's roles, with the kind of role."""
+    for made in PRINTED:
+        if made["kind"] in ("Role", "ClusterRole") and made["metadata"]["name"] == "ganger-controller":
+            yield from ((made["kind"], rule) for rule in made["rules"])
+
+
+def test_every_file_is_printed() -> None:
+    assert sorted(f"{name}.yaml" for name in FILES) == sorted(path.name for path in MANIFESTS.iterdir())
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("made", PRINTED, ids=NAMES)
+def test_each_object_is_legal(made: Object, minor: str) -> None:
+    kubernetes_validate.validate(made, minor, strict=True)
+
+
+def test_what_is_not_legal_is_found() -> None:
+    wrong = only("Deployment") | {"spce": {}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, "1.36", strict=True)
+
+
+def test_a_site_chooses_namespace_and_image() -> None:
+    told = printed("--namespace", "ml", "--image", "registry.example/ganger:2")
+    texts = list(_texts(told))
+    assert "ganger-system" not in texts
+    assert texts.count("ml") == list(_texts(PRINTED)).count("ganger-system")
+    (deployment,) = (made for made in told if made["kind"] == "Deployment")
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/ganger:2"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+REFUSED = {
+    (): "--dry-run | kubectl apply -f -",
+    ("--dry-run", "--namespace", "Not_A_Label"): "'Not_A_Label' is not a namespace",
+    ("--dry-run", "--image", "a b"): "'a b' is not an image",
+}
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSED.items(), ids=str)
+def test_what_cannot_be_printed_is_refused(words: tuple[str, ...], says: str) -> None:
+    program = str(Path(sys.executable).with_name("ganger"))
+    run = subprocess.run([program, "install", *words], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert says in run.stderr
+
+
+def test_the_controller_has_few_rights() -> None:
+    verbs = {
+        (group, resource): set(rule["verbs"])
+        for kind, rule in roles()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert not any("*" in (*key, *said) for key, said in verbs.items())
+    assert verbs["", "secrets"] == {"create", "patch"}, "nobody's secrets are read"
+    assert verbs["", "nodes"] == {"list", "watch"}
+    assert verbs["ganger.dev", "gangjobs"] == {"list", "watch"}, "a job is its owner's"
+    leases = [rule for kind, rule in roles() if "leases" in rule["resources"]]
+    assert [rule.get("resourceNames") for rule in leases if "patch" in rule["verbs"]] == [["ganger-controller"]]
+    assert ("ClusterRole", leases[0]) not in list(roles())
+
+
+def test_the_controllers_container_may_nothing() -> None:
+    pod = only("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    ports = {port["name"] for port in container["ports"]}
+    assert {
+        container[probe]["tcpSocket"]["port"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+    } <= ports
+    assert {port["targetPort"] for port in only("Service")["spec"]["ports"]} == ports
+
+
+def test_the_policy_lets_change_what_there_is() -> None:
+    variables = {each["name"]: each["expression"] for each in only("ValidatingAdmissionPolicy")["spec"]["variables"]}
+    changeable = YAML(typ="safe").load(variables["changeable"])
+    assert set(changeable) < set(schema_of("gangjobs")["properties"]["spec"]["properties"])
+
+
+def test_the_image_runs_what_the_deployment_asks_for() -> None:
+    (container,) = only("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "controller"
+    lines = (ROOT / "Containerfile").read_text().splitlines()
+    assert lines[-1].startswith("ENTRYPOINT")
+    user = only("Deployment")["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}" in lines

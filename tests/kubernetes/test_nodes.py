@@ -1,0 +1,465 @@
+"""What the core sees of nodes: their labels, what others use of them, and what follows from changes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ganger.backends.kubernetes import types
+from ganger.backends.kubernetes.levels import Level
+from ganger.backends.kubernetes.nodes import Inventory, cluster
+from ganger.model.cluster import Node
+from ganger.model.event import NodeCordoned, NodeLost, NodeReturned, NodesListed, NodeUncordoned
+from ganger.model.units import GIB_BYTES, MIB_BYTES
+
+ALLOCATABLE = {"cpu": "63770m", "memory": "515870Mi", "pods": "110", "ephemeral-storage": "95551679124"}
+GPU_NODE = ALLOCATABLE | {"nvidia.com/gpu": "8"}
+
+
+def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> types.Node:
+    """As the API server gives it, with what ganger does not read."""
+    taints, unschedulable = status.pop("taints", []), status.pop("unschedulable", False)
+    ready, allocatable = status.pop("ready", "True"), status.pop("allocatable", GPU_NODE)
+    found = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "7", "labels": labels or {}},
+        "spec": {"podCIDR": "10.1.0.0/24", "taints": taints, "unschedulable": unschedulable},
+        "status": {
+            "allocatable": allocatable,
+            "capacity": status.pop("capacity", allocatable),
+            "conditions": [
+                {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": "2026-11-22T10:00:00Z"},
+                {"type": "Ready", "status": ready, "reason": "KubeletReady", "message": "kubelet is posting status"},
+            ],
+            "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "10.0.0.7"}],
+            "nodeInfo": {"kubeletVersion": "v1.36.3"},
+            **status,
+        },
+    }
+    return msgspec.convert(found, types.Node)
+
+
+def pod(name: str = "p", at: str = "n1", *, phase: str = "Running", **spec: Any) -> types.Pod:
+    spec = {"nodeName": at, "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]} | spec
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, types.Pod)
+
+
+def container(cpu: str = "0", memory: str = "0", **more: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}, **more}
+
+
+def seen(*pods: types.Pod, of: types.Node | None = None, claims: tuple[types.ResourceClaim, ...] = ()) -> Node:
+    return cluster([of or node()], pods, claims=claims).nodes[0]
+
+
+def used_cpu_milli(*pods: types.Pod) -> int:
+    return 63770 - seen(*pods).cpu_milli
+
+
+# -- what a node offers -----------------------------------------------------------------------------------------------
+
+
+def test_amounts_and_address() -> None:
+    found = seen()
+    assert (found.cpu_milli, found.memory_bytes, found.gpus) == (63770, 515870 * MIB_BYTES, 8)
+    assert (found.address, found.device_ids, found.networks) == ("10.0.0.7", (), ("tcp",))
+
+
+def test_a_bad_amount_is_named_with_its_node_and_counts_as_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    bad = node("bad-1", allocatable=GPU_NODE | {"memory": "64 gigs"})
+    assert seen(of=bad).memory_bytes == 0
+    assert "node bad-1: memory: '64 gigs' is not a quantity" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("resource", "labels", "gpu_type"),
+    [
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "h100"),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "Tesla-T4"}, "t4"),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090-SHARED"}, "rtx4090"),
+        ("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}, "a100"),
+        ("nvidia.com/gpu", {"cloud.google.com/gke-accelerator": "nvidia-l4"}, "l4"),
+        ("nvidia.com/gpu", {}, "nvidia"),
+        ("amd.com/gpu", {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "mi300x"),
+        ("amd.com/gpu", {}, "amd"),
+        ("habana.ai/gaudi", {}, "gaudi"),
+        ("gpu.intel.com/xe", {}, "intel"),
+    ],
+)
+def test_gpus_of_every_maker(resource: str, labels: dict[str, str], gpu_type: str) -> None:
+    found = seen(of=node(labels=labels, allocatable=ALLOCATABLE | {resource: "4"}))
+    assert (found.gpus, found.gpu_type) == (4, gpu_type)
+
+
+def test_a_node_without_gpus_has_no_type() -> None:
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
+    found = seen(of=node(labels=labels, allocatable=ALLOCATABLE | {"nvidia.com/gpu": "0"}))
+    assert (found.gpus, found.gpu_type, found.gpu_memory_bytes) == (0, "", 0)
+
+
+def test_gpu_memory_is_that_of_each_that_is_shown() -> None:
+    labels = {"nvidia.com/gpu.memory": "81559", "nvidia.com/gpu.replicas": "1"}
+    assert seen(of=node(labels=labels)).gpu_memory_bytes == 81559 * MIB_BYTES
+    assert seen(of=node(labels=labels | {"nvidia.com/gpu.replicas": "4"})).gpu_memory_bytes == 81559 * MIB_BYTES // 4
+
+
+def test_taints_that_are_states_are_none() -> None:
+    taints = [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "timeAdded": "2026-11-22T10:00:00Z"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "spot", "effect": "NoSchedule"},
+        {"key": "team", "value": "vision", "effect": "NoSchedule"},
+        {"key": "team", "value": "vision", "effect": "NoExecute"},
+        {"key": "rather-not", "effect": "PreferNoSchedule"},
+    ]
+    assert seen(of=node(taints=taints)).taints == ("spot", "team=vision")
+
+
+@pytest.mark.parametrize(
+    ("labels", "networks"),
+    [
+        ({"pci-0207_15b3.present": "true"}, ("ib", "tcp")),
+        ({"pci-0207_15b3_1021.present": "true", "rdma.available": "true"}, ("ib", "tcp")),
+        ({"pci-0200_15b3.present": "true", "custom-rdma.available": "true"}, ("roce", "tcp")),
+        ({"pci-0200_15b3.present": "true", "rdma.available": "true"}, ("roce", "tcp")),
+        ({"pci-0200_8086.present": "true"}, ("tcp",)),
+        ({"pci-0207_15b3.present": "false"}, ("tcp",)),
+    ],
+)
+def test_networks_from_feature_labels(labels: dict[str, str], networks: tuple[str, ...]) -> None:
+    found = {f"feature.node.kubernetes.io/{key}": value for key, value in labels.items()}
+    assert seen(of=node(labels=found)).networks == networks
+
+
+def test_a_label_that_only_tells_the_time_is_left_out() -> None:
+    labels = {"nvidia.com/gfd.timestamp": "1763800000", "pool": "a"}
+    assert seen(of=node(labels=labels)).labels == {"pool": "a"}
+
+
+# -- where it is ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "levels", "domains"),
+    [
+        (
+            {"topology.kubernetes.io/region": "eu", "topology.kubernetes.io/zone": "eu-1"},
+            ("region", "zone"),
+            ("eu", "eu-1"),
+        ),
+        (
+            {f"fabric.topograph.run/tier-{tier}": f"s{tier}" for tier in range(12)},
+            tuple(f"tier{tier}" for tier in reversed(range(12))),
+            tuple(f"s{tier}" for tier in reversed(range(12))),
+        ),
+        (
+            {"accelerator.topograph.run/domain": "nvl1", "accelerator.topograph.run/sub-domain": "p2"},
+            ("nvlink", "clique"),
+            ("nvl1", "p2"),
+        ),
+        (
+            {f"network.topology.nvidia.com/{name}": name[:2] for name in ("core", "spine", "leaf", "accelerator")},
+            ("core", "spine", "leaf", "nvlink"),
+            ("co", "sp", "le", "ac"),
+        ),
+        (
+            {f"network.topology.nvidia.com/{name}": name[:2] for name in ("datacenter", "block")},
+            ("core", "leaf"),
+            ("da", "bl"),
+        ),
+        ({"rack": "r1"}, ("rack",), ("r1",)),
+        ({"nvidia.com/gpu.clique": "uuid.7"}, ("clique",), ("uuid.7",)),
+        ({}, ("rack",), ()),
+        ({"fabric.topograph.run/tier-x": "s", "fabric.topograph.run/tier-": "s"}, ("rack",), ()),
+    ],
+)
+def test_levels_from_labels(labels: dict[str, str], levels: tuple[str, ...], domains: tuple[str, ...]) -> None:
+    found = cluster([node(labels=labels)], [])
+    assert (found.levels, found.nodes[0].domains) == (levels, domains)
+
+
+def test_a_node_that_has_none_of_a_level_is_in_no_domain_of_it() -> None:
+    zone, tier = "topology.kubernetes.io/zone", "fabric.topograph.run/tier-0"
+    found = cluster([node("n1", {zone: "a", tier: "s1"}), node("n2", {zone: "a"}), node("n3", {tier: "s1"})], [])
+    assert found.levels == ("zone", "tier0")
+    assert [each.domains for each in found.nodes] == [("a", "s1"), ("a", ""), ("", "s1")]
+
+
+def test_a_site_maps_what_labels_it_has_to_levels() -> None:
+    site = (Level("hall", ("example.com/hall",)), Level("leaf", ("fabric.topograph.run/tier-0", "example.com/switch")))
+    nodes = [
+        node("n1", {"example.com/hall": "h1", "example.com/switch": "s1", "rack": "r1"}),
+        node("n2", {"example.com/hall": "h1", "fabric.topograph.run/tier-0": "s1"}),
+    ]
+    found = cluster(nodes, [], site)
+    assert found.levels == ("hall", "leaf")
+    assert [each.domains for each in found.nodes] == [("h1", "s1"), ("h1", "s1")]
+
+
+# -- what others use --------------------------------------------------------------------------------------------------
+
+
+def test_pods_of_others_are_subtracted_while_they_hold_a_node() -> None:
+    big = container("2500m", "3Gi")
+    assert used_cpu_milli(pod(containers=[big, big])) == 5000
+    assert seen(pod(containers=[big])).memory_bytes == 515870 * MIB_BYTES - 3 * GIB_BYTES
+    assert used_cpu_milli(pod(phase="Pending", containers=[big])) == 2500
+    for ended in ("Succeeded", "Failed"):
+        assert used_cpu_milli(pod(phase=ended, containers=[big])) == 0
+    assert used_cpu_milli(pod(at="", containers=[big])) == 0
+    ours = pod(schedulerName="ganger", containers=[big])
+    assert used_cpu_milli(ours) > 0, "an earlier controller bound it for somebody else"
+    marked = msgspec.structs.replace(ours.metadata, annotations={"ganger.dev/gang": "a.b"})
+    assert used_cpu_milli(msgspec.structs.replace(ours, metadata=marked)) == 0
+
+
+@pytest.mark.parametrize(
+    ("init", "cpu_milli"),
+    [
+        ([container("9")], 9000),
+        ([container("1")], 3000),
+        ([container("1", restartPolicy="Always")], 4000),
+        ([container("1", restartPolicy="Always"), container("5")], 6000),
+        ([container("5"), container("1", restartPolicy="Always")], 5000),
+        ([container("1", restartPolicy="Always"), container("2", restartPolicy="Always")], 6000),
+    ],
+)
+def test_init_containers_and_sidecars(init: list[dict[str, Any]], cpu_milli: int) -> None:
+    two = [container("1"), container("2")]
+    assert used_cpu_milli(pod(containers=two, initContainers=init)) == cpu_milli
+    assert used_cpu_milli(pod(containers=two, initContainers=init, overhead={"cpu": "250m"})) == cpu_milli + 250
+
+
+def test_what_is_asked_for_the_pod_as_a_whole_counts_instead() -> None:
+    assert used_cpu_milli(pod(containers=[container("1")], resources={"requests": {"cpu": "6"}})) == 6000
+    whole = seen(pod(containers=[container("1", "1Gi")], resources={"requests": {"cpu": "6"}}))
+    assert whole.memory_bytes == 515870 * MIB_BYTES - GIB_BYTES
+
+
+def test_a_limit_without_a_request_is_one() -> None:
+    needs = {"name": "c", "resources": {"limits": {"cpu": "4"}, "requests": {"memory": "1Gi"}}}
+    assert used_cpu_milli(pod(containers=[needs])) == 4000
+
+
+def test_others_may_use_more_than_there_is() -> None:
+    found = seen(pod(containers=[container("900")]), gpu_pod("p", 9))
+    assert (found.cpu_milli, found.gpus, found.foreign) == (0, 8, tuple(range(8)))
+
+
+# -- which GPUs others use --------------------------------------------------------------------------------------------
+
+
+def gpu_pod(name: str, gpus: int, resource: str = "nvidia.com/gpu", **spec: Any) -> types.Pod:
+    return pod(name, containers=[{"name": "c", "resources": {"limits": {resource: str(gpus)}}}], **spec)
+
+
+def ours(name: str, slots: str, *, phase: str = "Running", at: str = "n1") -> types.Pod:
+    bound = gpu_pod(name, slots.count(",") + 1, at=at, phase=phase, schedulerName="ganger")
+    return msgspec.structs.replace(
+        bound,
+        metadata=msgspec.structs.replace(
+            bound.metadata, annotations={"ganger.dev/devices": slots, "ganger.dev/gang": "a.b"}
+        ),
+    )
+
+
+def test_others_have_the_last_slots_that_ours_do_not_have() -> None:
+    assert seen().foreign == ()
+    assert seen(gpu_pod("a", 1), gpu_pod("b", 2)).foreign == (5, 6, 7)
+    assert seen(gpu_pod("a", 3), ours("j-1-0", "6,7")).foreign == (3, 4, 5)
+    assert seen(gpu_pod("a", 3), ours("j-1-0", "6,7", phase="Succeeded")).foreign == (5, 6, 7)
+    assert seen(gpu_pod("a", 3), ours("j-1-0", "6,7", at="n2")).foreign == (5, 6, 7)
+    assert seen(gpu_pod("a", 9), ours("j-1-0", "0,3")).foreign == (1, 2, 4, 5, 6, 7)
+
+
+def test_only_gpus_that_are_gpus_count() -> None:
+    assert seen(gpu_pod("a", 3, "nvidia.com/mig-1g.5gb")).foreign == ()
+
+
+@pytest.mark.parametrize("slots", ["", "x", "-1", "0,,x", "9999999999999999999999", "٣"])
+def test_slots_that_somebody_wrote_by_hand(slots: str) -> None:
+    assert seen(ours("j-1-0", slots)).gpus == 8
+
+
+def test_a_gpu_out_of_order_is_nobodys_and_gangs_go_on_beside_it() -> None:
+    ill = node(allocatable=GPU_NODE | {"nvidia.com/gpu": "7"}, capacity=GPU_NODE)
+    found = seen(ours("j-1-0", "6,7"), gpu_pod("a", 1), of=ill)
+    assert (found.gpus, found.foreign) == (8, (4, 5))
+
+
+def test_a_device_plugin_that_starts_anew_takes_nothing_from_ours() -> None:
+    for gone in (ALLOCATABLE | {"nvidia.com/gpu": "0"}, ALLOCATABLE):
+        found = seen(ours("j-1-0", "2,3"), of=node(allocatable=gone))
+        assert (found.gpus, found.foreign) == (4, (0, 1))
+    ill = node(allocatable=ALLOCATABLE | {"nvidia.com/gpu": "0"}, capacity=GPU_NODE)
+    assert (seen(of=ill).gpus, seen(of=ill).foreign) == (8, tuple(range(8)))
+
+
+def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> types.ResourceClaim:
+    """As a scheduler writes it. devices: `DRIVER/DEVICE`, `!` before one that is only looked at."""
+    results = [
+        {
+            "request": "gpus",
+            "driver": device.lstrip("!").partition("/")[0],
+            "pool": node_name,
+            "device": device.partition("/")[2],
+            "adminAccess": device.startswith("!"),
+        }
+        for device in devices
+    ]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    found = {
+        "metadata": {"name": name, "namespace": "team", "annotations": more.get("annotations", {})},
+        "status": {"allocation": allocation, "reservedFor": more.get("users", [])},
+    }
+    return msgspec.convert(found, types.ResourceClaim)
+
+
+@pytest.mark.parametrize(
+    ("claims", "many"),
+    [
+        ((claim("a", "gpu.nvidia.com/gpu-0"),), 1),
+        ((claim("a", "gpu.nvidia.com/gpu-0", "gpu.nvidia.com/gpu-1"), claim("b", "gpu.nvidia.com/gpu-2")), 3),
+        ((claim("a", "gpu.nvidia.com/gpu-0"), claim("b", "gpu.nvidia.com/gpu-0")), 1),
+        ((claim("a", "gpu.nvidia.com/gpu-0-mig-1g.5gb-0", "gpu.nvidia.com/gpu-0-mig-1g.5gb-1"),), 1),
+        ((claim("a", "!gpu.nvidia.com/gpu-0"),), 0),
+        ((claim("a", "dra.net/eth1"),), 0),
+        ((claim("a", "gpu.nvidia.com/gpu-0", node_name="n2"),), 0),
+        ((claim("a", "gpu.nvidia.com/gpu-0", users=[{"resource": "pods", "name": "j", "uid": "uid-j-1-0"}]),), 0),
+        (
+            (
+                claim(
+                    "a",
+                    "gpu.nvidia.com/gpu-0",
+                    annotations={"resource.kubernetes.io/extended-resource-claim": "true"},
+                ),
+            ),
+            0,
+        ),
+        ((msgspec.convert({"metadata": {"name": "new"}}, types.ResourceClaim),), 0),
+    ],
+)
+def test_gpus_of_claims_count_once(claims: tuple[types.ResourceClaim, ...], many: int) -> None:
+    assert len(seen(ours("j-1-0", "0"), claims=claims).foreign) == many
+    assert len(seen(ours("j-1-0", "0"), gpu_pod("p", 2), claims=claims).foreign) == many + 2
+
+
+def test_claims_come_and_go() -> None:
+    inventory, held = Inventory(), claim("a", "gpu.nvidia.com/gpu-0")
+    inventory.node_changed(None, node())
+    inventory.claim_changed(None, held)
+    assert inventory.cluster().nodes[0].foreign == (7,)
+    inventory.claim_changed(held, None)
+    assert inventory.cluster().nodes[0].foreign == ()
+
+
+# -- what follows from changes ----------------------------------------------------------------------------------------
+
+
+def told(inventory: Inventory) -> list[str]:
+    return [f"{each.kind} {getattr(each, 'node', '')}".strip() for each in inventory.events()]
+
+
+def test_the_first_time_all_there_is() -> None:
+    inventory = Inventory()
+    assert told(inventory) == ["nodes_listed"]
+    inventory = Inventory()
+    inventory.node_changed(None, node("n2", ready="Unknown"))
+    inventory.node_changed(None, node("n1", unschedulable=True))
+    happened = inventory.events()
+    assert isinstance(happened[0], NodesListed)
+    assert [each.name for each in happened[0].nodes] == ["n1", "n2"]
+    assert happened[1] == NodeCordoned(node="n1", by="kubernetes", why="it is marked unschedulable")
+    assert happened[2] == NodeLost(node="n2", detail="KubeletReady: kubelet is posting status")
+    assert told(inventory) == []
+
+
+def test_a_heartbeat_is_no_event() -> None:
+    inventory, was = Inventory(), node()
+    inventory.node_changed(None, was)
+    told(inventory)
+    inventory.node_changed(was, node(images=[{"names": ["a"]}]))
+    assert told(inventory) == []
+
+
+@pytest.mark.parametrize(
+    ("then", "events"),
+    [
+        (node(ready="False"), ["node_lost n1"]),
+        (node(conditions=[]), ["node_lost n1"]),
+        (node(unschedulable=True), ["node_cordoned n1"]),
+        (node(ready="Unknown", unschedulable=True), ["node_lost n1", "node_cordoned n1"]),
+        (node(labels={"a": "b"}), ["nodes_listed"]),
+        (node(labels={"rack": "r1"}), ["nodes_listed"]),
+        (None, ["nodes_listed"]),
+    ],
+)
+def test_what_a_change_of_a_node_leads_to(then: types.Node | None, events: list[str]) -> None:
+    inventory, first = Inventory(), node()
+    inventory.node_changed(None, first)
+    told(inventory)
+    inventory.node_changed(first, then)
+    assert told(inventory) == events
+
+
+def test_a_listing_says_who_is_lost_already() -> None:
+    inventory, ill = Inventory(), node("n1", ready="Unknown")
+    inventory.node_changed(None, ill)
+    told(inventory)
+    inventory.node_changed(None, node("n2", ready="False"))
+    happened = inventory.events()
+    assert isinstance(happened[0], NodesListed)
+    assert happened[0].lost == ("n1",)
+    assert [each.kind for each in happened] == ["nodes_listed", "node_lost"]
+
+
+def test_back_again() -> None:
+    inventory, well, ill = Inventory(), node(), node(ready="Unknown", unschedulable=True)
+    inventory.node_changed(None, ill)
+    told(inventory)
+    inventory.node_changed(ill, well)
+    assert inventory.events() == [NodeReturned(node="n1"), NodeUncordoned(node="n1", by="kubernetes")]
+
+
+def test_a_node_that_was_deleted_begins_anew() -> None:
+    inventory, ill = Inventory(), node(ready="Unknown", unschedulable=True)
+    inventory.node_changed(None, ill)
+    told(inventory)
+    inventory.node_changed(ill, None)
+    assert told(inventory) == ["nodes_listed"]
+    inventory.node_changed(None, ill)
+    assert told(inventory) == ["nodes_listed", "node_lost n1", "node_cordoned n1"]
+
+
+def test_pods_come_change_and_go() -> None:
+    inventory, small = Inventory(), pod(containers=[container("2")])
+    inventory.node_changed(None, node())
+    told(inventory)
+
+    def left() -> int:
+        return inventory.cluster().nodes[0].cpu_milli
+
+    inventory.pod_changed(None, small)
+    assert (told(inventory), left()) == (["nodes_listed"], 61770)
+    running = pod(containers=[container("2")], phase="Running")
+    inventory.pod_changed(small, running)
+    assert told(inventory) == []
+    resized = pod(containers=[container("3")])
+    inventory.pod_changed(running, resized)
+    assert (told(inventory), left()) == (["nodes_listed"], 60770)
+    ended = pod(containers=[container("3")], phase="Succeeded")
+    inventory.pod_changed(resized, ended)
+    assert (told(inventory), left()) == (["nodes_listed"], 63770)
+    inventory.pod_changed(ended, None)
+    assert told(inventory) == []
+
+
+def test_a_pod_may_be_known_before_its_node() -> None:
+    inventory = Inventory()
+    inventory.pod_changed(None, pod())
+    inventory.node_changed(None, node())
+    assert inventory.cluster().nodes[0].cpu_milli == 62770

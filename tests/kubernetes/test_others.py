@@ -1,0 +1,212 @@
+"""Pods that others made for ganger to place: the whole controller against the fake API server, on virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.binding import CRD, OFFER, controller
+from ganger.backends.kubernetes.access import Access
+from tools.fakeapi import FakeApi, Fault
+from tools.skipping import SkippingLoop
+
+GATE = "example.com/wait"
+Play = Callable[[FakeApi, Access, Path], Awaitable[None]]
+
+
+def scene(nodes: int, play: Play) -> None:
+    async def played(folder: Path) -> None:
+        async with FakeApi(kubelet=True) as api:
+            for at in range(nodes):
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+            api.put(CRD)
+            await play(api, Access.of_files([api.kubeconfig(folder / "config")]), folder)
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
+        runner.run(played(Path(folder)))
+
+
+def group(api: FakeApi, name: str, least: int) -> None:
+    about = {"name": name, "namespace": "default"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": least}}}
+    api.put({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": about, "spec": spec})
+
+
+def pod(api: FakeApi, name: str, of: str = "", gpus: int = 8, *, is_gated: bool = False, **spec: Any) -> None:
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    body: dict[str, Any] = {"schedulerName": "ganger", "containers": [container], **spec}
+    body |= {"schedulingGroup": {"podGroupName": of}} if of else {}
+    body |= {"schedulingGates": [{"name": GATE}]} if is_gated else {}
+    about = {"name": name, "namespace": "default"}
+    api.put({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": body, "status": {"phase": "Pending"}})
+
+
+def ungate(api: FakeApi, name: str) -> None:
+    found = api.get("pods", name)
+    assert found is not None
+    api.put({**found, "spec": {key: value for key, value in found["spec"].items() if key != "schedulingGates"}})
+
+
+def bound(api: FakeApi) -> dict[str, str]:
+    every = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in api.objects("pods")}
+    return {name: node for name, node in every.items() if node}
+
+
+def gpus_of_nodes(api: FakeApi) -> Counter[str]:
+    """What pods that have not ended ask for, by node."""
+    found: Counter[str] = Counter()
+    for each in api.objects("pods"):
+        if each["spec"].get("nodeName") and each.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            limits = each["spec"]["containers"][0]["resources"]["limits"]
+            found[each["spec"]["nodeName"]] += int(limits["nvidia.com/gpu"])
+    return found
+
+
+def said(api: FakeApi, name: str) -> str:
+    found = api.get("pods", name)
+    conditions: Sequence[Any] = (found or {}).get("status", {}).get("conditions", ())
+    return "".join(each["message"] for each in conditions if each["type"] == "PodScheduled" and "message" in each)
+
+
+async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
+    """Virtual seconds."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    while not holds():
+        assert loop.time() < deadline_s, "it never came to be"
+        await asyncio.sleep(0.01)
+
+
+def test_a_bare_pod_is_bound_to_slots_and_others_have_the_rest() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        async with controller(access, folder):
+            for name in ("one", "two"):
+                pod(api, name, gpus=4)
+            await until(lambda: len(bound(api)) == 2)
+            slots = [api.get("pods", name)["metadata"]["annotations"]["ganger.dev/devices"] for name in ("one", "two")]  # type: ignore[index]
+            assert sorted(",".join(slots).split(",")) == [str(slot) for slot in range(8)]
+            pod(api, "three", gpus=1)
+            await until(lambda: said(api, "three"))
+            assert "three" not in bound(api)
+            api.delete("pods", "one")
+            await until(lambda: "three" in bound(api))
+
+    scene(1, play)
+
+
+def test_a_group_waits_for_as_many_as_it_needs_and_for_its_gates() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        group(api, "g", 3)
+        async with controller(access, folder):
+            for at in range(2):
+                pod(api, f"g-{at}", "g")
+            pod(api, "g-2", "g", is_gated=True)
+            await until(lambda: "2 of at least 3 pods" in said(api, "g-0"))
+            assert not bound(api)
+            ungate(api, "g-2")
+            await until(lambda: len(bound(api)) == 3)
+            assert set(gpus_of_nodes(api).values()) == {8}
+
+    scene(4, play)
+
+
+def test_two_groups_that_come_interleaved_do_not_hold_each_other_up() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        async with controller(access, folder):
+            for name in ("a", "b"):
+                group(api, name, 4)
+            for at in range(4):
+                for name in ("a", "b"):
+                    pod(api, f"{name}-{at}", name)
+            await until(lambda: len(bound(api)) == 4)
+            first = {name[0] for name in bound(api)}
+            assert len(first) == 1, "all of one, none of the other"
+            for name in bound(api):
+                api.delete("pods", name)
+            await until(lambda: len(bound(api)) == 4 and {name[0] for name in bound(api)} != first)
+
+    scene(4, play)
+
+
+def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        async with controller(access, folder):
+            pod(api, "early", gpus=6)
+            await until(lambda: bound(api))
+        async with controller(access, folder):
+            pod(api, "large", gpus=4)
+            pod(api, "small", gpus=2)
+            await until(lambda: "small" in bound(api))
+            await until(lambda: said(api, "large"))
+            assert gpus_of_nodes(api) == {"n0": 8}
+            api.delete("pods", "early")
+            await until(lambda: "large" in bound(api))
+
+    scene(1, play)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"affinity": {"nodeAffinity": {}}}, "does not read spec.affinity"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}, "gives no ResourceClaims"),
+    ],
+)
+def test_what_cannot_be_said_in_the_model_is_refused_on_the_pod(spec: dict[str, Any], why: str) -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        async with controller(access, folder):
+            pod(api, "odd", **spec)
+            await until(lambda: why in said(api, "odd"))
+            assert not bound(api)
+
+    scene(1, play)
+
+
+def test_a_node_selector_and_a_pod_of_a_group_that_goes_are_heeded() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        group(api, "g", 2)
+        async with controller(access, folder):
+            for at in range(2):
+                pod(api, f"g-{at}", "g", nodeSelector={"pool": "a"})
+            await until(lambda: said(api, "g-0"))
+            assert not bound(api)
+            api.delete("pods", "g-1")
+            for at in range(2):
+                about = {"name": f"a{at}", "labels": {"pool": "a"}}
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": about, "status": OFFER})
+            await until(lambda: "1 of at least 2 pods" in said(api, "g-0"))
+            assert not bound(api)
+            pod(api, "g-1", "g", nodeSelector={"pool": "a"})
+            await until(lambda: set(bound(api).values()) == {"a0", "a1"})
+
+    scene(2, play)
+
+
+@given(seed=st.integers(0, 2**32), members=st.integers(1, 10))
+@settings(max_examples=40)
+def test_a_group_is_whole_in_the_end_and_no_node_has_too_many(seed: int, members: int) -> None:
+    rng = random.Random(seed)
+
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        for _ in range(rng.randrange(4)):
+            status = rng.choice((409, 429, 500, 503, 0, 0))
+            skip, times = rng.randrange(members), rng.choice((1, 2, members))
+            lost = {"status": status} if status else rng.choice(({"lost": True}, {"dropped": True}))
+            api.inject(Fault(verb="create", resource="pods/binding", skip=skip, times=times, **lost))
+        group(api, "g", members)
+        for at in range(members):
+            pod(api, f"g-{at}", "g", gpus=rng.choice((4, 8)))
+        async with controller(access, folder):
+            await asyncio.sleep(rng.choice((0.0, 0.05, 0.5)))
+        async with controller(access, folder):
+            await until(lambda: len(bound(api)) == members, within_s=120)
+            assert max(gpus_of_nodes(api).values()) <= 8
+
+    scene(members + 1, play)

@@ -1,0 +1,72 @@
+"""A generation as pods: what each asks for, and that Kubernetes takes it."""
+
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.pods import Setting, pods
+from ganger.backends.kubernetes.types import Key
+from ganger.engine.spec import spec_from_dict
+from ganger.model.decision import NodeShare, Start
+from ganger.model.job import Job, Origin
+
+SETTING = Setting(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
+
+
+def made(spec: dict[str, Any], *shares: NodeShare, gang: str = "bert.team") -> list[Any]:
+    start = Start(gang=gang, generation=3, shares=shares, host="n1", port=29500)
+    job = Job(id=gang, user="ada", spec=spec_from_dict({"run": "x", **spec}, "a test"), origin=Origin(directory="/"))
+    return pods(start, job, "u-1", SETTING)
+
+
+def needs(pod: Any) -> Any:
+    return pod["spec"]["containers"][0]["resources"]
+
+
+@pytest.mark.parametrize("version", ["1.35", "1.36", "1.37"])
+def test_kubernetes_takes_them(version: str) -> None:
+    spec = {
+        "nodes": 2,
+        "image": "registry.example.org/team/train:1",
+        "resources": {"gpu": 8, "cpu": 4, "memory": "64Gi"},
+        "placement": {"tolerations": ["spot", "team=nlp", "*"]},
+        "volumes": [{"name": "data", "path": "/data"}],
+        "labels": {"team": "nlp"},
+    }
+    for pod in made(spec, NodeShare("n1", tuple(range(8)), tuple(range(8))), NodeShare("n2", (8,), tuple(range(8)))):
+        kubernetes_validate.validate(pod, version, strict=True)
+
+
+def test_each_node_has_a_pod_that_asks_for_what_the_scheduler_counted() -> None:
+    spec = {"nodes": 2, "resources": {"gpu": 2, "cpu": "1500m", "memory": "3Gi"}}
+    first, second = made(spec, NodeShare("n1", (0, 1), (0, 1)), NodeShare("n2", (2, 3), (4, 5)))
+    assert [pod["metadata"]["name"] for pod in (first, second)] == ["bert-3-0", "bert-3-1"]
+    for pod in (first, second):
+        assert needs(pod)["requests"] == {"cpu": "1500m", "memory": str(3 << 30), "nvidia.com/gpu": "2"}
+        assert needs(pod)["limits"] == {"memory": str(3 << 30), "nvidia.com/gpu": "2"}
+
+
+def test_roles_that_share_a_node_share_a_pod() -> None:
+    spec = {
+        "roles": {"chief": {"resources": {"gpu": 1}}, "ps": {"count": 2, "resources": {"cpu": 2, "memory": "1Gi"}}},
+        "run": "x",
+    }
+    (pod,) = made(spec, NodeShare("n1", (0,), (3,), 0), NodeShare("n1", (1,), (), 1), NodeShare("n1", (2, 3), (), 2))
+    assert needs(pod)["requests"] == {"cpu": "6000m", "memory": str(2 << 30), "nvidia.com/gpu": "1"}
+
+
+def test_no_secret_and_no_plan_is_in_a_pod() -> None:
+    (pod,) = made({"env": {"TOKEN": "hush"}}, NodeShare("n1", (0,)))
+    assert "hush" not in str(pod)
+
+
+def test_ids_lead_to_objects() -> None:
+    assert names.key_of("bert.team") == Key("team", "bert")
+    assert names.key_of("bert.team[7]") == Key("team", "bert")
+    assert names.pod_name("bert.team[7]", 2, 0) == "bert-e7-2-0"
+    assert names.id_of(Key("team", "bert")) == "bert.team"
+    for wrong in ("bert", ".team", "bert."):
+        with pytest.raises(ValueError, match=r"NAME\.NAMESPACE"):
+            names.key_of(wrong)

@@ -1,0 +1,180 @@
+"""Queue and SchedulingPolicy objects, and what is in force of them: the objects on the fake API server, a real loop."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.binding import CRD, OFFER, controller, job_of
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.transport import Api
+from ganger.engine.loop import Loop
+from ganger.model.event import StopRequested, Submitted
+from ganger.model.policy import PolicyDocument
+from ganger.wiring.policy_objects import PolicyObjects
+from tools.fakeapi import FakeApi
+from tools.skipping import SkippingLoop
+
+WITHIN_S = 120.0
+
+
+def definition(plural: str, kind: str) -> Any:
+    made = copy.deepcopy(CRD)
+    made["metadata"]["name"] = f"{plural}.ganger.dev"
+    made["spec"]["names"], made["spec"]["scope"] = {"plural": plural, "kind": kind}, "Cluster"
+    return made
+
+
+def queue(name: str, **spec: Any) -> Any:
+    return {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def policy(**spec: Any) -> Any:
+    return queue("default", **spec) | {"kind": "SchedulingPolicy"}
+
+
+def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[Any]]) -> None:
+    async def played() -> None:
+        async with FakeApi(kubelet=True) as api:
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
+            for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
+                api.put(made)
+            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(played())
+
+
+@asynccontextmanager
+async def following(access: Access, folder: Path) -> AsyncIterator[tuple[Loop, PolicyDocument]]:
+    """A loop whose policy is what the objects say, and what was in force when it began."""
+    async with Api(access) as api, controller(access, folder) as its:
+        objects = PolicyObjects(api, lambda: True)
+        runs = asyncio.create_task(objects.run())
+        kept = await objects.kept()
+        follows = asyncio.create_task(objects.follow(its.loop, lambda: None))
+        try:
+            yield its.loop, kept
+        finally:
+            for task in (runs, follows):
+                task.cancel()
+            await asyncio.gather(runs, follows, return_exceptions=True)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + WITHIN_S
+    while not holds():
+        assert loop.time() < deadline_s, "it never came to be"
+        await asyncio.sleep(0.05)
+
+
+def accepted(api: FakeApi, plural: str, name: str) -> tuple[str, str, str]:
+    """Status, reason and message of the one condition; empty before there is one."""
+    found = api.get(plural, name, "") or {}
+    told = found.get("status", {}).get("conditions")
+    return (told[0]["status"], told[0]["reason"], told[0]["message"]) if told else ("", "", "")
+
+
+def in_force(loop: Loop) -> dict[str, int | None]:
+    """GPUs guaranteed to each queue."""
+    with loop.view() as state:
+        return {name: each.nominal.gpus for name, each in state.queues.items()}
+
+
+def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("a", nominal={"gpus": 4}))
+        api.put(queue("b", parent="a", nominal={"gpus": 2}))
+        api.put(policy(order="fifo"))
+        async with following(access, tmp_path) as (loop, kept):
+            assert sorted(kept.queues) == ["default", "root"]
+            await until(lambda: in_force(loop) == {"a": 4, "b": 2, "default": None, "root": None})
+            assert loop.policy.NAME == "fifo"
+            await until(lambda: accepted(api, "schedulingpolicies", "default") == ("True", "InForce", ""))
+            api.put(queue("b", parent="a", nominal={"gpus": 3}))
+            await until(lambda: in_force(loop)["b"] == 3)
+            api.delete("queues", "b", "")
+            await until(lambda: "b" not in in_force(loop))
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "says"),
+    [
+        ({"parent": "nowhere"}, "BadPolicy", "there is no queue nowhere in the document"),
+        ({"parent": "a", "nominal": {"gpus": 9}}, "BadPolicy", "it is guaranteed 4, and the queues below it are 9"),
+        ({"nominal": {"gpu_types": {"h100": 1}}}, "BadPolicy", "no node has"),
+        ({"wieght": 2}, "BadPolicy", "weight"),
+    ],
+)
+def test_what_cannot_be_is_said_on_it_and_keeps_nobody_else_out(
+    tmp_path: Path, spec: dict[str, Any], reason: str, says: str
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("a", nominal={"gpus": 4}))
+        api.put(queue("wrong", **spec))
+        async with following(access, tmp_path) as (loop, _):
+            await until(lambda: accepted(api, "queues", "wrong")[0] == "False")
+            told = accepted(api, "queues", "wrong")
+            assert told[1] == reason
+            assert says in told[2]
+            assert in_force(loop) == {"a": 4, "default": None, "root": None}
+            await until(lambda: accepted(api, "queues", "a")[0] == "True")
+            api.put(queue("wrong", nominal={"gpus": 1}))
+            await until(lambda: in_force(loop).get("wrong") == 1)
+            await until(lambda: accepted(api, "queues", "wrong")[0] == "True")
+
+    scene(tmp_path, play)
+
+
+def test_a_queue_may_come_before_the_one_above_it(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("below", parent="up"))
+        async with following(access, tmp_path) as (loop, _):
+            await until(lambda: accepted(api, "queues", "below")[0] == "False")
+            api.put(queue("up"))
+            await until(lambda: accepted(api, "queues", "below")[0] == "True")
+            assert {"below", "up"} <= in_force(loop).keys()
+
+    scene(tmp_path, play)
+
+
+def test_the_next_controller_begins_with_what_was_in_force(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("a", nominal={"gpus": 4}))
+        async with following(access, tmp_path) as (loop, _):
+            await until(lambda: accepted(api, "queues", "a")[0] == "True")
+        found = api.get("queues", "a", "")
+        assert found is not None
+        api.put(found | {"spec": {"parent": "nowhere"}})
+        async with following(access, tmp_path) as (loop, kept):
+            assert kept.queues["a"].nominal.gpus == 4
+            await until(lambda: accepted(api, "queues", "a")[0] == "False")
+            assert in_force(loop)["a"] == 4
+
+    scene(tmp_path, play)
+
+
+def test_a_queue_with_jobs_stays_until_they_have_ended(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("a"))
+        async with following(access, tmp_path) as (loop, _):
+            await until(lambda: "a" in in_force(loop))
+            job = job_of(9)
+            loop.post(Submitted(job=replace(job, spec=replace(job.spec, queue="a"))))
+            await until(lambda: loop.copy().gangs)
+            api.delete("queues", "a", "")
+            api.put(queue("b"))
+            await until(lambda: "b" in in_force(loop))
+            assert "a" in in_force(loop)
+            loop.post(StopRequested(gang=job.id))
+            await until(lambda: "a" not in in_force(loop))
+
+    scene(tmp_path, play)

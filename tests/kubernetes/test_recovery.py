@@ -1,0 +1,119 @@
+"""What goes wrong on a real cluster, and that a gang comes back from it: a pod evicted, one that takes too much memory,
+a kubelet that is gone while what it had started runs on. Each time generation g + 1 goes on from the newest checkpoint,
+and of the one before nothing is left that could write another.
+
+The cluster is this file's own, since parts of it are killed. Pods that are deleted: test_controller.py.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.controlled import OVER, Controlled, controlled
+from tools.testcluster import Unavailable, cluster
+from tools.testcluster.cluster import require_built
+from tools.testcluster.waiting import until
+
+STEPS = """
+import os, time
+from ganger import train
+
+newest = train.latest()
+first = newest.step + 1 if newest else 0
+print("begins at", first, flush=True)
+for step in range(first, first + 5):
+    if train.world().rank == 0:
+        with train.checkpoint(step) as directory:
+            (directory / "state").write_text(str(step))
+    train.report(step=step)
+while train.world().attempt == 1:
+    step += 1
+    train.report(step=step)  # or else it would be taken for hung
+    with open(os.environ["BEATS"], "a") as beats:
+        beats.write("1")
+    time.sleep(0.2)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("saved")
+
+
+@pytest.fixture(scope="module")
+def its(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+    try:
+        require_built()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with (
+        cluster(f"recovery-{os.getpid()}", nodes=2) as own,
+        controlled(own, tmp_path_factory.mktemp("controller")) as its,
+    ):
+        its.lend("saved", saved)
+        yield its
+
+
+def begin(its: Controlled, name: str, saved: Path, **spec: Any) -> Path:
+    """Run it until it waits to be hurt, with five checkpoints made; gives the file that grows while it does."""
+    beats = saved / f"{name}-beats"
+    its.submit(
+        name,
+        run=["python3", "-c", STEPS],
+        env={"BEATS": str(beats)},
+        volumes=[{"name": "saved", "path": str(saved)}],
+        checkpoint={"dir": str(saved / name)},
+        **spec,
+    )
+    until(beats.exists, f"{name} to have made its steps")
+    return beats
+
+
+def come_back(its: Controlled, name: str) -> list[dict[str, Any]]:
+    """Its attempts, when it has ended: the second one has succeeded, from the newest checkpoint of the first."""
+    status = its.wait(name, *OVER)
+    attempts: list[dict[str, Any]] = its.client.job(f"{name}.{its.namespace}")["attempts"]
+    assert (status["phase"], status["generation"]) == ("Succeeded", 2), attempts
+    assert [each["resumed_step"] for each in attempts] == [None, 4]
+    return attempts
+
+
+def test_an_evicted_pod_takes_its_gang_elsewhere_whole(its: Controlled, saved: Path) -> None:
+    begin(its, "evicted", saved, nodes=2)
+    about = {"name": "evicted-1-1", "namespace": its.namespace}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+    where = f"/api/v1/namespaces/{its.namespace}/pods/evicted-1-1/eviction"
+    its.on.kubectl("create", "--raw", where, "-f", "-", input=json.dumps(eviction))
+    come_back(its, "evicted")
+
+
+def test_a_pod_that_takes_too_much_memory_is_said_to_have(its: Controlled) -> None:
+    hungry = "x = bytearray(256 << 20)"
+    its.submit("hungry", nodes=2, resources={"cpu": "100m", "memory": "96Mi"}, run=["python3", "-c", hungry])
+    status = its.wait("hungry", *OVER)
+    assert status["phase"] == "Failed"
+    assert "memory" in status["message"], status
+
+
+def test_what_runs_on_without_its_kubelet_is_ended_and_the_gang_goes_elsewhere(its: Controlled, saved: Path) -> None:
+    beats = begin(its, "orphan", saved)
+    (node,) = its.status("orphan")["nodes"]
+    kubelet = node.replace("node", "kubelet")
+    its.on.kill(kubelet, signal.SIGKILL)
+    come_back(its, "orphan")
+    # Its kubelet cannot end it: the launcher was told that it is nobody's any more.
+    until(lambda: is_still(beats), "the orphan to be silent")
+    assert its.status("orphan")["nodes"] != [node]
+    its.on.start(kubelet)
+    its.on.wait_nodes()
+
+
+def is_still(beats: Path) -> bool:
+    """Whether what grew by each fifth of a second has not grown for two."""
+    return time.time() - beats.stat().st_mtime > 2

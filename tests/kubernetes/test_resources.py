@@ -1,0 +1,201 @@
+"""The definitions of GangJob, Queue and SchedulingPolicy: structural, whole, and they take what people write."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+from ganger.engine.policy_book import policy_from_dict
+from ganger.engine.refusal import Refused
+from ganger.engine.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
+from ganger.faces.cli.init import TEMPLATES
+from ganger.model.job import JobSpec
+from tests.docs.pages import ROOT, blocks, written
+from tests.kubernetes.structural import Schema, as_json_schema, faults, inside, rules
+from tests.spec.test_laws import specs
+
+MANIFESTS = ROOT / "src" / "ganger" / "manifests"
+PLURALS = ("gangjobs", "queues", "schedulingpolicies")
+
+
+def definition(plural: str) -> dict[str, Any]:
+    found: dict[str, Any] = YAML(typ="safe").load((MANIFESTS / f"{plural}.yaml").read_text())
+    return found
+
+
+def schema_of(plural: str) -> Schema:
+    (version,) = definition(plural)["spec"]["versions"]
+    schema: Schema = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+SPEC = Draft202012Validator(as_json_schema(schema_of("gangjobs")["properties"]["spec"]))
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_the_schema_is_structural(plural: str) -> None:
+    assert list(faults(schema_of(plural))) == []
+
+
+NOT_STRUCTURAL: dict[str, Schema] = {
+    "no type": {"properties": {"a": {"description": "x"}}, "type": "object"},
+    "two types": {"type": ["string", "integer"]},
+    "a reference": {"$ref": "#/definitions/a"},
+    "a type below anyOf": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}]},
+    "undescribed below anyOf": {"type": "object", "properties": {}, "anyOf": [{"required": ["a"]}]},
+    "a list of nothing": {"type": "array", "x-kubernetes-list-type": "atomic"},
+    "a set of mappings": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"},
+    "closed": {"type": "object", "additionalProperties": False},
+    "uniqueItems": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+}
+
+
+@pytest.mark.parametrize("schema", NOT_STRUCTURAL.values(), ids=NOT_STRUCTURAL)
+def test_the_check_catches(schema: Schema) -> None:
+    assert list(faults(schema))
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_every_key_is_described(plural: str) -> None:
+    def undescribed(schema: Schema, at: str) -> list[str]:
+        mute = [f"{at}.{name}" for name, each in schema.get("properties", {}).items() if not each.get("description")]
+        return mute + [found for name, each in inside(schema) for found in undescribed(each, f"{at}.{name}")]
+
+    assert undescribed(schema_of(plural), plural) == []
+
+
+def test_every_key_of_a_job_is_there_with_its_sentence() -> None:
+    there = schema_of("gangjobs")["properties"]["spec"]["properties"]
+    for key, each in json_schema()["properties"].items():
+        assert there[key]["description"].startswith(each["description"])
+    assert set(there) - set(json_schema()["properties"]) == {"user", "suspend", "stop"}
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+def test_status_is_its_own_and_conditions_are_told_apart_by_type(plural: str) -> None:
+    (version,) = definition(plural)["spec"]["versions"]
+    conditions = schema_of(plural)["properties"]["status"]["properties"]["conditions"]
+    assert version["subresources"] == {"status": {}}
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+    assert "observedGeneration" in conditions["items"]["properties"]
+    assert all(rule["message"] for rule in rules(schema_of(plural)))
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Every job that a page, an example or `ganger init` has: as it is written, as JSON would have it."""
+    texts = {f"init {name}": text for name, text in TEMPLATES.items()}
+    texts |= {path.name: path.read_text() for path in (ROOT / "examples").glob("*.yaml")}
+    for page in written():
+        texts |= {f"{page.name}:{block.line}": block.text for block in blocks(page) if block.language == "yaml"}
+    found = {}
+    for where, text in texts.items():
+        try:
+            parse_spec(text, where)
+        except Refused:
+            continue  # A topology, a policy, several jobs in one file.
+        found[where] = json.loads(json.dumps(YAML(typ="safe").load(text)))
+    return found
+
+
+EXAMPLES = examples()
+
+
+def test_there_are_examples() -> None:
+    assert {"init torch", "parameter_server.yaml"} < set(EXAMPLES)
+    assert len(EXAMPLES) > 20
+    assert any("resources" in spec and isinstance(spec["resources"].get("gpu"), str) for spec in EXAMPLES.values())
+
+
+@pytest.mark.parametrize("where", EXAMPLES)
+def test_a_file_for_ganger_run_is_a_spec_as_it_is(where: str) -> None:
+    SPEC.validate(EXAMPLES[where])
+
+
+FORMS: tuple[dict[str, Any], ...] = (
+    {"resources": {"gpu": 8, "cpu": 0.5, "memory": 1024}},
+    {"resources": {"gpu": "H100:8", "cpu": "500m", "memory": "64Gi"}},
+    {"resources": {"gpu": {"count": 8, "type": ["H100", "A100"]}}},
+    {"resources": {"gpu": {"milli": 500, "memory": "10Gi"}}},
+    {"run": ["python", "-c", 1, True]},
+    {"code": "."},
+    {"code": {"git": "https://example.org/a.git", "ref": "main"}},
+    {"env": {"A": None, "B": 1, "C": 1.5, "D": True, "E": "x"}},
+    {"nproc_per_node": "auto", "priority": "high", "array": "0-99%10"},
+    {"nproc_per_node": 4, "priority": -1000, "array": 7},
+    {"limits": {"time": 90.5, "queue_time": "1h30m"}, "retry": {"backoff": "10s..5m"}},
+    {"placement": {"network": "ib", "nodes": ["n1"], "devices": 0, "affinity": {"required": "zone in (a, b)"}},
+     "resources": {"gpu": 1}},
+    {"placement": {"network": ["ib", "roce"], "affinity": {"required": ["!broken"], "preferred": [{"match": "a=b"}]}}},
+    {"parallel": {"tp": "${{ params.TP }}", "pp": 1}, "params": {"TP": 1}},
+    {"kind": "job", "secrets": ["WANDB_KEY"], "volumes": [{"name": "data", "path": "/data"}]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("said", FORMS, ids=str)
+def test_every_form_of_a_value_is_taken(said: dict[str, Any]) -> None:
+    spec = {"run": "true"} | said
+    spec_from_dict(json.loads(json.dumps(spec)), "here")
+    SPEC.validate(spec)
+
+
+@given(specs)
+def test_what_can_be_written_is_taken(spec: JobSpec) -> None:
+    SPEC.validate(json.loads(json.dumps(spec_to_dict(spec))))
+
+
+WRONG: tuple[dict[str, Any], ...] = (
+    {},
+    {"run": "true", "nodez": 2},
+    {"run": "true", "nodes": 0},
+    {"run": "true", "nodes": "2"},
+    {"run": "true", "priority": "urgent"},
+    {"run": "true", "priority": 1001},
+    {"run": "true", "array": "a"},
+    {"run": "true", "framework": "pytorch"},
+    {"run": "true", "resources": {"gpu": -1}},
+    {"run": "true", "resources": {"gpu": "8 H100"}},
+    {"run": "true", "resources": {"memory": "lots"}},
+    {"run": "true", "env": {"A": {"b": "c"}}},
+    {"run": "true", "env": {"A": ["b"]}},
+    {"run": "true", "secrets": ["A", "A"]},
+    {"run": "true", "limits": {"time_min": "1h"}},
+    {"run": "true", "placement": {"devices": [0]}},
+    {"run": "true", "placement": {"mode": "always"}},
+    {"run": "true", "checkpoint": {"every": 0}},
+)
+
+
+@pytest.mark.parametrize("spec", WRONG, ids=str)
+def test_what_is_wrong_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        spec_from_dict(json.loads(json.dumps(spec)), "here")
+    assert not SPEC.is_valid(spec)
+
+
+QUEUE: dict[str, Any] = {
+    "parent": "research",
+    "weight": 2,
+    "nominal": {"gpus": 64, "cpu": "500m", "memory": "2Ti", "gpu_types": {"h100": 8}},
+    "borrowing": {"gpus": 0, "cpu": 1.5},
+    "user_limits": {"jobs": 4, "time": "8h", "node_time": "128h"},
+    "default_time": "1h",
+}
+POLICY: dict[str, Any] = {
+    "order": "fair_share",
+    "half_life": "7d",
+    "weights": {"priority": 2},
+    "starvation": {"after": "30m", "by_priority": {"high": "10m"}},
+    "pools": [{"name": "owned", "kind": "reserved", "nodes": {"pool": "a"}}],
+}
+
+
+@pytest.mark.parametrize(("plural", "spec"), [("queues", QUEUE), ("schedulingpolicies", POLICY)])
+def test_queues_and_the_policy_are_taken_as_they_are_written(plural: str, spec: dict[str, Any]) -> None:
+    document = {"queues": {"nlp": spec, "research": {}}} if plural == "queues" else spec
+    policy_from_dict(document, "here")
+    checked = Draft202012Validator(as_json_schema(schema_of(plural)["properties"]["spec"]))
+    checked.validate(spec)
+    assert not checked.is_valid(spec | {"wieght": 1})

@@ -1,0 +1,295 @@
+"""What is asked again, what is not, and what an error says: against answers that a test makes up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.request import Place, Use
+from ganger.backends.kubernetes.resources import NODES, PODS, Selection
+from ganger.backends.kubernetes.transport import MARK, WITHIN_S, Api
+from ganger.backends.kubernetes.types import Added, Bookmark, Meta, Modified
+from tests.kubernetes.scripted import Answer, broken, pod, refused, run, serving
+
+META = Meta(name="a", namespace="team", uid="u1", resource_version="7")
+
+
+def asked(answer: Answer, ask: Callable[[Api], Awaitable[Any]], folder: Path) -> Any:
+    """What comes of it."""
+
+    async def both() -> Any:
+        async with serving(answer, folder) as access, Api(access) as api:
+            return await ask(api)
+
+    return run(both())
+
+
+class Told:
+    """A server that says one thing after the other, the last for ever, and remembers what it was asked."""
+
+    def __init__(self, *answers: web.Response | Callable[[web.Request], web.Response]) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[str, str, Any]] = []
+        self.at_s: list[float] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json() if request.can_read_body else None
+        self.asked.append((request.method, request.path_qs, body))
+        self.at_s.append(asyncio.get_running_loop().time())
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if callable(answer):
+            return answer(request)
+        return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, _, _ in self.asked]
+
+
+def ok(body: Any) -> web.Response:
+    return web.json_response(body)
+
+
+@pytest.mark.parametrize("first", [refused(500, "InternalError"), refused(503, ""), refused(429, ""), broken])
+def test_what_passes_is_asked_again(first: Any, tmp_path: Path) -> None:
+    server = Told(first, ok(pod("a")))
+    found = asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+    assert found.metadata.name == "a"
+    assert server.methods == ["GET", "GET"]
+
+
+def test_a_server_that_wants_to_be_left_alone_is(tmp_path: Path) -> None:
+    busy = refused(429, "TooManyRequests")
+    busy.headers["Retry-After"] = "7"
+    server = Told(busy, refused(429, "TooManyRequests", retryAfterSeconds=3), ok(pod("a")))
+    asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+    assert server.at_s[1] - server.at_s[0] >= 7
+    assert server.at_s[2] - server.at_s[1] >= 3
+
+
+def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
+    server = Told(refused(503, "ServiceUnavailable", "starting"))
+    with pytest.raises(ApiError, match="could not get pods team/a: 503 ServiceUnavailable: starting") as error:
+        asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+    assert error.value.passes
+    assert server.at_s[-1] - server.at_s[0] <= WITHIN_S
+    assert len(server.asked) > 5
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    async def ask() -> None:
+        async with serving(Told(ok({})), tmp_path) as access:
+            pass
+        async with Api(access) as api:
+            with pytest.raises(ApiError, match=f"could not get nodes n: NoAnswer: {access.url}: ") as error:
+                await api.get(NODES, "n")
+        assert not error.value.unclear
+
+    run(ask())
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "property_"), [(404, "NotFound", "missing"), (409, "Conflict", "conflict"), (410, "", "expired")]
+)
+def test_what_does_not_pass_is_told_at_once(code: int, reason: str, property_: str, tmp_path: Path) -> None:
+    server = Told(refused(code, reason))
+    with pytest.raises(ApiError) as error:
+        asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+    assert getattr(error.value, property_)
+    assert len(server.asked) == 1
+
+
+def test_an_error_names_the_fields_it_is_about(tmp_path: Path) -> None:
+    causes = [{"reason": "FieldValueInvalid", "message": "must be positive", "field": "spec.nodes"}]
+    server = Told(refused(422, "Invalid", "bad job", causes=causes))
+    with pytest.raises(ApiError) as error:
+        asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+    assert str(error.value) == "could not create pods team/a: 422 Invalid: bad job (spec.nodes: must be positive)"
+    assert error.value.causes[0].field == "spec.nodes"
+
+
+def test_a_page_of_a_proxy_is_an_error_that_can_be_read(tmp_path: Path) -> None:
+    server = Told(web.Response(status=403, body=b"<html>\n <b>go away</b></html>", content_type="text/html"))
+    with pytest.raises(ApiError, match="could not get pods team/a: 403 Forbidden: <html> <b>go away</b></html>"):
+        asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
+
+
+def test_an_answer_that_is_something_else(tmp_path: Path) -> None:
+    with pytest.raises(ApiError, match="Unreadable: Object missing required field `metadata`"):
+        asked(Told(ok({})), lambda api: api.get(PODS, "a", "team"), tmp_path)
+
+
+def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
+    server = Told(
+        ok({"metadata": {"resourceVersion": "9", "continue": "x y&z"}, "items": [pod("a"), pod("b")]}),
+        refused(429, ""),
+        ok({"metadata": {"resourceVersion": "9"}, "items": [pod("c")]}),
+    )
+    found = asked(server, lambda api: api.list(PODS, Selection("team", labels="k in (v,w)")), tmp_path)
+    assert [each.metadata.name for each in found] == ["a", "b", "c"]
+    first, _, last = (path for _, path, _ in server.asked)
+    assert first == "/api/v1/namespaces/team/pods?labelSelector=k+in+(v,w)&limit=500"
+    assert last == first + "&continue=x+y%26z"
+
+
+def test_a_list_of_nothing(tmp_path: Path) -> None:
+    assert (
+        asked(Told(ok({"metadata": {"resourceVersion": "9"}, "items": None})), lambda api: api.list(PODS), tmp_path)
+        == []
+    )
+
+
+def test_a_watch_tells_what_comes_whole_lines_at_a_time(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.query["resourceVersion"] == "5"
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        for piece in (
+            b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVer',
+            b'sion":"6"}}}\n{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8","creationTimestamp":null},',
+            b'"spec":{"containers":null}}}\n{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}\n',
+        ):
+            await stream.write(piece)
+            await asyncio.sleep(1)
+        return stream
+
+    async def ask(api: Api) -> list[Any]:
+        return [news async for news in api.watch(PODS, Selection(), "5", lasts_s=300, silent_s=60)]
+
+    found = asked(answer, ask, tmp_path)
+    assert [type(news) for news in found] == [Bookmark, Added, Bookmark, Modified]
+    assert [news.object.metadata.resource_version for news in found] == ["5", "6", "8", "9"]
+
+
+# -- what must not be done twice ---------------------------------------------------------------------------------------
+
+
+class Once:
+    """Has pods. Of the requests that change something, some are carried out and not answered."""
+
+    def __init__(self, *faults: str) -> None:
+        self.faults = list(faults)
+        self.pods: dict[str, Any] = {}
+        self.writes: list[str] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        name = request.path.split("/")[6] if request.path.count("/") > 5 else ""
+        if request.method == "GET":
+            return ok(self.pods[name]) if name in self.pods else refused(404, "NotFound")
+        self.writes.append(request.path)
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "before":
+            return broken(request)
+        answer = self._write(await request.json(), name)
+        return {"after": lambda: broken(request), "500": lambda: refused(500, "InternalError")}.get(
+            fault, lambda: answer
+        )()
+
+    def _write(self, body: Any, name: str) -> web.Response:
+        if not name:
+            if body["metadata"]["name"] in self.pods:
+                return refused(409, "AlreadyExists")
+            self.pods[body["metadata"]["name"]] = body
+            return ok(body)
+        found = self.pods[name]
+        if found["spec"].get("nodeName") or found["metadata"]["uid"] != body["metadata"]["uid"]:
+            return refused(409, "Conflict")
+        found["spec"]["nodeName"] = body["target"]["name"]
+        found["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        return ok({"kind": "Status", "status": "Success"})
+
+
+@pytest.mark.parametrize("faults", [(), ("before",), ("after",), ("500",), ("before", "after"), ("before", "500")])
+def test_an_object_is_made_once(faults: tuple[str, ...], tmp_path: Path) -> None:
+    server = Once(*faults)
+    made = asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+    assert made.metadata.annotations[MARK] == server.pods["a"]["metadata"]["annotations"][MARK]
+    assert len(server.writes) == 1 + faults.count("before")
+
+
+@pytest.mark.parametrize("faults", [(), ("before",)])
+def test_another_object_of_that_name_is_not_taken_for_ours(faults: tuple[str, ...], tmp_path: Path) -> None:
+    server = Once(*faults)
+    server.pods["a"] = pod("a")
+    with pytest.raises(ApiError, match="AlreadyExists"):
+        asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+
+
+@pytest.mark.parametrize("faults", [(), ("before",), ("after",), ("500",), ("before", "before", "after")])
+def test_a_pod_is_bound_once(faults: tuple[str, ...], tmp_path: Path) -> None:
+    server = Once(*faults)
+    server.pods["a"] = pod("a")
+    asked(server, lambda api: api.bind(META, "n1", {"gpus": "0,1"}), tmp_path)
+    assert server.pods["a"]["spec"]["nodeName"] == "n1"
+    assert server.pods["a"]["metadata"]["annotations"] == {"gpus": "0,1"}
+    assert len(server.writes) == 1 + faults.count("before")
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pod("a", uid="u2"),
+        pod("a", node="n2", gpus="0,1"),
+        pod("a", node="n1", gpus="2,3"),
+        pod("a", uid="u2", node="n1", gpus="0,1"),
+    ],
+    ids=["another pod", "another node", "another's devices", "another pod on the node"],
+)
+@pytest.mark.parametrize("faults", [(), ("before",)])
+def test_what_somebody_else_bound_is_no_success(there: Any, faults: tuple[str, ...], tmp_path: Path) -> None:
+    server = Once(*faults)
+    server.pods["a"] = there
+    with pytest.raises(ApiError) as error:
+        asked(server, lambda api: api.bind(META, "n1", {"gpus": "0,1"}), tmp_path)
+    assert error.value.conflict
+
+
+def test_steps_are_not_done_twice(tmp_path: Path) -> None:
+    server = Told(broken, ok(pod("a")))
+    with pytest.raises(ApiError) as error:
+        asked(server, lambda api: api.patch(Place(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
+    assert error.value.unclear
+    assert len(server.asked) == 1
+
+
+def test_steps_that_were_not_begun_are_done_again(tmp_path: Path) -> None:
+    server = Told(refused(429, ""), ok(pod("a")))
+    asked(server, lambda api: api.patch(Place(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
+    assert len(server.asked) == 2
+
+
+def test_a_quota_that_two_requests_race_for_is_no_conflict(tmp_path: Path) -> None:
+    server = Told(refused(409, "Conflict", "Operation cannot be fulfilled", kind="resourcequotas"), ok(pod("a")))
+    asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
+    assert server.methods == ["POST", "POST"]
+
+
+def test_what_is_gone_needs_no_deleting(tmp_path: Path) -> None:
+    server = Told(broken, refused(404, "NotFound"))
+    assert asked(server, lambda api: api.delete(PODS, META, unchanged=True, grace_s=0), tmp_path) is False
+    assert server.asked[0][2]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+    assert server.asked[0][2]["gracePeriodSeconds"] == 0
+
+
+def test_requests_are_counted_as_a_role_names_them(tmp_path: Path) -> None:
+    server = Told(refused(429, ""), ok(pod("a")))
+
+    async def ask(api: Api) -> Any:
+        await api.get(PODS, "a", "team")
+        await api.bind(META, "n1", {})
+        await api.merge(Place(PODS, "team", "a", "status"), {"status": {}})
+        await api.apply(PODS, pod("a"))
+        await api.delete(PODS, META)
+        return api.requests
+
+    assert asked(server, ask, tmp_path) == {
+        Use("get", "", "pods"): 2,
+        Use("create", "", "pods/binding"): 1,
+        Use("patch", "", "pods/status"): 1,
+        Use("patch", "", "pods"): 1,
+        Use("delete", "", "pods"): 1,
+    }

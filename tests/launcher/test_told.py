@@ -1,0 +1,85 @@
+"""What a server asks of launchers whose disks it cannot read: logs, reports, stacks."""
+
+import sys
+
+import pytest
+
+from ganger.model.decision import Cause
+from ganger.model.event import Failed
+from ganger.model.job import Retry, Rule
+from ganger.tasks.rules import found_in_logs
+from tests.launcher.afar import Listens, Starts, eventually
+from tests.launcher.harness import GANG
+
+SH = ["/bin/sh", "-c"]
+UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
+
+
+def test_pattern_is_found_in_the_log_of_another_pod(listens: Listens, starts: Starts) -> None:
+    controller = listens()
+    pods = [starts(controller, node) for node in ("n1", "n2")]
+    prints = "i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; echo Xid 48: ECC; sleep 600"
+    controller.run(pods[0].plan([*SH, "exit 7"], (0,)), pods[1].plan([*SH, prints], (1,)))
+    controller.wait("exited", "n1")
+    log = pods[1].task / "1" / "rank-1.log"
+    eventually(lambda: log.exists() and "Xid" in log.read_text(), "the line is written")
+    assert log.stat().st_size > 2 * (256 << 10)
+    failed = Failed(gang=GANG, generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=7, detail="")
+    retry = Retry(rules=(Rule(log="^Xid [0-9]+: ECC$", do="exclude_node"), Rule(log="line 3 of", do="fail")))
+    found = found_in_logs(controller.told, retry, failed, lambda: False)
+    assert found == {0: ("n2", 1, "Xid 48: ECC"), 1: ("n2", 1, "line 3 of many")}
+
+
+def test_log_of_a_pod_that_is_away_is_empty(listens: Listens, starts: Starts) -> None:
+    controller = listens()
+    pod = starts(controller)
+    controller.run(pod.plan([*SH, "sleep 600"]))
+    controller.wait("started", "n1")
+    pod.end()
+    eventually(lambda: controller.door.connection(GANG, "n1") is None, "it is gone")
+    assert [list(log.newest(1 << 20)) for log in controller.told.logs(GANG, 1)] == [[]]
+
+
+@pytest.mark.parametrize("name", ["../token", "rank-0.trace", "agent-token", "rank-0.log.70000"])
+def test_other_files_are_not_read(listens: Listens, starts: Starts, name: str) -> None:
+    controller = listens()
+    pod = starts(controller)
+    controller.run(pod.plan([*SH, "sleep 600"]))
+    controller.wait("started", "n1")
+    controller.send("n1", "read", generation=1, id=1, name=name, start=0)
+    eventually(lambda: "is no file that is read here" in pod.own_log(), "it refuses")
+
+
+def test_report_of_a_rank_is_read_piece_by_piece(listens: Listens, starts: Starts) -> None:
+    controller = listens()
+    pod = starts(controller)
+    controller.run(pod.plan([*SH, "printf 'one two' > $GANGER_TASK_DIR/rank-0.report; sleep 600"]))
+    report = pod.task / "1" / "rank-0.report"
+    eventually(lambda: report.exists() and report.read_text() == "one two", "it is written")
+
+    def read(start: int) -> tuple[int, bytes, int]:
+        return controller.do(controller.told.read(GANG, "n1", 1, "rank-0.report", start))
+
+    assert [read(start) for start in (0, 4, 7, 99, -3, -99)] == [
+        (0, b"one two", 7),
+        (4, b"two", 7),
+        (7, b"", 7),
+        (7, b"", 7),
+        (4, b"two", 7),
+        (0, b"one two", 7),
+    ]
+    assert controller.do(controller.told.read(GANG, "n1", 1, "rank-9.report", 0)) == (0, b"", 0)
+
+
+def test_stacks_are_told_with_their_place_and_the_last_lines(listens: Listens, starts: Starts) -> None:
+    controller = listens()
+    pod = starts(controller)
+    program = "from ganger.train import report\nreport(step=1)\nimport time\nprint('waits')\ntime.sleep(600)"
+    controller.run(pod.plan([sys.executable, "-c", program], (0, 1)))
+    controller.wait("progressed", "n1")
+    controller.send("n1", "stacks", generation=1, py_spy=None)
+    said = controller.wait("stacked", "n1")
+    assert [said["ranks"][rank]["tail"] for rank in "01"] == [["waits"]] * 2
+    places = controller.told.places(GANG, 1)
+    assert [places[rank][0] for rank in (0, 1)] == ["<module> (<string>:5)"] * 2
+    assert controller.told.last_lines(GANG, "n1", 1, 1) == ("waits",)
