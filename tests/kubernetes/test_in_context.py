@@ -12,6 +12,7 @@ from tests.kubernetes.kubectl import RefusedByServerError, kubectl
 from tests.kubernetes.test_admission import binding
 from tools.controlled import GANGER, Controlled, controlled
 from tools.testcluster import Cluster
+from tools.testcluster.binaries import program
 from tools.testcluster.waiting import until
 
 Ran = subprocess.CompletedProcess[str]
@@ -49,11 +50,12 @@ def ganger(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Typed:
     path.touch(0o600)
     path.write_text(json.dumps(found))
 
-    def typed(who: str, *words: str) -> Ran:
+    def typed(who: str, *words: str, given: str = "") -> Ran:
         command = [str(GANGER), "--context", who, *words]
-        environment = {"KUBECONFIG": str(path), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+        paths = f"{Path(program('kubectl')).parent}:/usr/bin:/bin"
+        environment = {"KUBECONFIG": str(path), "PATH": paths, "HOME": str(folder)}
         return subprocess.run(
-            command, env=environment, cwd=folder, text=True, capture_output=True, timeout=120, check=False
+            command, env=environment, cwd=folder, text=True, capture_output=True, timeout=120, check=False, input=given
         )
 
     return typed
@@ -63,11 +65,16 @@ def account(its: Controlled, name: str) -> str:
     """A token of a person who is a user of their own namespace, and nothing anywhere else."""
     where = space(its, name)
     its.on.kubectl("create", "serviceaccount", name, "--namespace", where)
-    given = binding(name, "user")
-    given["metadata"]["namespace"] = where
-    given["subjects"] = [{"kind": "ServiceAccount", "name": name, "namespace": where}]
-    its.on.kubectl("apply", "-f", "-", input=json.dumps(given))
+    grant(its, name, "user", where)
     return its.on.kubectl("create", "token", name, "--namespace", where).strip()
+
+
+def grant(its: Controlled, name: str, role: str, where: str) -> None:
+    """Give a person one of ganger's roles in a namespace."""
+    given = binding(name, role)
+    given["metadata"] = {"name": f"{name}-{role}", "namespace": where}
+    given["subjects"] = [{"kind": "ServiceAccount", "name": name, "namespace": space(its, name)}]
+    its.on.kubectl("apply", "-f", "-", input=json.dumps(given))
 
 
 def record(ran: Ran) -> Any:
@@ -101,12 +108,60 @@ def test_its_own_exit_code(ganger: Typed, tmp_path: Path) -> None:
 
 def test_stop(ganger: Typed) -> None:
     name = submitted(ganger, "--", "sleep", "600")
-    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Running", f"{name} to run")
+    runs(ganger, name)
     assert ganger("ada", "stop", name).stdout == f"stopping {name}\n"
     until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Stopped", f"{name} to stop")
     again = ganger("ada", "stop", name)
     assert again.returncode == 4
     assert "has ended already: stopped" in again.stderr
+
+
+def runs(ganger: Typed, name: str) -> None:
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Running", f"{name} to run")
+
+
+def test_a_command_beside_a_rank(ganger: Typed, its: Controlled) -> None:
+    name, where = submitted(ganger, "-j", "2x1", "--env", "COLOUR=red", "--", "sleep", "600"), space(its, "ada")
+    runs(ganger, name)
+    # The role of a user is not enough: what it lacks is said, and who has it.
+    ran = ganger("ada", "exec", name, "--", "true")
+    assert ran.returncode == 4
+    assert f"you may not create pods/exec in namespace {where}" in ran.stderr
+    assert "ganger-exec" in ran.stderr
+    assert "auth can-i create pods/exec" in ran.stderr
+    grant(its, "ada", "exec", where)
+    until(lambda: ganger("ada", "exec", name, "--", "true").returncode == 0, "ada to be let in")
+
+    said = ganger("ada", "exec", name, "--rank", "1", "--", "sh", "-c", "echo $GANGER_RANK $COLOUR; exit 7")
+    assert (said.returncode, said.stdout) == (7, "1 red\n"), said.stderr
+    assert ganger("ada", "exec", "-i", name, "--", "cat", given="typed").stdout == "typed"
+    assert ganger("ada", "exec", name, "--", "cat", given="typed").stdout == ""
+    nodes = record(ganger("ada", "explain", name, "-o", "json"))["nodes"]
+    ran = ganger("ada", "exec", name, "--node", nodes[-1], "--", "sh", "-c", "echo $GANGER_RANK")
+    assert ran.stdout == ("1\n" if len(nodes) > 1 else "0\n")
+
+    for words, code, reason in (
+        ([name, "--rank", "7"], 3, "has no rank 7 that runs; those are 0, 1"),
+        ([name, "--node", "nowhere"], 3, "does not run on nowhere"),
+        (["nobody"], 3, "there is no job nobody"),
+        (["-t", name], 2, "-t needs a terminal"),
+    ):
+        ran = ganger("ada", "exec", *words, "--", "true")
+        assert (ran.returncode, reason in ran.stderr) == (code, True), ran
+    # RBAC decides about pods, and knows no owners: whoever has the right here has it beside everybody's ranks.
+    for role in ("user", "exec"):
+        grant(its, "bob", role, where)
+    beside = ("--namespace", where, "exec", name, "--", "true")
+    until(lambda: ganger("bob", *beside).returncode == 0, "bob to be let in")
+    for role in ("user", "exec"):
+        its.on.kubectl("delete", "rolebinding", f"bob-{role}", "--namespace", where)
+    until(lambda: ganger("bob", *beside).returncode == 4, "bob to be kept out")
+
+    assert ganger("ada", "stop", name).returncode == 0
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Stopped", f"{name} to stop")
+    ran = ganger("ada", "exec", name, "--", "true")
+    assert ran.returncode == 4
+    assert f"{name} is stopped: a command runs beside a rank that runs" in ran.stderr
 
 
 def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> None:
@@ -118,10 +173,7 @@ def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> No
         assert "auth can-i" in ran.stderr
     assert record(ganger("ada", "explain", name, "-o", "json"))["phase"] not in ("Stopped", "Succeeded", "Failed")
     # In one namespace with ada, bob sees her jobs, and cannot stop them or make one that is hers.
-    shared = binding("bob", "user")
-    shared["metadata"]["namespace"] = where
-    shared["subjects"] = [{"kind": "ServiceAccount", "name": "bob", "namespace": space(its, "bob")}]
-    its.on.kubectl("apply", "-f", "-", input=json.dumps(shared))
+    grant(its, "bob", "user", where)
     until(lambda: ganger("bob", "--namespace", where, "explain", name).returncode == 0, "bob to be let in")
     ran = ganger("bob", "--namespace", where, "stop", name)
     assert ran.returncode == 4

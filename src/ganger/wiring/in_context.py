@@ -29,14 +29,14 @@ from ganger.engine.ports import LogLine, LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
 from ganger.engine.submission import new_id
+from ganger.wiring.beside import beside
+from ganger.wiring.person import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
 
 Record = dict[str, Any]
 
 DEFAULT: Final = "~/.kube/config"
 VERSION: Final = "v1alpha1"
 OVER: Final = ("Succeeded", "Failed", "Stopped", "Refused")
-USAGE, NOT_FOUND, REFUSED, UNREACHABLE = 2, 3, 4, 5
-"""Exit codes of the command line, as `faces.cli.exit_codes` has them."""
 
 
 class _Who(Fields, frozen=True):
@@ -62,56 +62,57 @@ def ask(context: str, namespace: str | None) -> int:
     try:
         files = os.environ.get("KUBECONFIG") or DEFAULT
         access = Access.of_files([Path(each) for each in files.split(":") if each], context)
-        asked = _Asked(access, context, namespace or access.namespace or "default")
-        _tell({"answer": asyncio.run(asked.do(request))})
+        _tell({"answer": asyncio.run(_answer(access, context, namespace, request))})
     except Unusable as error:
         _tell({"error": _error("bad_context", str(error), "kubectl config get-contexts", USAGE)})
     except Refused as refused:
         _tell({"error": _error(refused.code, refused.detail, refused.next, USAGE)})
-    except _CannotError as error:
+    except CannotError as error:
         _tell({"error": error.record})
     return 0
 
 
-class _CannotError(Exception):
-    """What the API server refused, for people."""
-
-    def __init__(self, record: Record) -> None:
-        super().__init__(record["detail"])
-        self.record = record
+async def _answer(access: Access, context: str, namespace: str | None, request: Record) -> Any:
+    """What the request asks for. Raises CannotError and Refused."""
+    async with Api(access) as api:
+        who = Person(api, context, namespace or access.namespace or "default", chosen=namespace is not None)
+        try:
+            return await _Asked(who).do(request)
+        except ApiError as error:
+            raise await _explained(who, error, request.get("name", "")) from error
 
 
 class _Asked:
-    """One request of one person, about the jobs of one namespace."""
+    """One request of one person, about the jobs of one namespace. Raises ApiError, CannotError and Refused."""
 
-    def __init__(self, access: Access, context: str, namespace: str) -> None:
-        self._access, self._context, self._namespace = access, context, namespace
+    def __init__(self, who: Person) -> None:
+        self._who, self._api, self._namespace = who, who.api, who.namespace
 
     async def do(self, request: Record) -> Any:
-        """The answer to it. Raises _CannotError and Refused."""
-        async with Api(self._access) as api:
-            try:
-                match request["do"]:
-                    case "submit":
-                        return await self._submit(api, request["request"])
-                    case "list":
-                        found = await api.list(GANG_JOBS, Selection(self._namespace))
-                        return [_record(each) for each in found]
-                    case "get":
-                        return _record(await api.get(GANG_JOBS, request["name"], self._namespace))
-                    case "stop":
-                        return await self._stop(api, request["name"])
-                    case _:
-                        return await self._logs(api, request["name"], request["query"], follow=request["follow"])
-            except ApiError as error:
-                raise _CannotError(await self._explained(api, error, request.get("name", ""))) from error
+        """The answer to it."""
+        match request["do"]:
+            case "submit":
+                return await self._submit(request["request"])
+            case "list":
+                return [_record(each) for each in await self._api.list(GANG_JOBS, Selection(self._namespace))]
+            case "get":
+                return _record(await self._found(request["name"]))
+            case "stop":
+                return await self._stop(request["name"])
+            case "exec":
+                return await beside(self._who, request["name"], request["rank"], request["node"])
+            case _:
+                return await self._logs(request["name"], request["query"], follow=request["follow"])
 
-    async def _submit(self, api: Api, request: Record) -> Record:
+    async def _found(self, name: str) -> Custom:
+        return await self._api.get(GANG_JOBS, name, self._namespace)
+
+    async def _submit(self, request: Record) -> Record:
         if "spec_text" in request:
             spec = parse_spec(request["spec_text"], request["filename"], request["overrides"])
         else:
             spec = spec_from_dict(request["spec"], "the command line")
-        who = await api.create(_REVIEWS, {"metadata": {"name": "me"}})
+        who = await self._api.ask(_REVIEWS, {})
         written = {key: value for key, value in spec_to_dict(spec).items() if key != "name"}
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
@@ -119,21 +120,21 @@ class _Asked:
             "metadata": {"name": new_id(spec.name, lambda _: False), "namespace": self._namespace},
             "spec": written | {"user": who.status.user_info.username},
         }
-        return _record(await api.create(GANG_JOBS, body))
+        return _record(await self._api.create(GANG_JOBS, body))
 
-    async def _stop(self, api: Api, name: str) -> Record:
-        phase = _status(await api.get(GANG_JOBS, name, self._namespace)).get("phase")
+    async def _stop(self, name: str) -> Record:
+        phase = _status(await self._found(name)).get("phase")
         if phase in OVER:
-            next_ = f"ganger --context {self._context} explain {name}"
-            raise _CannotError(_error("ended", f"{name} has ended already: {phase.lower()}", next_, REFUSED))
+            why = f"{name} has ended already: {phase.lower()}"
+            raise CannotError("already_ended", why, self._who.typed("explain", name), REFUSED)
         place = Place(GANG_JOBS, self._namespace, name)
-        return _record(await api.merge(place, {"spec": {"stop": True}}))
+        return _record(await self._api.merge(place, {"spec": {"stop": True}}))
 
-    async def _logs(self, api: Api, name: str, asked: Record, *, follow: bool) -> Record:
+    async def _logs(self, name: str, asked: Record, *, follow: bool) -> Record:
         """Tells the lines, and gives the job as it is then."""
-        found = await api.get(GANG_JOBS, name, self._namespace)
+        found = await self._found(name)
         query = LogQuery(job=id_of(found.metadata.key), **asked)
-        pods = _Pods(api, found.metadata.key, asyncio.get_running_loop())
+        pods = _Pods(self._api, found.metadata.key, asyncio.get_running_loop())
         await pods.look()
         lines: Iterator[LogLine | None] = (
             pod_logs.follow(pods.known, query, pods.fetch, pods.over)
@@ -141,31 +142,33 @@ class _Asked:
             else pod_logs.lines(pods.known, query, pods.fetch)
         )
         await asyncio.to_thread(_tell_all, lines)
-        return _record(await api.get(GANG_JOBS, name, self._namespace))
+        return _record(await self._found(name))
 
-    async def _explained(self, api: Api, error: ApiError, name: str) -> Record:
-        """What a refusal means for whoever typed the command, and what to type next."""
-        kubectl, where = f"kubectl --context {self._context}", f"namespace {self._namespace}"
-        match error.status:
-            case 0:
-                return _error("unreachable", str(error), f"{kubectl} cluster-info", UNREACHABLE)
-            case HTTPStatus.UNAUTHORIZED:
-                why = f"the API server does not know who you are: what context {self._context} shows has run out"
-                return _error("unauthorized", f"{why}\n{error}", f"{kubectl} auth whoami", REFUSED)
-            case HTTPStatus.FORBIDDEN:
-                return _error("forbidden", str(error), f"{kubectl} auth can-i --list -n {self._namespace}", REFUSED)
-            case HTTPStatus.NOT_FOUND if "gangjobs" not in await api.serves(GROUP, VERSION):
-                why = f"ganger is not installed in the cluster of context {self._context}"
-                return _error("not_installed", why, f"ganger install --dry-run | {kubectl} apply -f -", UNREACHABLE)
-            case HTTPStatus.NOT_FOUND:
-                detail = f"there is no job {name} in {where}" if name else str(error)
-                return _error("not_found", detail, f"ganger --context {self._context} ls", NOT_FOUND)
-            case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
-                return _error("bad_spec", str(error), "kubectl explain gangjob.spec", USAGE)
-            case HTTPStatus.CONFLICT:
-                return _error("conflict", str(error), f"ganger --context {self._context} ls", REFUSED)
-            case _:
-                return _error("api_server", str(error), f"{kubectl} get --raw /readyz?verbose", UNREACHABLE)
+
+async def _explained(who: Person, error: ApiError, name: str) -> CannotError:
+    """What a refusal means for whoever typed the command, and what to type next."""
+    match error.status:
+        case 0:
+            return CannotError("unreachable", str(error), who.kubectl("cluster-info"), UNREACHABLE)
+        case HTTPStatus.UNAUTHORIZED:
+            why = f"the API server does not know who you are: what context {who.context} shows has run out"
+            return CannotError("unauthorized", f"{why}\n{error}", who.kubectl("auth", "whoami"), REFUSED)
+        case HTTPStatus.FORBIDDEN:
+            next_ = who.kubectl("auth", "can-i", "--list", "-n", who.namespace)
+            return CannotError("forbidden", str(error), next_, REFUSED)
+        case HTTPStatus.NOT_FOUND if "gangjobs" not in await who.api.serves(GROUP, VERSION):
+            why = f"ganger is not installed in the cluster of context {who.context}"
+            next_ = f"ganger install --dry-run | {who.kubectl('apply', '-f', '-')}"
+            return CannotError("not_installed", why, next_, UNREACHABLE)
+        case HTTPStatus.NOT_FOUND:
+            detail = f"there is no job {name} in namespace {who.namespace}" if name else str(error)
+            return CannotError("not_found", detail, who.typed("ls"), NOT_FOUND)
+        case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
+            return CannotError("bad_spec", str(error), "kubectl explain gangjob.spec", USAGE)
+        case HTTPStatus.CONFLICT:
+            return CannotError("conflict", str(error), who.typed("ls"), REFUSED)
+        case _:
+            return CannotError("api_server", str(error), who.kubectl("get", "--raw", "/readyz?verbose"), UNREACHABLE)
 
 
 class _Pods:

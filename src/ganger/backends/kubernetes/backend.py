@@ -21,7 +21,7 @@ from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.nodes import Inventory
 from ganger.backends.kubernetes.others import Others, is_gang_of_others
 from ganger.backends.kubernetes.placing import Placing
-from ganger.backends.kubernetes.pods import CONTAINER, LAUNCHER, TASK
+from ganger.backends.kubernetes.pods import CONTAINER, beside
 from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import CLAIMS, GANG_JOBS, NODES, POD_GROUPS, PODS, Resource
 from ganger.backends.kubernetes.seen import Seen, newest_pod
@@ -164,8 +164,8 @@ class KubernetesBackend:
 
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
         key = newest_pod(self._seen.pods, gang, node)
-        where = ("--namespace", names.key_of(gang).namespace, "exec", "-i", key.name, "--container", CONTAINER, "--")
-        return ("/usr/bin/env", "kubectl", *where, "python3", "-I", "-S", LAUNCHER, "exec", TASK)
+        where = ("--namespace", names.key_of(gang).namespace)
+        return ("/usr/bin/env", "kubectl", *where, "exec", "-i", *beside(key))
 
     def use(self) -> Use:
         return Use(0)  # nodes measure it: `kubectl top pod` shows it where the cluster has metrics

@@ -55,6 +55,12 @@ def pods(start: Start, job: Job, uid: str, setting: Setting) -> list[Object]:
     return [_pod(start, job, uid, setting, at) for at in range(len(start.nodes))]
 
 
+def beside(pod: Key) -> list[str]:
+    """The words after `kubectl exec` that run a command beside a rank of a pod; GENERATION RANK FLAGS COMMAND follow
+    (`launcher.exec_command`)."""
+    return [pod.name, "--container", CONTAINER, "--", "python3", "-I", "-S", LAUNCHER, "exec", TASK]
+
+
 def _pod(start: Start, job: Job, uid: str, setting: Setting, at: int) -> Object:
     key, node = names.key_of(start.gang), start.nodes[at]
     shares = [share for share in start.shares if share.node == node]

@@ -170,6 +170,11 @@ class Api:
 
         return await _until_clear(once, look)
 
+    async def ask(self, resource: Resource[T], body: Object) -> T:
+        """The answer to a question that is put as an object and not kept, as a review is. Raises ApiError."""
+        request = telling("create", Place(resource), body)
+        return decoded(request, await self._repeated(request), resource.read_as)
+
     async def merge(self, place: Place[T], body: Object) -> T:
         """Change fields of an object, or of a part of it; null takes one away. With a resource version in its metadata
         it is refused when the object has changed since; that may be by this very change, sent twice: read again.

@@ -1,15 +1,18 @@
-"""`ganger --context NAME run|submit|ls|explain|logs|stop`: jobs of a Kubernetes cluster, by one's own kubeconfig.
+"""`ganger --context NAME run|submit|ls|explain|logs|exec|stop`: jobs of a Kubernetes cluster, by one's own kubeconfig.
 
 `LazyGroup` takes commands from here when a context is named. No controller is asked: a job is its GangJob object, and
 what it writes is in the logs of its pods, so whoever may do a thing with kubectl may do it here.
 """
 
+import os
+import shutil
 import sys
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
-from ganger.faces.cli.exit_codes import FAILED, INTERRUPTED, OK
+from ganger.faces.cli.exec import NEITHER, flags_of, visit_options
+from ganger.faces.cli.exit_codes import FAILED, INTERRUPTED, NOT_STARTED, OK
 from ganger.faces.cli.options import RANKS, exit_code_option, output_option, parse_ranks, spec_options
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, quoted, say, show, show_json, show_json_array, show_json_line, show_table
@@ -19,7 +22,7 @@ from ganger.faces.client.gang_jobs import GangJobs
 
 Record = dict[str, Any]
 
-COMMANDS: Final = ("run", "submit", "ls", "explain", "logs", "stop")
+COMMANDS: Final = ("run", "submit", "ls", "explain", "logs", "exec", "stop")
 _COLUMNS: Final = (
     Column("JOB"),
     Column("STATE", state=True),
@@ -154,6 +157,37 @@ def logs_command(
             show_json_line(line)
     else:
         show_json_array(lines)
+
+
+@click.command("exec")
+@_job_argument
+@visit_options
+@click.pass_obj
+def exec_command(
+    named: tuple[str, str | None],
+    /,
+    job: str,
+    command: tuple[str, ...],
+    rank: int | None,
+    node: str | None,
+    *,
+    interactive: bool,
+    terminal: bool,
+) -> NoReturn:
+    """Run a command beside a rank, with its variables, secrets and directory, through kubectl.
+
+    Exits as the command does, with 125 when it could not be run. Who may `create` `pods/exec` in the namespace may do
+    it beside everybody's ranks there: the role `ganger-exec` gives that right.
+    """
+    flags = flags_of(interactive=interactive, terminal=terminal)
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise Problem("exec goes through kubectl, which is not in PATH", "install kubectl, or set PATH", NOT_STARTED)
+    way = GangJobs(*named).beside(job, rank, node)
+    passed = [f"-{flag}" for flag in flags if flag != NEITHER]
+    words = ["kubectl", *way["kubectl"], *passed, *way["argv"], str(way["generation"]), str(way["rank"]), flags]
+    sys.stdout.flush()
+    os.execv(kubectl, [*words, *command])  # noqa: S606 - there is nothing for a shell to do
 
 
 @click.command("stop")

@@ -42,6 +42,11 @@ class GangJobs:
         found: Record = self._asked({"do": "stop", "name": name})
         return found
 
+    def beside(self, name: str, rank: int | None, node: str | None) -> Record:
+        """How to run a command beside a rank, through kubectl: {kubectl, argv, generation, rank}."""
+        found: Record = self._asked({"do": "exec", "name": name, "rank": rank, "node": node})
+        return found
+
     def logs(self, name: str, query: Record, *, follow: bool = False) -> Iterator[Record]:
         """Lines as they come ({at_ms, generation, rank, stream, text}); with `follow` until the job has ended."""
         for told in self._told({"do": "logs", "name": name, "query": query, "follow": follow}):
