@@ -30,6 +30,8 @@ from ganger.engine.registry import order
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
 from ganger.wiring.controller import image_of
+from ganger.wiring.policy_objects import PolicyObjects
+from ganger.wiring.queue_figures import QueueFigures
 from ganger.wiring.truth import ObjectLog
 from tools.fakeapi import Call, FakeApi, Fault
 from tools.skipping import SkippingLoop
@@ -150,6 +152,7 @@ class Controlled:
 
     backend: KubernetesBackend
     loop: Loop
+    log: ObjectLog
 
     def state_of(self, gang: str) -> str:
         """What the state says of a gang; nothing of one that it does not know."""
@@ -158,8 +161,9 @@ class Controlled:
 
 
 @asynccontextmanager
-async def controller(access: Access, folder: Path) -> AsyncIterator[Controlled]:
-    """Inside it a controller leads, from what the objects say. At the end it is gone at once, as if it was killed."""
+async def controller(access: Access, folder: Path, policies: PolicyObjects | None = None) -> AsyncIterator[Controlled]:
+    """Inside it a controller leads, from what the objects say. At the end it is gone at once, as if it was killed.
+    policies: objects of queues, which are being followed; without them there are those that are always there."""
     event_loop = asyncio.get_running_loop()
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
@@ -168,7 +172,9 @@ async def controller(access: Access, folder: Path) -> AsyncIterator[Controlled]:
         backend = KubernetesBackend(api, Gear(api, launcher, entry, "python:3.13-slim"), launch_plans, lambda: True)
         following = event_loop.create_task(backend.run())
         await backend.listed()
-        image, unread = image_of(backend.jobs, backend.cluster, policy_from_dict({}, "nothing").document)
+        policy = policy_from_dict({}, "nothing").document if policies is None else await policies.kept()
+        used = {} if policies is None else policies.used()
+        image, unread = image_of(backend.jobs, backend.cluster, policy, used)
         backend.leave_alone(unread)
 
         def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
@@ -177,13 +183,17 @@ async def controller(access: Access, folder: Path) -> AsyncIterator[Controlled]:
         log = ObjectLog(folder / "ganger.db", image, tell)
         loop = Loop(log, backend, order, _Clock(), "0")
         loop.open()
-        turning = event_loop.create_task(_turn(loop))
+        tasks = [following, event_loop.create_task(_turn(loop))]
+        if policies is not None:
+            figures = QueueFigures(loop, policies, used)
+            log.changed = figures.changed
+            tasks.append(event_loop.create_task(figures.run()))
         try:
-            yield Controlled(backend, loop)
+            yield Controlled(backend, loop, log)
         finally:
-            for task in (turning, following):
+            for task in tasks:
                 task.cancel()
-            done = await asyncio.gather(turning, following, return_exceptions=True)
+            done = await asyncio.gather(*tasks, return_exceptions=True)
             backend.close()
             await asyncio.sleep(0)  # there it breaks off what it does
             log.close()

@@ -65,7 +65,7 @@ def _job() -> Object:
         "startTime": _TIME | {"description": "when it was started last"},
         "completionTime": _TIME | {"description": "when it ended"},
         "exitCode": {"type": "integer", "format": "int32", "description": "what its first failed process ended with"},
-        "ledger": _ANYTHING | {"description": "where its time went"},
+        "ledger": _ledger(),
         "promise": _TIME | {"description": "by when it is promised to start"},
         "seq": _COUNT | {"description": "ganger's own: the event that this is the state after"},
         "record": _TEXT | {"description": "ganger's own: what a restarted controller goes on from"},
@@ -84,6 +84,23 @@ def _job() -> Object:
     names = {"kind": "GangJob", "plural": "gangjobs", "singular": "gangjob", "shortNames": ["gj"]}
     made = _definition(names, "Namespaced", _root(said, spec, status), columns)
     return _with_rules(made, JOB)
+
+
+def _ledger() -> Object:
+    said = {
+        "queuedSeconds": _COUNT | {"description": "how long it waited"},
+        "gpuSeconds": {
+            "type": "object",
+            "description": "GPUs times seconds that it held them, and what they did: productive is what was kept",
+            "additionalProperties": _COUNT,
+        },
+        "lostGpuSeconds": {
+            "type": "object",
+            "description": "of these, by cause: finding out, starting again, and doing again what was not saved",
+            "additionalProperties": _COUNT,
+        },
+    }
+    return {"type": "object", "description": "where its time went, as of its last change", "properties": said}
 
 
 def _job_spec() -> Object:
@@ -115,11 +132,20 @@ def _queue() -> Object:
         "conditions": _CONDITIONS,
         "seq": _COUNT | {"description": "ganger's own: the event that this is the state after"},
         "record": _TEXT | {"description": "ganger's own: what of it is in force"},
+        "waiting": _COUNT | {"description": "jobs that wait in it and below it"},
+        "running": _COUNT | {"description": "jobs that have nodes, in it and below it"},
+        "gpus": _COUNT | {"description": "GPUs that they have"},
+        "share": _COUNT | {"description": "GPUs that would be fair, by weights and by what jobs ask for"},
+        "usage": _TEXT | {"description": "ganger's own: what was used, from which a restarted controller goes on"},
     }
     columns = [
         ("Parent", "string", ".spec.parent", "the queue above it; empty: root"),
         ("Weight", "integer", ".spec.weight", "its part beside its siblings' weights; empty: 1"),
-        ("GPUs", "integer", ".spec.nominal.gpus", "GPUs that it is guaranteed"),
+        ("Guaranteed", "integer", ".spec.nominal.gpus", "GPUs that it is guaranteed"),
+        ("GPUs", "integer", ".status.gpus", "GPUs that its jobs have"),
+        ("Share", "integer", ".status.share", "GPUs that would be fair"),
+        ("Running", "integer", ".status.running", "jobs that have nodes"),
+        ("Waiting", "integer", ".status.waiting", "jobs that wait"),
         ("Age", "date", ".metadata.creationTimestamp", "since it was made"),
     ]
     names = {"kind": "Queue", "plural": "queues", "singular": "queue", "shortNames": ["gq"]}

@@ -41,7 +41,9 @@ async def hearing(access: Access, folder: Path) -> AsyncIterator[Controlled]:
     async with controller(access, folder) as its:
         with its.loop.view() as state:
             known = list(state.gangs.values())
-        its.backend.hear(GangJobs(its.loop, its.backend.statuses.want, known, no_code(folder)).changed)
+        jobs = GangJobs(its.loop, its.backend.statuses.want, known, no_code(folder))
+        its.log.observed = jobs.observed
+        its.backend.hear(jobs.changed)
         yield its
 
 
@@ -160,5 +162,30 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
                     jobs.changed(found, its.backend.jobs[0])
                 await until(lambda: its.loop.copy().seq > 2 and not its.state_of(GANG))
             assert not api.objects("pods")
+
+    asyncio.run(play())
+
+
+def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            put(api)
+            async with controller(access, tmp_path) as its:
+                jobs = GangJobs(its.loop, its.backend.statuses.want, [], no_code(tmp_path))
+                its.log.observed = jobs.observed
+                [found] = its.backend.jobs
+                jobs.changed(None, found)
+                await until(lambda: its.state_of(GANG) == "starting")
+                assert jobs.observed == {GANG: 1}
+                put(api, stop=True)
+                await until(lambda: its.backend.jobs[0].metadata.generation == 2)
+                jobs.changed(found, its.backend.jobs[0])
+                assert jobs.observed == {GANG: 1}, "nobody has looked at it yet"
+                await until(lambda: status(api).get("observedGeneration") == 2)
+                assert its.state_of(GANG) != "starting"
+                put(api, stop=True, notes="look here")
+                await until(lambda: its.backend.jobs[0].metadata.generation == 3)
+                jobs.changed(found, its.backend.jobs[0])
+                await until(lambda: status(api).get("observedGeneration") == 3)
 
     asyncio.run(play())

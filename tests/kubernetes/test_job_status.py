@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from bench.binding import JOB
+from ganger.backends.kubernetes.access import Access
 from ganger.engine import pieces
 from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
+from tests.kubernetes.test_policy_objects import scene
+from tests.kubernetes.test_queue_figures import leading, use
 from tools.fakeapi import FakeApi
 
 
@@ -41,6 +44,21 @@ def test_a_promise_stands_on_the_object_and_the_next_controller_keeps_it(lives: 
             assert _late(api)["promise"] == promised
 
     asyncio.run(play())
+
+
+def test_a_job_says_where_the_time_of_its_gpus_went(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with leading(access, tmp_path) as its:
+            await use(api, its, "held", "ada", 7200.0)
+            await until(lambda: (api.get("gangjobs", "held") or {})["status"].get("completionTime"))
+            found: Any = api.get("gangjobs", "held")
+            ledger = found["status"]["ledger"]
+            parts = ledger["gpuSeconds"]
+            held = parts.pop("held")
+            assert 8 * 7200 <= held <= 8 * 7260
+            assert sum(parts.values()) == held
+
+    scene(tmp_path, play)
 
 
 def _late(api: FakeApi) -> Any:

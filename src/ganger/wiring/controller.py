@@ -11,11 +11,12 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -47,8 +48,10 @@ from ganger.wiring.gang_jobs import GangJobs
 from ganger.wiring.job_code import JobCode
 from ganger.wiring.place import CannotServe
 from ganger.wiring.policy_objects import PolicyObjects
+from ganger.wiring.queue_figures import QueueFigures
 from ganger.wiring.serve import END_S, Server, serving
 from ganger.wiring.truth import ObjectLog
+from ganger.wiring.usage import Usage, runs_known, spent_by_now
 
 LEASE: Final = "ganger-controller"
 DEFAULT: Final = Path("~/.kube/config")
@@ -88,7 +91,8 @@ class Controller(Server):
             policies = PolicyObjects(api, lambda: election.leading)
             await open_.enter_async_context(_running(policies.run()))
             await backend.listed()
-            image, unread = image_of(backend.jobs, backend.cluster, await policies.kept())
+            policy, used = await policies.kept(), policies.used()
+            image, unread = image_of(backend.jobs, backend.cluster, policy, used)
             backend.leave_alone(unread)
 
             def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
@@ -107,6 +111,10 @@ class Controller(Server):
             log.observed = jobs.observed
             backend.hear(jobs.changed)
             await open_.enter_async_context(_running(policies.follow(loop, jobs.again)))
+            figures = QueueFigures(loop, policies, used)
+            log.changed = figures.changed
+            open_.push_async_callback(figures.end)
+            await open_.enter_async_context(_running(figures.run()))
             yield log, loop, backend
 
     async def _backend(self, api: Api, may_act: Callable[[], bool]) -> KubernetesBackend:
@@ -163,9 +171,11 @@ async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def image_of(found: Iterable[Custom], cluster: Cluster, policy: PolicyDocument) -> tuple[Image, frozenset[str]]:
-    """The state that GangJobs say they are in, on these nodes and under this policy; and the ids of those that cannot
-    be read."""
+def image_of(
+    found: Iterable[Custom], cluster: Cluster, policy: PolicyDocument, used: Mapping[str, Usage] = MappingProxyType({})
+) -> tuple[Image, frozenset[str]]:
+    """The state that GangJobs say they are in, on these nodes and under this policy, with what was used of each queue;
+    and the ids of those that cannot be read."""
     every, seq, unread = list[pieces.Piece](), 0, list[str]()
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
@@ -183,8 +193,12 @@ def image_of(found: Iterable[Custom], cluster: Cluster, policy: PolicyDocument) 
     nodes = [*cluster.nodes, *(Node(name=name) for name in gone)]
     # A queue whose object went while nobody looked stays for those who are in it.
     queues = policy.queues | {gang.queue: Queue(name=gang.queue) for gang in gangs if gang.queue not in policy.queues}
-    rest = Image(seq=seq, at_ms=max((gang.since_ms for gang in gangs), default=0), nodes=nodes, levels=cluster.levels)
+    used = {name: each for name, each in used.items() if name in queues}
+    at_ms = max((*(gang.since_ms for gang in gangs), *(each.at_ms for each in used.values())), default=0)
+    rest = Image(seq=seq, at_ms=at_ms, nodes=nodes, levels=cluster.levels)
     rest = replace(rest, rules=policy.rules, queues=list(queues.values()))
+    spent = spent_by_now(used.values(), policy.rules.half_life_ms)
+    rest = replace(rest, spent=spent, runs=runs_known(used))
     ready = {node.name: NodeState.READY for node in nodes}
     return pieces.together(every, replace(rest, node_states=ready)), frozenset(unread)
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -57,7 +58,7 @@ class GangJobs:
         self._waiting: list[asyncio.Task[None]] = []
         self._refused: dict[str, Custom] = {}
         self.observed: dict[str, int] = {}
-        """By job: the generation of its object up to which it was heard what people ask for."""
+        """By job: the generation of its object up to which what people ask for was answered."""
 
     def changed(self, before: Custom | None, now: Custom | None) -> None:
         """A GangJob came, changed, or is gone."""
@@ -66,8 +67,6 @@ class GangJobs:
         was = self._was.pop(name, None)
         if now is None:
             self.observed.pop(name, None)
-        else:
-            self.observed[name] = now.metadata.generation
         if name in self._submitting:
             self._submitting[name] = now
         elif now is None:
@@ -76,7 +75,9 @@ class GangJobs:
             self._come(now)
         elif was is not None:
             self._differs(now, was, msgspec.json.decode(now.spec))
-        elif before is not None and bytes(before.spec) != bytes(now.spec):
+        elif before is None:
+            self._observe(now)
+        elif bytes(before.spec) != bytes(now.spec):
             self._differs(now, msgspec.json.decode(before.spec), msgspec.json.decode(now.spec))
 
     def again(self) -> None:
@@ -122,9 +123,12 @@ class GangJobs:
                 asked.append(SuspendRequested(gang=job.id, by=job.user))
             if spec.get("stop"):
                 asked.append(StopRequested(gang=job.id, by=job.user))
+            # Nothing is said of the job before the round that takes it, and that has read this generation.
+            self.observed[job.id] = found.metadata.generation
             # No thread waits for the answer: what comes by the thousand is to be planned together.
             await asyncio.wrap_future(self._loop.post_all(asked)[0])
         except Refused as refused:
+            self.observed.pop(id_of(key), None)
             self._known.discard(id_of(key))
             self._refused[id_of(key)] = found
             generation = found.metadata.generation
@@ -158,13 +162,37 @@ class GangJobs:
 
     def _differs(self, now: Custom, was: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         name, by = id_of(now.metadata.key), str(said.get("user", NOBODY))
+        asked = list[Event]()
         if bool(was.get("suspend")) != bool(said.get("suspend")):
-            self._ask(SuspendRequested(gang=name, by=by) if said.get("suspend") else ResumeRequested(gang=name, by=by))
+            suspends = bool(said.get("suspend"))
+            asked.append(SuspendRequested(gang=name, by=by) if suspends else ResumeRequested(gang=name, by=by))
         if said.get("stop") and not was.get("stop"):
-            self._ask(StopRequested(gang=name, by=by))
+            asked.append(StopRequested(gang=name, by=by))
         if (priority := _priority(said)) != _priority(was):
-            self._ask(PriorityChanged(gang=name, priority=priority, by=by))
-        self._tell(now.metadata.key, {"observedGeneration": now.metadata.generation})
+            asked.append(PriorityChanged(gang=name, priority=priority, by=by))
+        if not asked:
+            self._observe(now)
+            return
+        event_loop = asyncio.get_running_loop()
+
+        def answered(done: "Future[int]") -> None:
+            # On the core's thread, and before this round is told to objects: they say what it was the answer to.
+            _complain(done)
+            self.observed[name] = now.metadata.generation
+            with suppress(RuntimeError):  # the event loop has ended
+                event_loop.call_soon_threadsafe(self._observe, now)
+
+        *others, last = self._loop.post_all(asked)
+        for each in others:
+            each.add_done_callback(_complain)
+        last.add_done_callback(answered)
+
+    def _observe(self, now: Custom) -> None:
+        """All that this generation of an object asks for was answered."""
+        generation = now.metadata.generation
+        self.observed[id_of(now.metadata.key)] = generation
+        if (msgspec.json.decode(now.status) or {}).get("observedGeneration") != generation:
+            self._tell(now.metadata.key, {"observedGeneration": generation})
 
     def _gone(self, name: str) -> None:
         self._refused.pop(name, None)

@@ -15,17 +15,22 @@ from typing import Any, Final
 
 import msgspec
 
+from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.follow import Follower
 from ganger.backends.kubernetes.resources import POLICIES, QUEUES
 from ganger.backends.kubernetes.status import Statuses
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom
+from ganger.engine.clock import WallClock
 from ganger.engine.loop import Loop
 from ganger.engine.policy_book import check_fits, policy_from_dict
 from ganger.engine.policy_trial import stranded
 from ganger.engine.refusal import Refused
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of
+from ganger.model.queue import DEFAULT, ROOT
+from ganger.wiring import usage
+from ganger.wiring.usage import Usage
 
 CALM_S: Final = 0.2
 """How long changes are gathered: whoever applies a file changes many at once."""
@@ -34,6 +39,9 @@ AGAIN_S: Final = 30.0
 POLICY: Final = ""
 """In place of a queue's name: the policy itself."""
 ACCEPTED: Final = "Accepted"
+USAGE_READ: Final = "UsageRead"
+LOST: Final = "its status.usage cannot be read: what was used before this controller began counts for nobody"
+MOST_SAID: Final = 1000
 
 _log = logging.getLogger(__name__)
 Specs = dict[str, Any]
@@ -51,7 +59,10 @@ class PolicyObjects:
             for each, objects in ((QUEUES, self._queues.objects), (POLICIES, self._policies.objects))
         }
         self._in_force: Specs = {}
+        self._unread: dict[str, str] = {}
+        """Of which queues what was used could not be read, and why."""
         self._news = asyncio.Event()
+        self._api, self._may_act = api, may_act
 
     async def run(self) -> None:
         """Follow the objects and write to them, until cancelled."""
@@ -73,6 +84,38 @@ class PolicyObjects:
             _log.error("what was in force cannot be read from the objects any more: %s", refused.detail)
             self._in_force = {}
             return _read({})
+
+    def used(self) -> dict[str, Usage]:
+        """What had been used of each queue, as the controller before this one kept it. Called after `kept`."""
+        found, now_ms = dict[str, Usage](), WallClock(0).now_ms()
+        for key, each in self._queues.objects.items():
+            text = (msgspec.json.decode(each.status) or {}).get("usage")
+            try:
+                if text is not None:
+                    found[key.name] = usage.decode(text, key.name, now_ms)
+            except ValueError as error:
+                self._unread[key.name] = " ".join(str(error).split())
+                _log.error("%s: what was used cannot be read: %s", key.name, error)
+        return found
+
+    async def show(self, told: Mapping[str, Mapping[str, Any]]) -> None:
+        """Have these figures in the status of each queue. A queue that is always there is given an object once there is
+        something to say of it; of others that have none any more nothing is said."""
+        there = {key.name: each for key, each in self._queues.objects.items()}
+        for name, figures in told.items():
+            found = there.get(name)
+            if found is None and name in (ROOT, DEFAULT) and any(figures.values()) and self._may_act():
+                with suppress(ApiError):  # the next change tries again
+                    found = await self._api.create(QUEUES, _built_in(name))
+            if found is None:
+                continue
+            status = msgspec.json.decode(found.status) or {}
+            if any(status.get(key) != value for key, value in figures.items()):
+                self._statuses[QUEUES].want(found.metadata.key, dict(figures))
+
+    async def flush(self) -> None:
+        """Come back when all that is to be told of queues is written. Raises ApiError."""
+        await self._statuses[QUEUES].flush()
 
     async def follow(self, loop: Loop, taken: Callable[[], None]) -> None:
         """Have the loop's policy be what the objects say, until cancelled. `taken` is called when it became another."""
@@ -158,6 +201,8 @@ class PolicyObjects:
         status = msgspec.json.decode(found.status) or {}
         generation = found.metadata.generation
         told: dict[str, Any] = {"conditions": [_condition(status, generation, why)]}
+        if name in self._unread:
+            told["conditions"].append(_lost(status, generation, self._unread[name]))
         if name in self._in_force:
             told["record"] = json.dumps({"spec": self._in_force[name]}, sort_keys=True)
         if why is None:
@@ -203,9 +248,11 @@ def _record(found: Custom) -> Mapping[str, Any] | None:
     return record if isinstance(record, dict) and isinstance(record.get("spec"), dict) else None
 
 
+def _built_in(name: str) -> dict[str, Any]:
+    return {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": {}}
+
+
 def _condition(status: Mapping[str, Any], generation: int, why: Refused | None) -> dict[str, Any]:
-    told: list[dict[str, Any]] = status.get("conditions", [])
-    known = next((each for each in told if each.get("type") == ACCEPTED), {})
     said = {
         "type": ACCEPTED,
         "status": "True" if why is None else "False",
@@ -213,5 +260,22 @@ def _condition(status: Mapping[str, Any], generation: int, why: Refused | None) 
         "message": "" if why is None else f"{why.detail}: what was in force before still is",
         "observedGeneration": generation,
     }
+    return _since(status, said)
+
+
+def _lost(status: Mapping[str, Any], generation: int, why: str) -> dict[str, Any]:
+    said = {
+        "type": USAGE_READ,
+        "status": "False",
+        "reason": "UsageUnreadable",
+        "message": f"{LOST} ({why})"[:MOST_SAID],
+        "observedGeneration": generation,
+    }
+    return _since(status, said)
+
+
+def _since(status: Mapping[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    told: list[dict[str, Any]] = status.get("conditions", [])
+    known = next((each for each in told if each.get("type") == said["type"]), {})
     since = known.get("lastTransitionTime") if known.get("status") == said["status"] else None
     return said | {"lastTransitionTime": since or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ganger.core.gang import ClassKey, Gang, class_text
+from ganger.core.queues import need
 from ganger.core.state import Image, State
+from ganger.core.usage import held_by, in_gpus
 from ganger.engine import pieces
 from ganger.engine.codec import decode_image, encode_image
 from ganger.engine.log import EventLog
@@ -20,6 +22,7 @@ from ganger.model.decision import Wait
 from ganger.model.event import Decided, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.reason import sentence
+from ganger.model.view import PARTS
 from ganger.wiring.conditions import conditions, time_of
 
 
@@ -42,6 +45,8 @@ class ObjectLog(EventLog):
         self._rows: dict[str, Projection] = {}
         self._answered: set[str] = set()
         self.observed: Mapping[str, int] = {}
+        self.changed: Callable[[], None] = lambda: None
+        """Called when something happened."""
 
     def restore(self, upto: int | None = None) -> State:
         """What the objects said when this controller began, and what has happened since."""
@@ -68,6 +73,8 @@ class ObjectLog(EventLog):
     def snapshot(self, state: State) -> None:
         """Tell the objects that changed what they are now."""
         super().snapshot(state)
+        if self._rows:
+            self.changed()
         rows, self._rows = self._rows, {}
         answered, self._answered = self._answered, set()
         for name, piece in pieces.pieces(state, rows).items():
@@ -102,6 +109,7 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
         "startTime": _time(row.started_ms),
         "completionTime": _time(row.ended_ms),
         "exitCode": row.exit_code,
+        "ledger": _ledger(shown),
         "promise": None if piece is None else _promise(piece),
         "record": None if ended or piece is None else pieces.encode(piece),
         **waits,
@@ -119,6 +127,17 @@ def _failed(gang: Gang) -> dict[str, Any]:
     if gang.failure is None:
         return {}
     return {"reason": gang.failure.cause, "message": f"attempt {gang.generation}: {ending(gang.failure)}"}
+
+
+def _ledger(shown: Projection) -> dict[str, Any] | None:
+    """Where the time of its GPUs went, in GPU-seconds. None of an array: its elements have theirs."""
+    if shown.row.elements is not None:
+        return None
+    of = in_gpus(held_by(shown.ledger, need(shown.job.spec.shape)[0]))
+    parts = {part: getattr(of, f"{part}_ms") // 1000 for part in PARTS if part != "queued"}
+    causes = {loss.cause: (loss.detect_ms + loss.recovery_ms + loss.lost_ms) // 1000 for loss in of.losses}
+    queued_s = shown.ledger.queued_ms // 1000
+    return {"queuedSeconds": queued_s, "gpuSeconds": {"held": sum(parts.values()), **parts}, "lostGpuSeconds": causes}
 
 
 def _promise(piece: pieces.Piece) -> str | None:

@@ -65,6 +65,11 @@ class Statuses:
         self._waiting.setdefault(key, []).append((generation, answer))
         await answer
 
+    async def flush(self) -> None:
+        """Write all that is wanted by now. Raises ApiError."""
+        for key in list(self._wanted):
+            await self._write(key)
+
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._wanted.pop(key, None)

@@ -1,0 +1,175 @@
+"""What queues' objects say of their use, and what a controller's successor knows from it: the whole controller on the
+fake API server, on virtual time."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.binding import Controlled, controller, job_of
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.transport import Api
+from ganger.core.state import State
+from ganger.model.event import StopRequested, Submitted
+from ganger.wiring.policy_objects import PolicyObjects
+from ganger.wiring.queue_figures import CALM_S, USAGE_S
+from tests.kubernetes.test_policy_objects import queue, scene, until
+from tools.fakeapi import Call, FakeApi, Fault
+
+
+@asynccontextmanager
+async def leading(access: Access, folder: Path) -> AsyncIterator[Controlled]:
+    """A controller that is killed at the end, without a last word."""
+    async with Api(access) as api:
+        objects = PolicyObjects(api, lambda: True)
+        runs = asyncio.create_task(objects.run())
+        try:
+            async with controller(access, folder, objects) as its:
+                follows = asyncio.create_task(objects.follow(its.loop, lambda: None))
+                try:
+                    yield its
+                finally:
+                    follows.cancel()
+                    await asyncio.gather(follows, return_exceptions=True)
+        finally:
+            runs.cancel()
+            await asyncio.gather(runs, return_exceptions=True)
+
+
+def submit(api: FakeApi, its: Controlled, name: str, user: str, queue: str = "default") -> str:
+    """A job that takes the one node, and its object."""
+    job = job_of(1)
+    about = {"name": name, "namespace": "default"}
+    made = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": {}}
+    api.put(made)
+    job = replace(job, id=f"{name}.default", user=user, spec=replace(job.spec, queue=queue))
+    its.loop.post(Submitted(job=job))
+    return job.id
+
+
+async def use(api: FakeApi, its: Controlled, name: str, user: str, for_s: float) -> None:
+    """Have a user hold the node for that long."""
+    job = submit(api, its, name, user)
+    await until(lambda: its.state_of(job) == "starting")
+    await asyncio.sleep(for_s)
+    its.loop.post(StopRequested(gang=job))
+    await until(lambda: not its.state_of(job))
+
+
+def status(api: FakeApi, name: str = "default") -> dict[str, Any]:
+    found = api.get("queues", name, "") or {}
+    return dict(found.get("status", {}))
+
+
+def usage(api: FakeApi, name: str = "default") -> Any:
+    return json.loads(status(api, name).get("usage", "null"))
+
+
+def counted(api: FakeApi) -> list[Call]:
+    """Gathers writes of queues' statuses from now on."""
+    calls = list[Call]()
+
+    class Counts(Fault):
+        def strikes(self, call: Call, rng: random.Random) -> bool:
+            if (call.verb, call.resource) == ("patch", "queues/status"):
+                calls.append(call)
+            return False
+
+    api.inject(Counts())
+    return calls
+
+
+def known(state: State) -> Any:
+    """What decides about the order of users, and about how long jobs run."""
+    return state.standings.spent(), state.history.runs()
+
+
+def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with leading(access, tmp_path) as its:
+            await use(api, its, "greedy", "ada", 7200.0)
+            await use(api, its, "modest", "bob", 60.0)
+            before = known(its.loop.copy())
+            await until(lambda: usage(api) and {each["user"] for each in usage(api)["spent"]} == {"ada", "bob"})
+        async with leading(access, tmp_path) as its:
+            assert known(its.loop.copy()) == before
+            blocks = submit(api, its, "blocks", "eve")
+            await until(lambda: its.state_of(blocks) == "starting")
+            waiting = [submit(api, its, f"next-{user}", user) for user in ("ada", "bob")]
+            await until(lambda: len(its.loop.copy().gangs) == len(waiting) + 1)
+            its.loop.post(StopRequested(gang=blocks))
+            await until(lambda: "starting" in map(its.state_of, waiting))
+            assert its.state_of("next-bob.default") == "starting", "ada came first, and has had more"
+
+    scene(tmp_path, play)
+
+
+def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("lab"))
+        async with leading(access, tmp_path) as its:
+            await until(lambda: "lab" in its.loop.copy().queues)
+            for at in range(3):
+                submit(api, its, f"lab-{at}", "ada", "lab")
+            wanted = {"waiting": 2, "running": 1, "gpus": 8, "share": 8}
+            await until(lambda: wanted.items() <= status(api, "lab").items())
+            # The queue above it is always there, and has been given an object.
+            await until(lambda: wanted.items() <= status(api, "root").items())
+
+    scene(tmp_path, play)
+
+
+def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with leading(access, tmp_path) as its:
+            await use(api, its, "first", "ada", 60.0)
+            await until(lambda: usage(api))
+            writes = counted(api)
+            began_s = asyncio.get_running_loop().time()
+            for at in range(30):
+                await use(api, its, f"more-{at}", "ada", 3.0)
+            looks = 2 + (asyncio.get_running_loop().time() - began_s) / CALM_S
+            assert 0 < len(writes) <= 2 * looks, "of two queues, default and root"
+            await asyncio.sleep(2 * USAGE_S)
+            writes.clear()
+            await asyncio.sleep(600.0)
+            assert not writes, "nothing happens any more"
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    ["{", "[]", '{"at_ms": 9e15, "half_life_ms": 1}', "ahead", "other queue", "negative"],
+)
+def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoilt: str) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with leading(access, tmp_path) as its:
+            await use(api, its, "greedy", "ada", 7200.0)
+            await until(lambda: usage(api))
+        found: Any = api.get("queues", "default", "")
+        text = found["status"]["usage"]
+        told = json.loads(text)
+        if spoilt == "ahead":
+            told["spent"][0]["periods"][0][0] += 1 << 40
+        elif spoilt == "other queue":
+            told["spent"][0]["queue"] = "nowhere"
+        elif spoilt == "negative":
+            told["spent"][0]["periods"][0][1] = [-1, 0, 0]
+        text = spoilt if spoilt[0] in "{[" else json.dumps(told)
+        api.put(found | {"status": found["status"] | {"usage": text}})
+        async with leading(access, tmp_path) as its:
+            assert known(its.loop.copy()) == ([], [])
+            await until(lambda: len(status(api).get("conditions", [])) > 1)
+            accepted, said = status(api)["conditions"]
+            assert (accepted["type"], said["type"]) == ("Accepted", "UsageRead")
+            assert (said["status"], said["reason"]) == ("False", "UsageUnreadable")
+            assert "cannot be read" in said["message"]
+
+    scene(tmp_path, play)
