@@ -29,10 +29,11 @@ what torchrun would set; torchrun itself is left out.
 **Which job.** `JOB` is an id (`bert-7f3`) or a name (`bert`): the newest job of that name.
 
 **On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context,
-makes a GangJob there as whoever that context says, and follows the logs of its pods; `submit`, `ls`, `explain`, `logs`,
-`exec` and `stop` go the same way. Nothing but the API server is asked: what you may do there with kubectl, you may do
-here. `exec` takes the right to `create` `pods/exec`, which the role `ganger-exec` gives in a namespace.
-`--namespace NAME` looks elsewhere than in the context's own namespace. JOB is the GangJob's name.
+makes a GangJob there as whoever that context says, and follows the logs of its pods; `submit`, `ls`, `get`, `wait`,
+`explain`, `logs`, `exec`, `suspend`, `resume`, `priority` and `stop` go the same way. Nothing but the API server is
+asked: what you may do there with kubectl, you may do here. `exec` takes the right to `create` `pods/exec`, which the
+role `ganger-exec` gives in a namespace. `--namespace NAME` looks elsewhere than in the context's own namespace. JOB
+is the GangJob's name.
 
 **What is printed where.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; ganger's own words
 go to stderr too. `ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank

@@ -82,7 +82,7 @@ def test_a_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="No such file"):
+    with pytest.raises(Unusable, match="there is no kubeconfig file"):
         Access.of_files([tmp_path / "config"])
 
 

@@ -18,6 +18,7 @@ from tools.testcluster.waiting import until
 Ran = subprocess.CompletedProcess[str]
 Typed = Callable[..., Ran]
 PEOPLE = ("ada", "bob")
+AWAY = {"closed": "https://127.0.0.1:9", "silent": "https://192.0.2.1:6443"}
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +47,19 @@ def ganger(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Typed:
         at = {"cluster": cluster, "user": name, "namespace": space(its, name)}
         found["users"].append({"name": name, "user": {"token": token}})
         found["contexts"].append({"name": name, "context": at})
+    # Nobody listens there, and the other address is none of anybody's.
+    found["clusters"] += [{"name": name, "cluster": {"server": url}} for name, url in AWAY.items()]
+    found["contexts"] += [{"name": name, "context": {"cluster": name, "user": "ada"}} for name in AWAY]
     path = folder / "config"
     path.touch(0o600)
     path.write_text(json.dumps(found))
 
-    def typed(who: str, *words: str, given: str = "") -> Ran:
+    def typed(who: str, *words: str, given: str = "", kubeconfig: Path = path, within_s: float = 120) -> Ran:
         command = [str(GANGER), "--context", who, *words]
         paths = f"{Path(program('kubectl')).parent}:/usr/bin:/bin"
-        environment = {"KUBECONFIG": str(path), "PATH": paths, "HOME": str(folder)}
-        return subprocess.run(
-            command, env=environment, cwd=folder, text=True, capture_output=True, timeout=120, check=False, input=given
-        )
+        environment = {"KUBECONFIG": str(kubeconfig), "PATH": paths, "HOME": str(folder)}
+        about: dict[str, Any] = {"env": environment, "cwd": folder, "timeout": within_s, "input": given}
+        return subprocess.run(command, **about, text=True, capture_output=True, check=False)
 
     return typed
 
@@ -93,9 +96,9 @@ def test_a_job_is_followed_to_its_end(ganger: Typed, its: Controlled) -> None:
     assert (ran.returncode, ran.stdout) == (0, "hello\n"), ran.stderr
     (job,) = record(ganger("ada", "ls", "-o", "json"))
     assert job["user"] == f"system:serviceaccount:{space(its, 'ada')}:ada"
-    assert job["phase"] == "Succeeded"
-    assert job["name"] in ganger("ada", "ls").stdout
-    assert "succeeded" in ganger("ada", "explain", job["name"]).stdout
+    assert job["state"] == "succeeded"
+    assert job["id"] in ganger("ada", "ls").stdout
+    assert "succeeded" in ganger("ada", "explain", job["id"]).stdout
 
 
 def test_its_own_exit_code(ganger: Typed, tmp_path: Path) -> None:
@@ -110,14 +113,14 @@ def test_stop(ganger: Typed) -> None:
     name = submitted(ganger, "--", "sleep", "600")
     runs(ganger, name)
     assert ganger("ada", "stop", name).stdout == f"stopping {name}\n"
-    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Stopped", f"{name} to stop")
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["state"] == "stopped", f"{name} to stop")
     again = ganger("ada", "stop", name)
     assert again.returncode == 4
     assert "has ended already: stopped" in again.stderr
 
 
 def runs(ganger: Typed, name: str) -> None:
-    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Running", f"{name} to run")
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["state"] == "running", f"{name} to run")
 
 
 def test_a_command_beside_a_rank(ganger: Typed, its: Controlled) -> None:
@@ -158,10 +161,89 @@ def test_a_command_beside_a_rank(ganger: Typed, its: Controlled) -> None:
     until(lambda: ganger("bob", *beside).returncode == 4, "bob to be kept out")
 
     assert ganger("ada", "stop", name).returncode == 0
-    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["phase"] == "Stopped", f"{name} to stop")
+    until(lambda: record(ganger("ada", "explain", name, "-o", "json"))["state"] == "stopped", f"{name} to stop")
     ran = ganger("ada", "exec", name, "--", "true")
     assert ran.returncode == 4
     assert f"{name} is stopped: a command runs beside a rank that runs" in ran.stderr
+
+
+def test_suspend_resume_and_priority(ganger: Typed, its: Controlled) -> None:
+    name = submitted(ganger, "--", "sleep", "600")
+    runs(ganger, name)
+    ran = ganger("ada", "resume", name)
+    assert (ran.returncode, f"{name} is not suspended: it is running" in ran.stderr) == (4, True), ran
+
+    ran = ganger("ada", "suspend", name)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith(f" {name}; ganger --context ada resume {name} lets it go on\n")
+    until(lambda: record(ganger("ada", "get", name, "-o", "json"))["row"]["state"] == "suspended", f"{name} to rest")
+    again = ganger("ada", "suspend", name)
+    assert (again.returncode, f"{name} is suspended already" in again.stderr) == (4, True), again
+    (row,) = record(ganger("ada", "resume", name, "-o", "json"))
+    assert row["state"] in ("pending", "starting", "running")
+    runs(ganger, name)
+
+    assert ganger("ada", "priority", name, "high").stdout == f"{name} has priority high; it had normal\n"
+    (row,) = record(ganger("ada", "priority", name, "-50", "-o", "json"))
+    assert row["priority"] == -50
+    # Who cannot stop a job cannot do this to it either.
+    where = space(its, "ada")
+    grant(its, "bob", "user", where)
+    until(lambda: ganger("bob", "--namespace", where, "get", name).returncode == 0, "bob to be let in")
+    for words in (("suspend", name), ("priority", name, "high")):
+        ran = ganger("bob", "--namespace", where, *words)
+        assert (ran.returncode, "this is a job of" in ran.stderr) == (4, True), ran
+    its.on.kubectl("delete", "rolebinding", "bob-user", "--namespace", where)
+    until(lambda: ganger("bob", "--namespace", where, "get", name).returncode == 4, "bob to be kept out")
+    assert ganger("ada", "stop", name).returncode == 0
+
+
+def test_what_the_server_was_told_otherwise_is_undone(ganger: Typed, its: Controlled) -> None:
+    name, where = submitted(ganger, "--", "sleep", "600"), space(its, "ada")
+    runs(ganger, name)
+    its.client.change(f"{name}.{where}", suspended=True)
+    until(lambda: record(ganger("ada", "get", name, "-o", "json"))["row"]["state"] == "suspended", f"{name} to rest")
+    assert ganger("ada", "resume", name).returncode == 0
+    runs(ganger, name)
+    assert ganger("ada", "stop", name).returncode == 0
+
+
+def test_get_and_wait(ganger: Typed) -> None:
+    name = submitted(ganger, "--queue", "default", "--retry", "0", "--", "sh", "-c", "sleep 5; exit 3")
+    ran = ganger("ada", "wait", name, "--timeout", "1s")
+    assert ran.returncode == 124
+    assert f"{name} has not ended within 1s, and goes on: ganger --context ada get {name}" in ran.stderr
+    ran = ganger("ada", "wait", name)
+    assert ran.returncode == 1
+    assert ran.stdout.startswith(f"✗ {name} failed after ")
+    ran = ganger("ada", "wait", name, "--exit-code", "-o", "json")
+    assert ran.returncode == 3
+    found = json.loads(ran.stdout)
+    assert found == record(ganger("ada", "get", name, "-o", "json"))
+    assert found["row"] | {"state": "failed", "exit_code": 3, "generation": 1, "queue": "default"} == found["row"]
+    assert found["spec"]["retry"]["max"] == 0
+    said = ganger("ada", "get", name).stdout
+    for part in ("sh -c", "0 attempts without progress", "exit code", f"next: ganger --context ada logs {name}"):
+        assert part in said
+    for words in (("suspend", name), ("resume", name), ("priority", name, "high"), ("stop", name)):
+        ran = ganger("ada", *words)
+        assert (ran.returncode, "has ended already: failed" in ran.stderr) == (4, True), ran
+
+
+def test_no_kubeconfig(ganger: Typed, tmp_path: Path) -> None:
+    ran = ganger("ada", "ls", kubeconfig=tmp_path / "none")
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        f"error: there is no kubeconfig file: none is at {tmp_path}/none\n  next: export KUBECONFIG=FILE\n",
+    )
+    ran = ganger("ada", "ls", kubeconfig=tmp_path)
+    assert (ran.returncode, f"cannot read {tmp_path}: Is a directory" in ran.stderr) == (2, True), ran
+
+
+@pytest.mark.parametrize("who", AWAY)
+def test_nobody_answers(ganger: Typed, who: str) -> None:
+    ran = ganger(who, "ls", within_s=25)  # a controller's patience lasts for longer
+    assert (ran.returncode, AWAY[who] in ran.stderr, "Errno" in ran.stderr) == (5, True, False), ran
 
 
 def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> None:
@@ -171,7 +253,7 @@ def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> No
         assert ran.returncode == 4, (words, ran)
         assert "forbidden" in ran.stderr
         assert "auth can-i" in ran.stderr
-    assert record(ganger("ada", "explain", name, "-o", "json"))["phase"] not in ("Stopped", "Succeeded", "Failed")
+    assert record(ganger("ada", "explain", name, "-o", "json"))["state"] not in ("stopped", "succeeded", "failed")
     # In one namespace with ada, bob sees her jobs, and cannot stop them or make one that is hers.
     grant(its, "bob", "user", where)
     until(lambda: ganger("bob", "--namespace", where, "explain", name).returncode == 0, "bob to be let in")
@@ -193,8 +275,13 @@ def test_others_see_stop_and_forge_nothing(ganger: Typed, its: Controlled) -> No
 def test_what_cannot_be_says_what_to_type(ganger: Typed) -> None:
     for who, words, code, said in (
         ("ada", ["explain", "nobody"], 3, "ganger --context ada ls"),
-        ("eve", ["ls"], 2, "there are: ada, bob, stale"),
+        ("eve", ["ls"], 2, "there are: ada, bob, closed, silent, stale"),
         ("stale", ["ls"], 4, "auth whoami"),
+        ("closed", ["ls"], 5, "--context closed cluster-info"),
+        ("ada", ["get", "nobody"], 3, "there is no job nobody"),
+        ("ada", ["wait", "nobody"], 3, "there is no job nobody"),
+        ("ada", ["suspend", "nobody"], 3, "there is no job nobody"),
+        ("ada", ["priority", "nobody", "highest"], 2, "the value comes last"),
         ("ada", ["top"], 2, "--context speaks to the API server"),
     ):
         ran = ganger(who, *words)

@@ -14,10 +14,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from ganger.backends.kubernetes import pod_logs
-from ganger.backends.kubernetes.access import Access, Unusable
+from ganger.backends.kubernetes.access import Access, NoFileError, Unusable
 from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.names import JOB, id_of
 from ganger.backends.kubernetes.pods import CONTAINER
@@ -29,14 +27,19 @@ from ganger.engine.ports import LogLine, LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
 from ganger.engine.submission import new_id
+from ganger.wiring import gang_job_change
 from ganger.wiring.beside import beside
+from ganger.wiring.gang_job_row import OVER, in_full, row
 from ganger.wiring.person import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
 
 Record = dict[str, Any]
 
 DEFAULT: Final = "~/.kube/config"
 VERSION: Final = "v1alpha1"
-OVER: Final = ("Succeeded", "Failed", "Stopped", "Refused")
+WITHIN_S: Final = 8.0
+"""How long a request is made again and again. A person waits; a controller has more patience."""
+SILENT_S: Final = 10.0
+"""How long the API server may be silent."""
 
 
 class _Who(Fields, frozen=True):
@@ -63,6 +66,8 @@ def ask(context: str, namespace: str | None) -> int:
         files = os.environ.get("KUBECONFIG") or DEFAULT
         access = Access.of_files([Path(each) for each in files.split(":") if each], context)
         _tell({"answer": asyncio.run(_answer(access, context, namespace, request))})
+    except NoFileError as error:
+        _tell({"error": _error("bad_context", str(error), "export KUBECONFIG=FILE", USAGE)})
     except Unusable as error:
         _tell({"error": _error("bad_context", str(error), "kubectl config get-contexts", USAGE)})
     except Refused as refused:
@@ -74,7 +79,7 @@ def ask(context: str, namespace: str | None) -> int:
 
 async def _answer(access: Access, context: str, namespace: str | None, request: Record) -> Any:
     """What the request asks for. Raises CannotError and Refused."""
-    async with Api(access) as api:
+    async with Api(access, within_s=WITHIN_S, silent_s=SILENT_S) as api:
         who = Person(api, context, namespace or access.namespace or "default", chosen=namespace is not None)
         try:
             return await _Asked(who).do(request)
@@ -94,11 +99,19 @@ class _Asked:
             case "submit":
                 return await self._submit(request["request"])
             case "list":
-                return [_record(each) for each in await self._api.list(GANG_JOBS, Selection(self._namespace))]
+                return [row(each) for each in await self._api.list(GANG_JOBS, Selection(self._namespace))]
             case "get":
-                return _record(await self._found(request["name"]))
+                return in_full(await self._found(request["name"]))
+            case "wait":
+                return await gang_job_change.ended(self._who, request["name"], request["timeout_s"])
             case "stop":
-                return await self._stop(request["name"])
+                return await gang_job_change.stop(self._who, request["name"])
+            case "suspend":
+                return await gang_job_change.suspend(self._who, request["name"])
+            case "resume":
+                return await gang_job_change.resume(self._who, request["name"])
+            case "priority":
+                return await gang_job_change.prioritise(self._who, request["name"], request["priority"])
             case "exec":
                 return await beside(self._who, request["name"], request["rank"], request["node"])
             case _:
@@ -120,15 +133,7 @@ class _Asked:
             "metadata": {"name": new_id(spec.name, lambda _: False), "namespace": self._namespace},
             "spec": written | {"user": who.status.user_info.username},
         }
-        return _record(await self._api.create(GANG_JOBS, body))
-
-    async def _stop(self, name: str) -> Record:
-        phase = _status(await self._found(name)).get("phase")
-        if phase in OVER:
-            why = f"{name} has ended already: {phase.lower()}"
-            raise CannotError("already_ended", why, self._who.typed("explain", name), REFUSED)
-        place = Place(GANG_JOBS, self._namespace, name)
-        return _record(await self._api.merge(place, {"spec": {"stop": True}}))
+        return row(await self._api.create(GANG_JOBS, body))
 
     async def _logs(self, name: str, asked: Record, *, follow: bool) -> Record:
         """Tells the lines, and gives the job as it is then."""
@@ -142,7 +147,7 @@ class _Asked:
             else pod_logs.lines(pods.known, query, pods.fetch)
         )
         await asyncio.to_thread(_tell_all, lines)
-        return _record(await self._found(name))
+        return row(await self._found(name))
 
 
 async def _explained(who: Person, error: ApiError, name: str) -> CannotError:
@@ -187,7 +192,7 @@ class _Pods:
         """Whether the job has ended; looks for pods that came."""
         job: Custom = self._wait(self._api.get(GANG_JOBS, self._job.name, self._job.namespace))
         self._wait(self.look())
-        return _status(job).get("phase") in OVER
+        return row(job)["state"] in OVER
 
     def fetch(self, pod: Key, since: str) -> str:
         """The log of a pod, as `pod_logs` wants it."""
@@ -213,32 +218,6 @@ def _tell_all(lines: Iterator[LogLine | None]) -> None:
 def _tell(told: Record, write: Callable[[str], object] = sys.stdout.write) -> None:
     write(json.dumps(told) + "\n")
     sys.stdout.flush()
-
-
-def _status(found: Custom) -> Record:
-    status: Record | None = msgspec.json.decode(found.status)
-    return status or {}
-
-
-def _record(found: Custom) -> Record:
-    """What people read of a GangJob."""
-    status, spec = _status(found), msgspec.json.decode(found.spec)
-    return {
-        "name": found.metadata.name,
-        "namespace": found.metadata.namespace,
-        "user": spec.get("user", ""),
-        "queue": spec.get("queue", "default"),
-        "phase": status.get("phase", ""),
-        "reason": status.get("reason") or "",
-        "message": status.get("message") or "",
-        "shape": status.get("shape", ""),
-        "generation": status.get("generation", 0),
-        "nodes": status.get("nodes") or [],
-        "made": found.metadata.creation_timestamp,
-        "started": status.get("startTime"),
-        "ended": status.get("completionTime"),
-        "exit_code": status.get("exitCode"),
-    }
 
 
 def _error(code: str, detail: str, next: str, exit_code: int) -> Record:

@@ -43,6 +43,10 @@ class Unusable(ValueError):
     """A kubeconfig file, or what it names, that gives no way to the API server. Says which, and what to do."""
 
 
+class NoFileError(Unusable):
+    """There is no kubeconfig file at all."""
+
+
 class Access:
     """A way to one API server: `url`, `ssl` (None for plain HTTP), `namespace` where nothing else is said, and fresh
     `headers()` for each request."""
@@ -68,11 +72,18 @@ class Access:
         Raises Unusable.
         """
         try:
-            configs = [_read(path) for path in files if len(files) == 1 or path.expanduser().is_file()]
-            return cls(_chosen(configs, files, context))
-        except (ConfigError, msgspec.ValidationError, OSError, ssl.SSLError, ValueError) as error:
+            there = [path for path in files if path.expanduser().exists()]
+            if not there:
+                where = " or ".join(map(str, files)) or "an empty KUBECONFIG"
+                raise NoFileError(f"there is no kubeconfig file: none is at {where}")
+            return cls(_chosen([_read(path) for path in there], files, context))
+        except (ConfigError, msgspec.ValidationError, ssl.SSLError, ValueError) as error:
             where = ":".join(map(str, files))
             raise error if isinstance(error, Unusable) else Unusable(f"{where}: {error}") from error
+        except OSError as error:
+            where = ":".join(map(str, files))
+            what = error.filename or "a file that it names"
+            raise Unusable(f"{where}: cannot read {what}: {error.strerror}") from error
 
     @classmethod
     def in_cluster(cls, service_account: Path = Path(SERVICE_ACCOUNT)) -> "Access":

@@ -33,14 +33,13 @@ from ganger.backends.kubernetes.request import (
 )
 from ganger.backends.kubernetes.resources import EVERYTHING, PODS, Resource, Selection
 from ganger.backends.kubernetes.types import GROUP, Bookmark, Meta, Object, Page, Pod, Seen, SeenObject
-from ganger.backends.kubernetes.wire import Wire
+from ganger.backends.kubernetes.wire import ANSWER_S, Wire
 
 T = TypeVar("T")
 
 PAGE: Final = 500
 """Objects of a list that are asked for at once."""
 WITHIN_S: Final = 30.0
-"""How long a request is made again and again, before it has failed."""
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 MARK: Final = f"{GROUP}/created-by"
@@ -52,11 +51,13 @@ MANAGER: Final = "ganger"
 class Api:
     """The API server, as one identity. To be closed, or used with `async with`.
 
-    Requests wait for one another when there are many: whoever may not wait (a lease) has an Api of its own.
+    Requests wait for one another when there are many: whoever may not wait (a lease) has an Api of its own. within_s:
+    how long a request is made again and again, before it has failed; silent_s: how long nothing may come of an answer.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._wire = Wire(access)
+    def __init__(self, access: Access, *, within_s: float = WITHIN_S, silent_s: float = ANSWER_S) -> None:
+        self._wire = Wire(access, silent_s)
+        self._within_s = within_s
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,7 +169,7 @@ class Api:
             made: T = found
             return made
 
-        return await _until_clear(once, look)
+        return await _until_clear(once, look, self._within_s)
 
     async def ask(self, resource: Resource[T], body: Object) -> T:
         """The answer to a question that is put as an object and not kept, as a review is. Raises ApiError."""
@@ -252,13 +253,13 @@ class Api:
                 raise _conflict(request, "Conflict", f"the pod of that name is another by now: {found.metadata.uid}")
             return _bound(request, found, node, annotations)
 
-        await _until_clear(once, look)
+        await _until_clear(once, look, self._within_s)
 
     # -- again ---------------------------------------------------------------------------------------------------------
 
     async def _repeated(self, request: Request, *, unless_unclear: bool = False) -> bytes:
         """The answer to what may be asked as often as one likes; or at least while nothing has come of it."""
-        patience = _Patience()
+        patience = _Patience(self._within_s)
         while True:
             try:
                 return await self._wire.exchange(request)
@@ -281,10 +282,10 @@ def _conflict(request: Request, reason: str, message: str) -> ApiError:
     return ApiError(request.what, HTTPStatus.CONFLICT, reason, message)
 
 
-async def _until_clear(once: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]]) -> T:
+async def _until_clear(once: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]], within_s: float) -> T:
     """What must not be done twice. `look` gives what has come of it, None when nothing has, and raises when something
     else is there instead."""
-    patience = _Patience()
+    patience = _Patience(within_s)
     unclear = False
     while True:
         try:
@@ -299,9 +300,9 @@ async def _until_clear(once: Callable[[], Awaitable[T]], look: Callable[[], Awai
 class _Patience:
     """How often, and for how long, one request is made again."""
 
-    def __init__(self) -> None:
+    def __init__(self, within_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._until_s = self._loop.time() + WITHIN_S
+        self._until_s = self._loop.time() + within_s
         self._failures = 0
 
     async def wait(self, error: ApiError) -> None:

@@ -22,16 +22,17 @@ CONNECTIONS: Final = 64
 """How many requests are under way at once, watches not counted; the others wait here."""
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 30.0
-"""How long nothing may come of an answer: a page of a list takes far less."""
+"""How long nothing may come of an answer, if nothing else is said: a page of a list takes far less."""
 
 _BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class Wire:
-    """Connections to one API server. `requests` counts what was sent, tries and all."""
+    """Connections to one API server. `requests` counts what was sent, tries and all. silent_s: how long nothing may
+    come of an answer that is not a stream."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, silent_s: float) -> None:
+        self._access, self._silent_s = access, silent_s
         self._base = URL(access.url)
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
@@ -47,7 +48,7 @@ class Wire:
         """The answer's body. Raises ApiError."""
         if self._session is None:
             self._session = _session(CONNECTIONS)
-        async with self._answer(self._session, request, ANSWER_S) as answer:
+        async with self._answer(self._session, request, self._silent_s) as answer:
             return await answer.read()
 
     async def stream(self, request: Request, silent_s: float) -> AsyncGenerator[bytes]:

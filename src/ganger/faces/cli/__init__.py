@@ -70,6 +70,12 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 """Section -> command -> (module of this package, first sentence of its help)."""
 
+IN_CONTEXT: Final = {
+    "in_context": ("run", "submit", "ls", "explain", "logs", "exec", "stop"),
+    "in_context_live": ("get", "wait", "suspend", "resume", "priority"),
+}
+"""What goes to a Kubernetes cluster with --context: module of this package -> commands."""
+
 _FIRST_STEPS: Final = (
     ("ganger run -- python train.py", "run a command as a job and follow it"),
     ("ganger ls", "what runs, what waits, what ended"),
@@ -131,14 +137,14 @@ class LazyGroup(click.Group):
 
 def _in_context(name: str) -> click.Command | None:
     """The command of that name for the jobs of a Kubernetes cluster."""
-    from ganger.faces.cli import in_context
     from ganger.faces.cli.problem import Problem
 
-    if name in in_context.COMMANDS:
-        command = getattr(in_context, f"{name}_command")
-        return command if isinstance(command, click.Command) else None
+    for where, commands in IN_CONTEXT.items():
+        if name in commands:
+            command = getattr(importlib.import_module(f"{__name__}.{where}"), f"{name}_command")
+            return command if isinstance(command, click.Command) else None
     if any(name in section for section in COMMANDS.values()):
-        can = ", ".join(in_context.COMMANDS)
+        can = ", ".join(each for commands in IN_CONTEXT.values() for each in commands)
         raise Problem(f"{name} asks a server of ganger's, and --context speaks to the API server: {can} go there", "")
     return None
 

@@ -80,7 +80,7 @@ def priority_command(ctx: click.Context, words: tuple[str, ...], output: str) ->
       ganger priority bert high
       ganger priority bert-7f3 cv-11 -50
     """  # noqa: D301 - click wants the character itself before lines that are to stay as they are
-    number = _number(ctx, words)
+    number = priority_of(ctx, words)
     client = connected()
     before: dict[str, int] = {}
 
@@ -91,12 +91,15 @@ def priority_command(ctx: click.Context, words: tuple[str, ...], output: str) ->
 
     def tell(row: Record) -> None:
         was = before[row["id"]]
-        show(f"{quoted(row['id'])} has priority {_said(number)}" + ("" if was == number else f"; it had {_said(was)}"))
+        show(
+            f"{quoted(row['id'])} has priority {priority_said(number)}"
+            + ("" if was == number else f"; it had {priority_said(was)}")
+        )
 
     return each(words[:-1], change, tell, output)
 
 
-def _number(ctx: click.Context, words: tuple[str, ...]) -> int:
+def priority_of(ctx: click.Context, words: tuple[str, ...]) -> int:
     """The priority that the last of all words says."""
     for word in words:
         if word.startswith("-") and not re.fullmatch(r"-\d+", word):
@@ -115,5 +118,6 @@ def _number(ctx: click.Context, words: tuple[str, ...]) -> int:
     return PRIORITIES[value] if value in PRIORITIES else int(value)
 
 
-def _said(priority: int) -> str:
+def priority_said(priority: int) -> str:
+    """A priority as people write it."""
     return _WORDS.get(priority, str(priority))

@@ -25,7 +25,7 @@ def job_lines(job: Record, now: int) -> Iterator[str]:
     """Every line of `ganger get`."""
     row = job["row"]
     yield f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else "")
-    fields = [pair for pair in (*_spec_fields(job), *_state_fields(job, now)) if pair[1]]
+    fields = [pair for pair in (*spec_fields(job), *_state_fields(job, now)) if pair[1]]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         yield f"  {name:{width}}  {value}"
@@ -43,7 +43,7 @@ def job_lines(job: Record, now: int) -> Iterator[str]:
     yield f"  next: {_next(row)}"
 
 
-def _spec_fields(job: Record) -> Iterator[tuple[str, str]]:
+def spec_fields(job: Record) -> Iterator[tuple[str, str]]:
     """What was asked for."""
     spec = job["spec"]
     run = spec["run"]

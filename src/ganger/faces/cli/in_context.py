@@ -12,27 +12,43 @@ from typing import Any, Final, NoReturn
 import click
 
 from ganger.faces.cli.exec import NEITHER, flags_of, visit_options
-from ganger.faces.cli.exit_codes import FAILED, INTERRUPTED, NOT_STARTED, OK
+from ganger.faces.cli.exit_codes import INTERRUPTED, NOT_STARTED
 from ganger.faces.cli.options import RANKS, exit_code_option, output_option, parse_ranks, spec_options
 from ganger.faces.cli.problem import Problem
-from ganger.faces.cli.render import Column, quoted, say, show, show_json, show_json_array, show_json_line, show_table
+from ganger.faces.cli.render import (
+    Column,
+    ago,
+    now_ms,
+    quoted,
+    say,
+    show,
+    show_json,
+    show_json_array,
+    show_json_line,
+    show_table,
+    when,
+)
 from ganger.faces.cli.request import build_request, has_several_jobs
+from ganger.faces.cli.run import exit_code_of
 from ganger.faces.cli.several import each
 from ganger.faces.client.gang_jobs import GangJobs
+from ganger.model.units import format_duration
 
 Record = dict[str, Any]
 
-COMMANDS: Final = ("run", "submit", "ls", "explain", "logs", "exec", "stop")
+UNHEARD: Final = "no controller has read it yet: kubectl get pods -n ganger-system"
+
 _COLUMNS: Final = (
     Column("JOB"),
     Column("STATE", state=True),
     Column("SIZE"),
     Column("QUEUE"),
     Column("USER"),
-    Column("SUBMITTED"),
+    Column("SUBMITTED", right=True),
     Column("NOTE"),
 )
-_job_argument = click.argument("job", metavar="JOB")
+_SHOWN: Final = ("id", "state", "shape", "queue", "user")
+job_argument = click.argument("job", metavar="JOB")
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -53,24 +69,21 @@ def run_command(
     Takes what `ganger run` takes. Ctrl-C leaves the job running and says how to come back to it.
     """
     if output == "json":
-        raise Problem("run follows the job's own output", next=f"{_typed(named)} submit -o json ...")
+        raise Problem("run follows the job's own output", next=f"{typed(named)} submit -o json ...")
     jobs = GangJobs(*named)
     made = _submitted(jobs, named, flags, command, dry_run=dry_run)
-    name = made["name"]
-    say(f"✓ submitted {name}   stop: {_typed(named)} stop {name}   logs: {_typed(named)} logs {name} -f")
+    name = made["id"]
+    say(f"✓ submitted {name}   stop: {typed(named)} stop {name}   logs: {typed(named)} logs {name} -f")
     try:
         _write(jobs.logs(name, {"first": 1}, follow=True))
-        ended = jobs.job(name)
+        ended = jobs.job(name)["row"]
     except KeyboardInterrupt:
         say(f"\ndetached: {name} goes on")
-        say(f"  come back:      {_typed(named)} logs {name} -f")
-        say(f"  stop it:        {_typed(named)} stop {name}")
+        say(f"  come back:      {typed(named)} logs {name} -f")
+        say(f"  stop it:        {typed(named)} stop {name}")
         return INTERRUPTED
-    said = ": ".join(filter(None, (f"{name} {ended['phase'].lower()}", ended["message"])))
-    say(said)
-    if ended["phase"] == "Succeeded":
-        return OK
-    return (own_exit_code and ended["exit_code"]) or FAILED
+    say(ending(ended))
+    return exit_code_of(ended, own_exit_code)
 
 
 @click.command("submit", context_settings={"allow_interspersed_args": False})
@@ -84,7 +97,7 @@ def submit_command(
     if output == "json":
         show_json(made)
     else:
-        show(made["name"])
+        show(made["id"])
 
 
 @click.command("ls")
@@ -92,39 +105,50 @@ def submit_command(
 @click.pass_obj
 def ls_command(named: tuple[str, str | None], output: str) -> None:
     """List the jobs of a namespace, newest first."""
-    found = sorted(GangJobs(*named).jobs(), key=lambda job: (job["made"], job["name"]), reverse=True)
+    found = sorted(GangJobs(*named).jobs(), key=lambda job: (job["submitted_ms"], job["id"]), reverse=True)
     if output == "json":
         show_json_array(found)
         return
+    now = now_ms()
     rows = [
-        (job["name"], _state(job), job["shape"] or "-", job["queue"], job["user"], job["made"], _note(job))
+        (
+            job["id"],
+            job["state"],
+            job["shape"] or "-",
+            job["queue"],
+            job["user"],
+            ago(job["submitted_ms"], now),
+            _note(job),
+        )
         for job in found
     ]
-    show_table(_COLUMNS, rows, f"no jobs yet: {_typed(named)} run -- python train.py")
+    show_table(_COLUMNS, rows, f"no jobs yet: {typed(named)} run -- python train.py")
 
 
 @click.command("explain")
-@_job_argument
+@job_argument
 @output_option
 @click.pass_obj
 def explain_command(named: tuple[str, str | None], job: str, output: str) -> None:
     """Say how a job is, and why it waits or has ended, as its GangJob has it."""
-    found = GangJobs(*named).job(job)
+    found = GangJobs(*named).job(job)["row"]
     if output == "json":
         show_json(found)
         return
-    show(f"{found['namespace']}/{found['name']} of {found['user'] or 'nobody'}: {_state(found)}")
-    if not found["phase"]:
-        show("no controller has read it yet")
-        show("next: kubectl get pods -n ganger-system")
-    for label in ("reason", "message", "shape", "generation", "nodes", "started", "ended", "exit_code"):
+    show(f"{found['namespace']}/{found['id']} of {found['user']}: {found['state']}")
+    if found["state"] == "unread":
+        show(UNHEARD)
+    now = now_ms()
+    for label in ("reason", "sentence", "shape", "generation", "nodes", "started_ms", "ended_ms", "exit_code"):
         value = found[label]
-        if value not in ("", None, [], 0) or (label == "exit_code" and value == 0):
-            show(f"  {label.replace('_', ' '):12}{', '.join(value) if isinstance(value, list) else value}")
+        if value in ("", None, []) or (label == "generation" and not value):
+            continue
+        told = when(value, now) if label.endswith("_ms") else ", ".join(value) if isinstance(value, list) else value
+        show(f"  {label.removesuffix('_ms').replace('_', ' '):12}{told}")
 
 
 @click.command("logs")
-@_job_argument
+@job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts.")
 @click.option(
     "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
@@ -160,7 +184,7 @@ def logs_command(
 
 
 @click.command("exec")
-@_job_argument
+@job_argument
 @visit_options
 @click.pass_obj
 def exec_command(
@@ -197,7 +221,7 @@ def exec_command(
 def stop_command(named: tuple[str, str | None], names: tuple[str, ...], output: str) -> int:
     """Stop jobs: each may save its work first."""
     jobs = GangJobs(*named)
-    return each(names, lambda name: {"row": jobs.stop(name)}, lambda row: show(f"stopping {row['name']}"), output)
+    return each(names, lambda name: {"row": jobs.stop(name)}, lambda row: show(f"stopping {quoted(row['id'])}"), output)
 
 
 def _submitted(
@@ -217,7 +241,7 @@ def _submitted(
     try:
         return jobs.submit(request)
     except KeyboardInterrupt:
-        say(f"interrupted while submitting: `{_typed(named)} ls` shows whether the job was taken")
+        say(f"interrupted while submitting: `{typed(named)} ls` shows whether the job was taken")
         raise
 
 
@@ -229,15 +253,19 @@ def _write(lines: Any) -> None:
         sys.stdout.flush()
 
 
-def _state(job: Record) -> str:
-    return job["phase"].lower() or "unread"
+def ending(row: Record) -> str:
+    """How a job ended, in a line."""
+    attempts = f" in {row['generation']} attempts" if row["generation"] > 1 else ""
+    how = f": {row['sentence']}" if row["sentence"] and row["state"] != "succeeded" else ""
+    lasted = f" after {format_duration(row['ended_ms'] - row['submitted_ms'])}" if row["ended_ms"] else ""
+    return f"{'✓' if row['state'] == 'succeeded' else '✗'} {row['id']} {row['state']}{lasted}{attempts}{how}"
 
 
 def _note(job: Record) -> str:
-    return job["message"] or (f"on {', '.join(job['nodes'])}" if job["nodes"] else "")
+    return job["sentence"] or (f"on {', '.join(job['nodes'])}" if job["nodes"] else "")
 
 
-def _typed(named: tuple[str, str | None]) -> str:
+def typed(named: tuple[str, str | None]) -> str:
     """What a person types before a command, to be where they are."""
     context, namespace = named
     return f"ganger --context {quoted(context)}" + (f" --namespace {quoted(namespace)}" if namespace else "")

@@ -33,13 +33,33 @@ class GangJobs:
         return found
 
     def job(self, name: str) -> Record:
-        """One job."""
+        """One job in full: {row, spec}."""
         found: Record = self._asked({"do": "get", "name": name})
+        return found
+
+    def wait(self, name: str, timeout_s: float | None) -> Record | None:
+        """The same of a job once it has ended; None when the time is over before."""
+        found: Record | None = self._asked({"do": "wait", "name": name, "timeout_s": timeout_s})
         return found
 
     def stop(self, name: str) -> Record:
         """Have a job stopped; gives it as it is then."""
         found: Record = self._asked({"do": "stop", "name": name})
+        return found
+
+    def suspend(self, name: str) -> Record:
+        """Have a job give its nodes back and wait; {row, heard}: heard, when a controller knows of it."""
+        found: Record = self._asked({"do": "suspend", "name": name})
+        return found
+
+    def resume(self, name: str) -> Record:
+        """Have a suspended job wait for its turn again; {row, heard}."""
+        found: Record = self._asked({"do": "resume", "name": name})
+        return found
+
+    def priority(self, name: str, priority: int) -> Record:
+        """Give a job another priority; {row, heard, before}."""
+        found: Record = self._asked({"do": "priority", "name": name, "priority": priority})
         return found
 
     def beside(self, name: str, rank: int | None, node: str | None) -> Record:
