@@ -1,6 +1,7 @@
 """`ganger --context` against a real API server: two people, each with a namespace, and only the rights of a user."""
 
 import json
+import random
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,6 +207,37 @@ def test_what_the_server_was_told_otherwise_is_undone(ganger: Typed, its: Contro
     assert ganger("ada", "resume", name).returncode == 0
     runs(ganger, name)
     assert ganger("ada", "stop", name).returncode == 0
+
+
+def test_a_directory_travels_as_code(ganger: Typed, its: Controlled, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "said.txt").write_text("from the directory")
+    (tmp_path / "secret.env").write_text("left out")
+    (tmp_path / ".gangerignore").write_text("*.env\n")
+    (tmp_path / "run.sh").write_text("cat lib/said.txt; ls")
+    words = ("run", "--cpu", "100m", "--code", str(tmp_path), "--", "sh", "run.sh")
+    ran = ganger("ada", *words)
+    assert (ran.returncode, ran.stdout) == (0, "from the directorylib\nrun.sh\n"), ran.stderr
+    # The same again, by somebody else's write or not, is the same object.
+    assert ganger("ada", *words).returncode == 0
+    where = space(its, "ada")
+    listed = json.loads(its.on.kubectl("--namespace", where, "get", "configmaps", "-o", "json"))["items"]
+    (kept,) = [each for each in listed if each["metadata"]["name"].startswith("ganger-code-")]
+    assert kept["immutable"]
+
+    name = kept["metadata"]["name"]
+    its.on.kubectl("--namespace", where, "delete", "configmap", name)
+    its.on.kubectl("--namespace", where, "create", "configmap", name, "--from-literal=code.tar.gz=other")
+    ran = ganger("ada", *words)
+    assert (ran.returncode, f"{name} of namespace {where} has other code" in ran.stderr) == (4, True), ran
+
+    (tmp_path / "large.bin").write_bytes(random.Random(1).randbytes(1 << 20))
+    ran = ganger("ada", *words)
+    assert ran.returncode == 2, ran
+    for said in ("at most 900Ki of code travel", ".gangerignore", "code: {git: URL}", "on a volume"):
+        assert said in ran.stderr
+    ran = ganger("ada", "submit", "--code", str(tmp_path / "nowhere"), "--", "true")
+    assert (ran.returncode, "nowhere" in ran.stderr) == (2, True), ran
 
 
 def test_get_and_wait(ganger: Typed) -> None:

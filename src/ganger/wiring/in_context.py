@@ -17,7 +17,7 @@ from typing import Any, Final
 from ganger.backends.kubernetes import pod_logs
 from ganger.backends.kubernetes.access import Access, NoFileError, Unusable
 from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.names import JOB, id_of
+from ganger.backends.kubernetes.names import CODE, JOB, id_of
 from ganger.backends.kubernetes.pods import CONTAINER
 from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource, Selection
@@ -30,6 +30,7 @@ from ganger.engine.submission import new_id
 from ganger.wiring import gang_job_change
 from ganger.wiring.beside import beside
 from ganger.wiring.gang_job_row import OVER, in_full, row
+from ganger.wiring.own_code import bring
 from ganger.wiring.person import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
 
 Record = dict[str, Any]
@@ -126,11 +127,13 @@ class _Asked:
         else:
             spec = spec_from_dict(request["spec"], "the command line")
         who = await self._api.ask(_REVIEWS, {})
+        digest = await bring(self._who, spec, request["directory"])
         written = {key: value for key, value in spec_to_dict(spec).items() if key != "name"}
+        about: Record = {"name": new_id(spec.name, lambda _: False), "namespace": self._namespace}
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": "GangJob",
-            "metadata": {"name": new_id(spec.name, lambda _: False), "namespace": self._namespace},
+            "metadata": about | ({"annotations": {CODE: digest}} if digest else {}),
             "spec": written | {"user": who.status.user_info.username},
         }
         return row(await self._api.create(GANG_JOBS, body))

@@ -50,16 +50,21 @@ class JobCode:
             raise Refused("bad_spec", "code: a repository on the controller's own disk is not read", "give its URL")
         found = fetch(spec.code, self._home.git, self._home.code)
         data = packed(self._home.code / found.digest)
-        if len(data) > MOST_BYTES:
-            size, most = format_bytes(len(data)), format_bytes(MOST_BYTES)
-            why = f"code: has {size} when it is packed, and at most {most} of code travel"
-            raise Refused("code_too_large", why, _ELSEWHERE)
+        check_size(data)
         digest = hashlib.sha256(data).hexdigest()
         try:
             self._put(about.namespace, digest, data)
         except ApiError as error:
             raise Refused("store_failed", f"code: {error}", "submit it again", 500) from None
         return replace(origin, git_commit=found.commit, code_hash=digest)
+
+
+def check_size(archive: bytes, smaller: str = "") -> None:
+    """Refused (code_too_large) when it does not fit into one object. smaller: what makes less of it."""
+    if len(archive) > MOST_BYTES:
+        size, most = format_bytes(len(archive)), format_bytes(MOST_BYTES)
+        why = f"code: has {size} when it is packed, and at most {most} of code travel"
+        raise Refused("code_too_large", why, f"{smaller}; or {_ELSEWHERE}" if smaller else _ELSEWHERE)
 
 
 def packed(directory: Path) -> bytes:
