@@ -30,6 +30,7 @@ from ganger.engine.registry import order
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
 from ganger.wiring.controller import image_of
+from ganger.wiring.finished import finished
 from ganger.wiring.policy_objects import PolicyObjects
 from ganger.wiring.queue_figures import QueueFigures
 from ganger.wiring.truth import ObjectLog
@@ -180,7 +181,7 @@ async def controller(access: Access, folder: Path, policies: PolicyObjects | Non
         def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
             event_loop.call_soon(partial(backend.tell, name, status, soon=soon))
 
-        log = ObjectLog(folder / "ganger.db", image, tell)
+        log = ObjectLog(folder / "ganger.db", image, tell, finished(backend.jobs))
         loop = Loop(log, backend, order, _Clock(), "0")
         loop.open()
         tasks = [following, event_loop.create_task(_turn(loop))]

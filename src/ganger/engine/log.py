@@ -39,6 +39,7 @@ from ganger.model.event import (
     PolicySet,
     QueueDeleted,
     QueueSet,
+    ServerStarted,
     Stamped,
     Submitted,
 )
@@ -169,6 +170,19 @@ class EventLog:
                 with suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
         self._since_snapshot += len(batch)
+
+    def know(self, projections: Iterable[Projection], seq: int) -> None:
+        """Have rows of jobs that there were before this log began, with event `seq` as the last one. A job whose number
+        another one has is left out. Refused as for `append`."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for each in projections:
+                last = Stamped(seq, each.row.ended_ms or 0, ServerStarted(version=""))
+                with suppress(sqlite3.IntegrityError):
+                    job_table.put(self._writer, each, last)
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
 
     def snapshot(self, state: State) -> None:
         """Keep an image of the state if the newest is old enough. A failure costs only time at the next start."""

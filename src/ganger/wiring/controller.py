@@ -44,7 +44,8 @@ from ganger.model.queue import Queue
 from ganger.settings import Home
 from ganger.tasks.door import server_context
 from ganger.wiring.door_certificate import entry
-from ganger.wiring.gang_jobs import GangJobs
+from ganger.wiring.finished import finished
+from ganger.wiring.gang_jobs import OVER, GangJobs
 from ganger.wiring.job_code import JobCode
 from ganger.wiring.place import CannotServe
 from ganger.wiring.policy_objects import PolicyObjects
@@ -98,7 +99,7 @@ class Controller(Server):
             def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
                 event_loop.call_soon_threadsafe(partial(backend.tell, name, status, soon=soon))
 
-            log = ObjectLog(self._home.database, image, tell)
+            log = await asyncio.to_thread(ObjectLog, self._home.database, image, tell, finished(backend.jobs))
             open_.callback(log.close)
             loop = Loop(log, backend, order, WallClock(image.at_ms), __version__)
             loop.open()
@@ -180,7 +181,7 @@ def image_of(
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
         seq = max(seq, int(status.get("seq") or 0))
-        if record := status.get("record"):
+        if (record := status.get("record")) and status.get("phase") not in OVER:
             try:
                 every.append(pieces.decode(record))
             except ValueError as error:

@@ -22,7 +22,15 @@ from ganger.engine.loop import Loop
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import spec_from_dict
 from ganger.engine.submission import limited
-from ganger.model.event import Event, PriorityChanged, ResumeRequested, StopRequested, Submitted, SuspendRequested
+from ganger.model.event import (
+    Deleted,
+    Event,
+    PriorityChanged,
+    ResumeRequested,
+    StopRequested,
+    Submitted,
+    SuspendRequested,
+)
 from ganger.model.job import GangState, Job, JobSpec, Origin
 from ganger.wiring import conditions
 from ganger.wiring.job_code import JobCode
@@ -70,7 +78,7 @@ class GangJobs:
         if name in self._submitting:
             self._submitting[name] = now
         elif now is None:
-            self._gone(name)
+            self._gone(name, before)
         elif name not in self._known:
             self._come(now)
         elif was is not None:
@@ -152,8 +160,7 @@ class GangJobs:
         """What is to be submitted. Refused says why it cannot be."""
         key = about.key
         user = said.get("user", NOBODY)
-        rest = {name: value for name, value in said.items() if name not in ASKED_BESIDE}
-        spec = replace(spec_from_dict(rest, f"GangJob {key.name}"), name=key.name)
+        spec = spec_of(key, said)
         _check(spec)
         with self._loop.view() as state:
             spec = limited(spec, state, user)
@@ -194,14 +201,23 @@ class GangJobs:
         if (msgspec.json.decode(now.status) or {}).get("observedGeneration") != generation:
             self._tell(now.metadata.key, {"observedGeneration": generation})
 
-    def _gone(self, name: str) -> None:
+    def _gone(self, name: str, before: Custom | None) -> None:
         self._refused.pop(name, None)
-        if name in self._known:
+        if before is not None and (msgspec.json.decode(before.status) or {}).get("phase") in OVER:
+            self._known.discard(name)
+            self._ask(Deleted(gang=name))  # no listing shows it any more
+        elif name in self._known:
             self._known.discard(name)
             self._ask(StopRequested(gang=name))
 
     def _ask(self, event: Event) -> None:
         self._loop.post(event).add_done_callback(_complain)
+
+
+def spec_of(key: Key, said: Mapping[str, Any]) -> JobSpec:
+    """The job's spec that the spec of that GangJob is. Refused: it is none."""
+    rest = {name: value for name, value in said.items() if name not in ASKED_BESIDE}
+    return replace(spec_from_dict(rest, f"GangJob {key.name}"), name=key.name)
 
 
 def _asked_of(gang: Gang) -> dict[str, Any]:

@@ -6,6 +6,7 @@ what people read beside it. So the file is a recording, of this process alone, f
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,13 +17,14 @@ from ganger.core.usage import held_by, in_gpus
 from ganger.engine import pieces
 from ganger.engine.codec import decode_image, encode_image
 from ganger.engine.log import EventLog
-from ganger.engine.projection import Projection
+from ganger.engine.projection import Projection, project, project_array
 from ganger.engine.sentences import ending
 from ganger.model.decision import Wait
 from ganger.model.event import Decided, Stamped
 from ganger.model.job import ENDED, GangState
 from ganger.model.reason import sentence
 from ganger.model.view import PARTS
+from ganger.wiring import finished
 from ganger.wiring.conditions import conditions, time_of
 
 
@@ -36,11 +38,16 @@ class Tell(Protocol):
 class ObjectLog(EventLog):
     """A log that begins with `image`, in a file that is new."""
 
-    def __init__(self, path: Path, image: Image, tell: Tell) -> None:
-        """observed: by job, the generation of its object of which it is the state; kept by whoever hears of objects."""
+    def __init__(self, path: Path, image: Image, tell: Tell, over: Iterable[Projection] = ()) -> None:
+        """over: jobs that had ended before; listings show them beside those of the image. observed: by
+        job, the generation of its object of which it is the state; kept by whoever hears of objects."""
         path.unlink(missing_ok=True)
         super().__init__(path)
         self._began = image
+        state = State(decode_image(encode_image(image)))
+        arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
+        gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
+        self.know(chain(arrays, gangs, over), state.seq)
         self._tell = tell
         self._rows: dict[str, Projection] = {}
         self._answered: set[str] = set()
@@ -111,7 +118,7 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
         "exitCode": row.exit_code,
         "ledger": _ledger(shown),
         "promise": None if piece is None else _promise(piece),
-        "record": None if ended or piece is None else pieces.encode(piece),
+        "record": finished.encode(shown) if ended else None if piece is None else pieces.encode(piece),
         **waits,
     }
 
