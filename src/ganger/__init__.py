@@ -18,6 +18,8 @@ _HOMES = {
     "BadRequest": "client.errors",
     "Client": "sdk.client",
     "ClientError": "client.errors",
+    "Cluster": "sdk.cluster",
+    "ClusterJob": "sdk.cluster",
     "Job": "sdk.job",
     "JobFailed": "sdk.values",
     "JobFields": "sdk.fields",

@@ -6,6 +6,8 @@ from ganger.faces.client.errors import TimedOut as TimedOut
 from ganger.faces.client.errors import Unreachable as Unreachable
 from ganger.faces.sdk.client import AsyncClient as AsyncClient
 from ganger.faces.sdk.client import Client as Client
+from ganger.faces.sdk.cluster import Cluster as Cluster
+from ganger.faces.sdk.cluster import ClusterJob as ClusterJob
 from ganger.faces.sdk.fields import JobFields as JobFields
 from ganger.faces.sdk.job import AsyncJob as AsyncJob
 from ganger.faces.sdk.job import Job as Job

@@ -3,6 +3,7 @@
 import json
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ def space(its: Controlled, name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def ganger(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Typed:
-    """Runs `ganger --context WHO WORDS...`; there is a context for each person, in their own namespace."""
+def people(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig file with a context for each person, in their own namespace."""
     folder = tmp_path_factory.mktemp("people")
     found = json.loads(its.on.kubectl("config", "view", "--raw", "--output=json"))
     cluster = found["clusters"][0]["name"]
@@ -54,8 +55,15 @@ def ganger(its: Controlled, tmp_path_factory: pytest.TempPathFactory) -> Typed:
     path = folder / "config"
     path.touch(0o600)
     path.write_text(json.dumps(found))
+    return path
 
-    def typed(who: str, *words: str, given: str = "", kubeconfig: Path = path, within_s: float = 120) -> Ran:
+
+@pytest.fixture(scope="module")
+def ganger(people: Path) -> Typed:
+    """Runs `ganger --context WHO WORDS...`."""
+    folder = people.parent
+
+    def typed(who: str, *words: str, given: str = "", kubeconfig: Path = people, within_s: float = 120) -> Ran:
         command = [str(GANGER), "--context", who, *words]
         paths = f"{Path(program('kubectl')).parent}:/usr/bin:/bin"
         environment = {"KUBECONFIG": str(kubeconfig), "PATH": paths, "HOME": str(folder)}
@@ -260,6 +268,38 @@ def test_get_and_wait(ganger: Typed) -> None:
     for words in (("suspend", name), ("resume", name), ("priority", name, "high"), ("stop", name)):
         ran = ganger("ada", *words)
         assert (ran.returncode, "has ended already: failed" in ran.stderr) == (4, True), ran
+
+
+PROGRAM = """
+import sys, ganger
+cluster = ganger.Cluster("ada")
+job = cluster.run("echo from python; sleep 600", name="sdk", resources={"cpu": "100m"})
+first = next(job.logs(follow=True))
+assert (first.rank, first.text) == (0, "from python"), first
+assert job.get().state == "running" and job.id in {each.id for each in cluster.list()}
+assert cluster.job(job.id).priority(7).priority == 7
+for wrong, kind in (
+    (lambda: job.wait(0.5), ganger.TimedOut),
+    (lambda: cluster.job("nobody"), ganger.NotFound),
+    (lambda: cluster.run("true", nodes=0), ganger.BadRequest),
+    (lambda: ganger.Cluster("bob", sys.argv[1]).job(job.id), ganger.Refused),
+):
+    try:
+        wrong()
+    except kind as error:
+        assert error.detail
+    else:
+        raise AssertionError(kind)
+job.stop()
+print(job.wait().state)
+"""
+
+
+def test_a_program_has_the_same(people: Path, its: Controlled) -> None:
+    environment = {"KUBECONFIG": str(people), "PATH": "/usr/bin:/bin", "HOME": str(people.parent)}
+    command = [sys.executable, "-c", PROGRAM, space(its, "ada")]
+    ran = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "stopped\n"), ran.stderr
 
 
 def test_no_kubeconfig(ganger: Typed, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ NAMES = {
     "BadRequest",
     "Client",
     "ClientError",
+    "Cluster",
+    "ClusterJob",
     "Job",
     "JobFailed",
     "JobFields",
