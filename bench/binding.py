@@ -175,7 +175,8 @@ async def controller(access: Access, folder: Path, policies: PolicyObjects | Non
         await backend.listed()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.kept()
         used = {} if policies is None else policies.used()
-        image, unread = image_of(backend.jobs, backend.cluster, policy, used)
+        taken = backend.take_over()
+        image, unread = image_of(backend.jobs, backend.cluster, policy, used, taken)
         backend.leave_alone(unread)
 
         def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:

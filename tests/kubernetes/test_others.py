@@ -33,19 +33,32 @@ def scene(nodes: int, play: Play) -> None:
         runner.run(played(Path(folder)))
 
 
-def group(api: FakeApi, name: str, least: int) -> None:
-    about = {"name": name, "namespace": "default"}
-    spec = {"schedulingPolicy": {"gang": {"minCount": least}}}
+def group(api: FakeApi, name: str, least: int, queue: str = "", **more: Any) -> None:
+    about = {"name": name, "namespace": "default", "labels": {"ganger.dev/queue": queue} if queue else {}}
+    spec = {"schedulingPolicy": {"gang": {"minCount": least}}, **more}
     api.put({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": about, "spec": spec})
 
 
-def pod(api: FakeApi, name: str, of: str = "", gpus: int = 8, *, is_gated: bool = False, **spec: Any) -> None:
+def pod(
+    api: FakeApi, name: str, of: str = "", gpus: int = 8, *, is_gated: bool = False, queue: str = "", **spec: Any
+) -> None:
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     body: dict[str, Any] = {"schedulerName": "ganger", "containers": [container], **spec}
     body |= {"schedulingGroup": {"podGroupName": of}} if of else {}
     body |= {"schedulingGates": [{"name": GATE}]} if is_gated else {}
-    about = {"name": name, "namespace": "default"}
+    about = {"name": name, "namespace": "default", "labels": {"ganger.dev/queue": queue} if queue else {}}
     api.put({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": body, "status": {"phase": "Pending"}})
+
+
+def required(**expression: Any) -> dict[str, Any]:
+    """The affinity of a pod that goes where nodes have such a label only."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def node(api: FakeApi, name: str, **labels: str) -> None:
+    about = {"name": name, "labels": {key.replace("_", "/"): value for key, value in labels.items()}}
+    api.put({"apiVersion": "v1", "kind": "Node", "metadata": about, "status": OFFER})
 
 
 def ungate(api: FakeApi, name: str) -> None:
@@ -152,10 +165,118 @@ def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
     scene(1, play)
 
 
+def test_what_was_bound_before_a_restart_gives_way_to_what_is_more_important() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        group(api, "g", 2)
+        async with controller(access, folder):
+            for at in range(2):
+                pod(api, f"g-{at}", "g")
+            await until(lambda: len(bound(api)) == 2)
+        async with controller(access, folder):
+            pod(api, "urgent", priority=900)
+            await until(lambda: "urgent" in bound(api))
+            assert set(bound(api)) == {"urgent"}, "the group went whole"
+
+    scene(2, play)
+
+
+def test_slots_that_two_pods_have_are_taken_over_once() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        for name in ("one", "two"):
+            pod(api, name, gpus=4, nodeName="n0")
+            found = api.get("pods", name)
+            assert found is not None
+            about = {**found["metadata"], "annotations": {"ganger.dev/devices": "0,1,2,3"}}
+            api.put({**found, "metadata": about, "status": {"phase": "Running"}})
+        async with controller(access, folder):
+            pod(api, "more", gpus=1)
+            await until(lambda: said(api, "more"))
+            assert "more" not in bound(api), "what cannot be a gang still has its GPUs"
+            for name in ("one", "two"):
+                api.delete("pods", name)
+            await until(lambda: "more" in bound(api))
+
+    scene(1, play)
+
+
+def test_a_queue_that_is_none_is_said_on_the_pod() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        group(api, "g", 1, queue="nowhere")
+        async with controller(access, folder):
+            pod(api, "alone", queue="elsewhere")
+            pod(api, "g-0", "g")
+            await until(lambda: "there is no queue elsewhere; there are default, root" in said(api, "alone"))
+            await until(lambda: "there is no queue nowhere; there are default, root" in said(api, "g-0"))
+            assert not bound(api)
+            group(api, "g", 1)
+            await until(lambda: set(bound(api)) == {"g-0"})
+
+    scene(2, play)
+
+
+@pytest.mark.parametrize(
+    ("expression", "where"),
+    [
+        ({"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}, "b"),
+        ({"key": "disk", "operator": "NotIn", "values": ["hdd"]}, "b"),
+        ({"key": "cores", "operator": "Exists"}, "a"),
+        ({"key": "cores", "operator": "DoesNotExist"}, "b"),
+        ({"key": "cores", "operator": "Gt", "values": ["31"]}, "a"),
+        ({"key": "cores", "operator": "Lt", "values": ["33"]}, "a"),
+    ],
+)
+def test_node_affinity_is_heeded(expression: dict[str, Any], where: str) -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        node(api, "a", disk="hdd", cores="32")
+        node(api, "b", disk="nvme")
+        async with controller(access, folder):
+            for at in range(2):
+                pod(api, f"p{at}", affinity=required(**expression))
+            await until(lambda: len(bound(api)) == 1)
+            await until(lambda: any(said(api, f"p{at}") for at in range(2)))
+            assert set(bound(api).values()) == {where}
+
+    scene(0, play)
+
+
+def test_a_group_stays_in_one_domain_of_the_label_that_it_asks_for() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        for name, zone in (("a", "east"), ("b", "west"), ("c", "west")):
+            node(api, name, **{"topology.kubernetes.io_zone": zone})
+        zone_of = {"a": "east", "b": "west", "c": "west"}
+        group(api, "g", 2, schedulingConstraints={"topology": [{"key": "topology.kubernetes.io/zone"}]})
+        group(api, "odd", 1, schedulingConstraints={"topology": [{"key": "example.com/shelf"}]})
+        async with controller(access, folder):
+            pod(api, "odd-0", "odd")
+            await until(lambda: "no one level of the network" in said(api, "odd-0"))
+            for at in range(2):
+                pod(api, f"g-{at}", "g")
+            await until(lambda: len(bound(api)) == 2)
+            assert {zone_of[at] for at in bound(api).values()} == {"west"}
+
+    scene(0, play)
+
+
+def test_of_a_group_that_is_bound_in_part_the_rest_says_so() -> None:
+    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+        api.inject(Fault(verb="create", resource="pods/binding", skip=1, times=1_000, status=403))
+        group(api, "g", 2)
+        async with controller(access, folder):
+            for at in range(2):
+                pod(api, f"g-{at}", "g", gpus=4)
+            await until(lambda: len(bound(api)) == 1)
+            rest = next(name for name in ("g-0", "g-1") if name not in bound(api))
+            await until(lambda: "1 pods of its group are bound and stay; it is tried again" in said(api, rest))
+
+    scene(1, play)
+
+
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"affinity": {"nodeAffinity": {}}}, "does not read spec.affinity"),
+        ({"affinity": {"podAntiAffinity": {"x": []}}}, "does not heed podAffinity or podAntiAffinity"),
+        ({"affinity": required(key="a", operator="Near", values=["b"])}, "does not know the operator Near"),
+        ({"affinity": required(key="a", operator="Gt", values=["b"])}, "one whole number"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}, "gives no ResourceClaims"),
     ],
 )

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,8 +27,12 @@ from ganger.backends.kubernetes.backend import KubernetesBackend
 from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.lease import Election, Lost
 from ganger.backends.kubernetes.names import id_of
+from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom
+from ganger.core.apply import submitted
+from ganger.core.gang import Gang
+from ganger.core.lifecycle import GangStep
 from ganger.core.state import Image
 from ganger.engine import pieces
 from ganger.engine.clock import WallClock
@@ -93,7 +97,8 @@ class Controller(Server):
             await open_.enter_async_context(_running(policies.run()))
             await backend.listed()
             policy, used = await policies.kept(), policies.used()
-            image, unread = image_of(backend.jobs, backend.cluster, policy, used)
+            taken = backend.take_over()
+            image, unread = image_of(backend.jobs, backend.cluster, policy, used, taken)
             backend.leave_alone(unread)
 
             def tell(name: str, status: dict[str, Any], *, soon: bool) -> None:
@@ -173,10 +178,14 @@ async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def image_of(
-    found: Iterable[Custom], cluster: Cluster, policy: PolicyDocument, used: Mapping[str, Usage] = MappingProxyType({})
+    found: Iterable[Custom],
+    cluster: Cluster,
+    policy: PolicyDocument,
+    used: Mapping[str, Usage] = MappingProxyType({}),
+    taken: Sequence[TakenOver] = (),
 ) -> tuple[Image, frozenset[str]]:
-    """The state that GangJobs say they are in, on these nodes and under this policy, with what was used of each queue;
-    and the ids of those that cannot be read."""
+    """The state that GangJobs say they are in, on these nodes and under this policy, with what was used of each queue
+    and gangs of others that are `taken` over; and the ids of those that cannot be read."""
     every, seq, unread = list[pieces.Piece](), 0, list[str]()
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
@@ -187,6 +196,9 @@ def image_of(
             except ValueError as error:
                 unread.append(id_of(custom.metadata.key))
                 _log.error("%s: its status.record cannot be read: %s", unread[-1], error)
+    for each in taken:  # as if they were submitted now, and had been placed before
+        seq += 1
+        every.append(pieces.Piece(gangs=(_running_gang(each, seq),)))
     gangs = [gang for piece in every for gang in piece.gangs]
     there = {node.name for node in cluster.nodes}
     gone = sorted({node for gang in gangs for node in gang.nodes} - there)
@@ -202,6 +214,15 @@ def image_of(
     rest = replace(rest, spent=spent, runs=runs_known(used))
     ready = {node.name: NodeState.READY for node in nodes}
     return pieces.together(every, replace(rest, node_states=ready)), frozenset(unread)
+
+
+def _running_gang(taken: TakenOver, seq: int) -> Gang:
+    """A gang that has its nodes; that it runs is said once the backend is open."""
+    gang = submitted(taken.job, seq, taken.submitted_ms)
+    gang.generation, gang.start, gang.began_ms = taken.start.generation, taken.start, taken.began_ms
+    gang.left = list(gang.nodes)
+    gang.step(GangStep.PLACED, taken.began_ms)
+    return gang
 
 
 def control(home: Home, arguments: argparse.Namespace) -> None:

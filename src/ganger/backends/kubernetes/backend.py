@@ -27,6 +27,7 @@ from ganger.backends.kubernetes.resources import CLAIMS, GANG_JOBS, NODES, POD_G
 from ganger.backends.kubernetes.seen import Seen, newest_pod
 from ganger.backends.kubernetes.status import Statuses
 from ganger.backends.kubernetes.supervisor import Supervisor
+from ganger.backends.kubernetes.taken_over import TakenOver, taken_over
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom, Key, Node, Pod, PodGroup, ResourceClaim
 from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Measure, NotInThisWorld, Report, Use
@@ -72,7 +73,7 @@ class KubernetesBackend:
         self._supervisor = Supervisor(placing, gear, self._seen, compose, self._loop)
         self._explained = Explained(api, self._pods.objects, may_act)
         followed = self._pods.objects, self._groups.objects
-        self._others = Others(self._binder, *followed, self._inventory.adopted, self._explained.want)
+        self._others = Others(self._binder, *followed, self._inventory, self._explained.want)
         self.door = self._supervisor.door
         self._report: Report | None = None
         self._hearer: JobChanged | None = None
@@ -113,6 +114,15 @@ class KubernetesBackend:
         self._hearer = job_changed
         for each in self.jobs:
             job_changed(None, each)
+
+    def take_over(self) -> list[TakenOver]:
+        """Pods of others that an earlier controller bound, as gangs that run. Called before `open`, and before anybody
+        looks at what nodes have left."""
+        pods, groups = self._pods.objects, self._groups.objects
+        found = taken_over(pods.values(), groups, self._inventory, self._others.name)
+        self._others.take_over(found)
+        self._inventory.adopt(pod for each in found for pod in each.pods)
+        return found
 
     def leave_alone(self, jobs: frozenset[str]) -> None:
         """Nobody knows what these are: their pods run on, and what they have is given to nobody else. Called before
@@ -197,7 +207,7 @@ class KubernetesBackend:
     def _open(self, report: Report, live: tuple[Live, ...]) -> None:
         self._seen.show(self._inventory.cluster())
         self._report = report
-        self._supervisor.open(report, live)
+        self._supervisor.open(report, tuple(each for each in live if not is_gang_of_others(each.start.gang)))
         self._list()
         self._others.open(report)
 

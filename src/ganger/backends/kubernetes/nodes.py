@@ -108,8 +108,17 @@ class Inventory:
         for pod in theirs:
             self.pod_changed(None, pod)
 
+    def adopt(self, pods: Iterable[types.Pod]) -> None:
+        """The core knows from now on what these pods have, which counted as use by others."""
+        pods = list(pods)
+        for pod in pods:
+            self.pod_changed(pod, None)
+        self.adopted.update(pod.metadata.uid for pod in pods)
+        for pod in pods:
+            self.pod_changed(None, pod)
+
     def _is_ours(self, pod: types.Pod) -> bool:
-        """Whether the core knows what it has. Pods of others that an earlier controller bound are nobody's any more."""
+        """Whether the core knows what it has."""
         known = names.GANG in pod.metadata.annotations or pod.metadata.uid in self.adopted
         known = known and (not self._disowned or _job_of(pod) not in self._disowned)
         return known and pod.spec.scheduler_name == types.SCHEDULER
@@ -119,7 +128,7 @@ class Inventory:
         (self._ours.add if is_there else self._ours.discard)(uid)
         there.pop(uid, None)
         if is_there and _counts(pod):
-            there[uid] = _slots(pod)
+            there[uid] = slots_of(pod)
         if not there:
             del self._slots[pod.spec.node_name]
         self._changed.add(pod.spec.node_name)
@@ -153,6 +162,10 @@ class Inventory:
             nodes = tuple(self._seen[name] for name in sorted(self._seen))
             self._cluster = Cluster(nodes, network.names(self._present))
         return self._cluster
+
+    def level_of(self, label: str) -> str:
+        """The level of the network that this label of nodes says; empty for one that says none here."""
+        return next((level.name for level in self._present if label in level.labels), "")
 
     def events(self) -> list[e.Event]:
         """What happened since this was asked before; the first time, all there is. They belong into one turn of the
@@ -228,7 +241,7 @@ def _counts(pod: types.Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in ("Succeeded", "Failed")
 
 
-def _slots(pod: types.Pod) -> tuple[int, ...]:
+def slots_of(pod: types.Pod) -> tuple[int, ...]:
     """The slots that one of our pods has. What somebody wrote there by hand is passed over."""
     return tuple(int(slot) for slot in pod.metadata.annotations.get(names.DEVICES, "").split(",") if _is_slot(slot))
 

@@ -2,22 +2,24 @@
 
 Fed by `backend` with changes of pods and PodGroups, on the event loop. A pod alone is a gang of one; those of a group
 are one gang as soon as `minCount` of them are there without gates. No GangJob is made for them, and no launcher runs in
-them: they are bound as they are, and end when their pods do. Nothing is kept but what pods say themselves: those that
-an earlier controller bound count as use by others (docs/decisions/8-kubernetes.md, "Pods of others").
+them: they are bound as they are, and end when their pods do. Nothing is kept but what pods say themselves, from which
+a restarted controller knows those that are bound (`taken_over`; docs/decisions/8-kubernetes.md, "Pods of others").
 """
 
 import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.backoff import pause_s
 from ganger.backends.kubernetes.bind import Binder, NotLeadingError, is_over
-from ganger.backends.kubernetes.derived import NotExpressible, job_of
-from ganger.backends.kubernetes.types import SCHEDULER, Key, Pod, PodGroup
+from ganger.backends.kubernetes.derived import NotExpressible, Unit, is_of_others, job_of, unit_of, waits
+from ganger.backends.kubernetes.nodes import Inventory
+from ganger.backends.kubernetes.taken_over import TakenOver
+from ganger.backends.kubernetes.types import Key, Pod, PodGroup
 from ganger.engine.ports import Report
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished, Started, StopRequested, Submitted
@@ -30,13 +32,6 @@ MOST_PAUSE_S: Final = 30.0
 
 _log = logging.getLogger(__name__)
 Explain = Callable[[Key, str], None]
-
-
-class Unit(NamedTuple):
-    """What is placed together: the pods of a PodGroup, or one pod."""
-
-    is_group: bool
-    key: Key
 
 
 @dataclass(slots=True)
@@ -58,18 +53,19 @@ class _Gang:
 
 
 class Others:
-    """pods, groups: as they are followed; adopted: UIDs of those that are placed here, for whoever counts what nodes
-    have left; explain: told of a pod why it waits."""
+    """pods, groups: as they are followed; inventory: what nodes there are, which is told of those that are placed
+    here; explain: told of a pod why it waits."""
 
     def __init__(
         self,
         binder: Binder,
         pods: Mapping[Key, Pod],
         groups: Mapping[Key, PodGroup],
-        adopted: set[str],
+        inventory: Inventory,
         explain: Explain,
     ) -> None:
-        self._binder, self._pods, self._groups, self._adopted, self._explain = binder, pods, groups, adopted, explain
+        self._binder, self._pods, self._groups, self._explain = binder, pods, groups, explain
+        self._adopted, self._level_of = inventory.adopted, inventory.level_of
         self._loop = asyncio.get_running_loop()
         self._report: Report | None = None
         self._gangs: dict[str, _Gang] = {}
@@ -81,9 +77,25 @@ class Others:
         self._numbers = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
 
+    def take_over(self, found: Iterable[TakenOver]) -> None:
+        """Know these as gangs that run. Called before `open`."""
+        for each in found:
+            gang = _Gang(each.job.id, each.unit, list(each.pods), generation=each.start.generation)
+            gang.nodes = {pod.metadata.uid: pod.spec.node_name for pod in each.pods}
+            for uid, node in gang.nodes.items():
+                gang.left.setdefault(node, set()).add(uid)
+                self._gang_of[uid] = gang
+            self._gangs[gang.id] = gang
+
+    def name(self, unit: Unit) -> str:
+        """An id that no gang has."""
+        return f"{unit.key.name}{MARK}{next(self._numbers)}.{unit.key.namespace}"
+
     def open(self, report: Report) -> None:
-        """Begin with what is there."""
+        """Begin with what is there. Of those that run already it is said again that they do."""
         self._report = report
+        for gang in list(self._gangs.values()):
+            self._tell(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
         for pod in list(self._pods.values()):
             self.pod_changed(None, pod)
 
@@ -144,16 +156,28 @@ class Others:
                 pods, f"{there} of at least {least} pods of the PodGroup {unit.key.name} are there, without gates"
             )
             return
-        name = f"{unit.key.name}{MARK}{next(self._numbers)}.{unit.key.namespace}"
+        name = self.name(unit)
         try:
-            job, ordered = job_of(name, unit.key.name, pods)
+            job, ordered = job_of(name, unit.key.name, pods, group, self._level_of)
         except NotExpressible as why:
             self._say(pods, str(why))
             return
         del self._waiting[unit]
         gang = self._gangs[name] = _Gang(name, unit, ordered)
         self._gang_of |= {pod.metadata.uid: gang for pod in ordered}
-        self._tell(Submitted(job=job))
+        if self._report is not None:
+            self._report(Submitted(job=job)).add_done_callback(
+                lambda done: self._loop.call_soon_threadsafe(self._submitted, gang, done)
+            )
+
+    def _submitted(self, gang: _Gang, done: Future[int]) -> None:
+        """The answer to a submission. What is refused waits here, and is tried again: its queue may yet be made."""
+        why = done.exception()
+        if why is None or self._gangs.pop(gang.id, None) is None:
+            return
+        self._say(gang.pods, f"{why}")
+        self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
+        self._give_back(gang, [pod for pod in gang.pods if self._gang_of.get(pod.metadata.uid) is gang])
 
     def _under_way(self, unit: Unit) -> int:
         gangs = [gang for gang in self._gangs.values() if gang.unit == unit] if unit.is_group else []
@@ -238,6 +262,10 @@ class Others:
             if not gang.left.get(node):
                 self._tell(Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
         self._adopted.difference_update(pod.metadata.uid for pod in missing)
+        held = sum(map(len, gang.left.values()))
+        if held:
+            # It stands there until it can be bound, or its gang waits anew and says for what.
+            self._say(missing, f"{held} pods of its group are bound and stay; it is tried again: {why}")
         self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
         gang.pods = [pod for pod in gang.pods if pod not in missing]
         self._give_back(gang, missing)
@@ -308,25 +336,6 @@ class Others:
 def is_gang_of_others(id: str) -> bool:
     """Whether a gang is pods that somebody else made, by its id."""
     return MARK in id
-
-
-def is_of_others(pod: Pod) -> bool:
-    """Whether somebody else made it, for ganger to place."""
-    return pod.spec.scheduler_name == SCHEDULER and names.GANG not in pod.metadata.annotations
-
-
-def waits(pod: Pod) -> bool:
-    """Whether it may be bound, and is not."""
-    held = pod.spec.node_name or pod.spec.scheduling_gates or pod.metadata.deletion_timestamp is not None
-    return not held and not is_over(pod)
-
-
-def unit_of(pod: Pod) -> Unit:
-    """With what it is placed."""
-    group = pod.spec.scheduling_group
-    if group is None or not group.pod_group_name:
-        return Unit(is_group=False, key=pod.metadata.key)
-    return Unit(is_group=True, key=Key(pod.metadata.namespace, group.pod_group_name))
 
 
 def _places(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:

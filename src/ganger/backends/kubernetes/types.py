@@ -252,10 +252,23 @@ class SchedulingPolicy(Fields, frozen=True):
     gang: GangPolicy | None = None
 
 
+class TopologyConstraint(Fields, frozen=True):
+    """All pods of a group are on nodes that have one value of the label `key`."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(Fields, frozen=True):
+    """Where the pods of a group are to each other."""
+
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
 class PodGroupSpec(Fields, frozen=True):
     """How the pods of a group are placed."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
 
 
 class PodGroup(Fields, frozen=True):
