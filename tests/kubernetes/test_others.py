@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,9 @@ from hypothesis import strategies as st
 
 from bench.binding import CRD, OFFER, controller
 from ganger.backends.kubernetes.access import Access
+from ganger.model.event import PolicySet
+from ganger.model.policy import document_of
+from ganger.model.queue import Queue
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 
@@ -165,17 +169,22 @@ def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
     scene(1, play)
 
 
-def test_what_was_bound_before_a_restart_gives_way_to_what_is_more_important() -> None:
+def test_what_was_bound_before_a_restart_gives_way_whole_where_the_order_says_so() -> None:
     async def play(api: FakeApi, access: Access, folder: Path) -> None:
         group(api, "g", 2)
         async with controller(access, folder):
             for at in range(2):
                 pod(api, f"g-{at}", "g")
             await until(lambda: len(bound(api)) == 2)
-        async with controller(access, folder):
-            pod(api, "urgent", priority=900)
-            await until(lambda: "urgent" in bound(api))
-            assert set(bound(api)) == {"urgent"}, "the group went whole"
+        async with controller(access, folder) as again:
+            with again.loop.view() as state:
+                queues = {**state.queues, "other": Queue(name="other")}
+                document = replace(document_of(state.rules, queues), order="max_min")
+                assert state.gangs["g~1.default"].nodes == ("n0", "n1")
+            again.loop.post(PolicySet(document=document, version=1))
+            pod(api, "first", queue="other")
+            await until(lambda: "first" in bound(api))
+            assert set(bound(api)) == {"first"}, "the group counts for its queue, and went whole"
 
     scene(2, play)
 
@@ -266,7 +275,8 @@ def test_of_a_group_that_is_bound_in_part_the_rest_says_so() -> None:
                 pod(api, f"g-{at}", "g", gpus=4)
             await until(lambda: len(bound(api)) == 1)
             rest = next(name for name in ("g-0", "g-1") if name not in bound(api))
-            await until(lambda: "1 pods of its group are bound and stay; it is tried again" in said(api, rest))
+            await until(lambda: "403 Forbidden" in said(api, rest))
+            await until(lambda: "1 of its pods are bound and stay; the rest could not be: " in said(api, rest))
 
     scene(1, play)
 

@@ -73,6 +73,8 @@ class Others:
         self._waiting: dict[Unit, dict[str, Pod]] = {}
         self._bound: dict[Unit, set[str]] = {}
         self._failures: dict[Unit, int] = {}
+        self._unbound: dict[Unit, str] = {}
+        """Why what is missing of a unit could not be bound, when it was tried last."""
         self._soon: set[Unit] = set()
         self._numbers = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
@@ -191,7 +193,10 @@ class Others:
 
     def _say(self, pods: Iterable[Pod], message: str) -> None:
         for pod in pods:
-            self._explain(pod.metadata.key, message)
+            unit = unit_of(pod)
+            failed = self._unbound.get(unit)
+            bound = f"{len(self._bound.get(unit, ()))} of its pods are bound and stay; " if failed else ""
+            self._explain(pod.metadata.key, f"{bound}the rest could not be: {failed}; {message}" if bound else message)
 
     # -- what the core decides ----------------------------------------------------------------------------------------
 
@@ -245,6 +250,7 @@ class Others:
             self._placed_in_part(gang, start, missing, why)
         else:
             self._failures.pop(gang.unit, None)
+            self._unbound.pop(gang.unit, None)
             self._tell(Started(gang=gang.id, generation=gang.generation, nodes=start.nodes))
         meanwhile, gang.meanwhile = gang.meanwhile, []
         for pod in meanwhile:
@@ -262,10 +268,7 @@ class Others:
             if not gang.left.get(node):
                 self._tell(Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
         self._adopted.difference_update(pod.metadata.uid for pod in missing)
-        held = sum(map(len, gang.left.values()))
-        if held:
-            # It stands there until it can be bound, or its gang waits anew and says for what.
-            self._say(missing, f"{held} pods of its group are bound and stay; it is tried again: {why}")
+        self._unbound[gang.unit] = why
         self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
         gang.pods = [pod for pod in gang.pods if pod not in missing]
         self._give_back(gang, missing)
@@ -317,6 +320,8 @@ class Others:
         for kept in (self._waiting, self._bound):
             if unit in kept and not kept[unit]:
                 del kept[unit]
+        if unit not in self._waiting and unit not in self._bound:
+            self._unbound.pop(unit, None)
 
     def _tell(self, event: Event) -> None:
         if self._report is not None:
