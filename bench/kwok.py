@@ -169,7 +169,10 @@ def written(of: Cluster, before: Counter[tuple[str, str]]) -> Counter[tuple[str,
 
 
 def clear(of: Cluster) -> None:
-    """Take away all GangJobs, and then what pods they left, at once, some thousand of which take a while."""
+    """Take away all GangJobs, and then what pods they left, at once, some thousand of which take a while.
+
+    Their Secrets go with them, by the cluster's own collector: it is waited for, or the next run would compete with it.
+    """
     kinds = ("apis/ganger.dev/v1alpha1", "gangjobs"), ("api/v1", "pods")
     with admin(of.shape) as client:
         for group, plural in kinds:
@@ -177,6 +180,12 @@ def clear(of: Cluster) -> None:
             while client.get(path, params={"limit": 1}).raise_for_status().json()["items"]:
                 with suppress(httpx2.TransportError):  # the server ends what takes a minute; so far it was done
                     client.request("DELETE", path, json={"gracePeriodSeconds": 0}, timeout=WITHIN_S)
+        secrets = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+        until_s = time.monotonic() + WITHIN_S
+        while client.get(secrets, params={"limit": 1}).raise_for_status().json()["items"]:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"Secrets of jobs that are gone were there {WITHIN_S:g} s later")
+            time.sleep(LOOKS_EVERY_S)
 
 
 def used_s(process: psutil.Process) -> float:
