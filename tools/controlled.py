@@ -28,14 +28,15 @@ OVER: Final = ("Succeeded", "Failed", "Stopped")
 
 
 class Controlled:
-    """A cluster with a controller. folder: where its state directory and what it prints are."""
+    """A cluster with a controller. folder: where its state directory and what it prints are; listens:
+    HOST:PORT of its REST interface."""
 
     def __init__(self, on: Cluster, folder: Path) -> None:
         self.on, self.namespace = on, f"gangs-{os.getpid()}"
         self.home = Home(folder / "home")
         self._printed = folder / "log"
         self._kubeconfig = _kubeconfig(on, folder / "controller.kubeconfig")
-        self._door = f"{on.address}:{_free_port(on.address)}"
+        self._door, self.listens = self._places()
         self._process: subprocess.Popen[bytes] | None = None
         self._lent: list[str] = []
 
@@ -43,10 +44,10 @@ class Controlled:
         """Run a controller; `elsewhere`: at another door, with nothing of what the last one had written."""
         if elsewhere:
             self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
-            self._door = f"{self.on.address}:{_free_port(self.on.address)}"
+            self._door, self.listens = self._places()
         command = [sys.executable, "-P", "-m", "ganger.wiring", "controller", "--home", str(self.home.path)]
         command += ["--kubeconfig", str(self._kubeconfig), "--namespace", OWN]
-        command += ["--door", self._door, "--image", BASE_IMAGE]
+        command += ["--door", self._door, "--listen", self.listens, "--image", BASE_IMAGE]
         with self._printed.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         until(self._serves, f"the controller to serve: {self.log}")
@@ -56,6 +57,11 @@ class Controlled:
         assert self._process is not None
         (self._process.kill if kill else self._process.terminate)()
         self._process.wait(30)
+
+    def _places(self) -> tuple[str, str]:
+        """Where launchers and where people come to."""
+        door, rest = (f"{self.on.address}:{_free_port(self.on.address)}" for _ in range(2))
+        return door, rest
 
     def _serves(self) -> bool:
         try:

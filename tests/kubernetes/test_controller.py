@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ganger.faces.client import ClientError
-from tools.controlled import OVER, Controlled, controlled, printed
+from tools.controlled import OVER, OWN, Controlled, controlled, printed
 from tools.testcluster import BASE_IMAGE, Cluster, binaries
 from tools.testcluster.waiting import until
 
@@ -161,6 +162,12 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     }
     controlled.on.kubectl("apply", "-f", "-", input=json.dumps(policy))
     controlled.on.kubectl("wait", "--for=condition=Accepted", "schedulingpolicy/default", "--timeout=60s")
+    me = controlled.on.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    audiences = ["--audience=ganger.dev/controller", f"--audience=ganger.dev/user/{me}"]
+    ticket = controlled.on.kubectl("create", "token", "ganger-asker", "--namespace", OWN, *audiences).strip()
+    link = http.client.HTTPSConnection(controlled.listens, context=ssl._create_unverified_context())
+    link.request("GET", "/api/v1/fit", headers={"Ganger-Authorization": f"Bearer {ticket}"})
+    assert link.getresponse().status == http.HTTPStatus.OK
     families = text_string_to_metric_families(asked(controlled, "/metrics"))
     (requests,) = (family for family in families if family.name == "ganger_api_requests")
     used = {sample.labels["request"] for sample in requests.samples if sample.name.endswith("_total")}

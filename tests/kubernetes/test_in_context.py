@@ -354,7 +354,8 @@ def test_what_cannot_be_says_what_to_type(ganger: Typed) -> None:
         ("ada", ["wait", "nobody"], 3, "there is no job nobody"),
         ("ada", ["suspend", "nobody"], 3, "there is no job nobody"),
         ("ada", ["priority", "nobody", "highest"], 2, "the value comes last"),
-        ("ada", ["top"], 2, "--context speaks to the API server"),
+        ("ada", ["report"], 2, "--context speaks to the API server"),
+        ("ada", ["top"], 4, "--role=ganger-asker"),
     ):
         ran = ganger(who, *words)
         assert ran.returncode == code, ran

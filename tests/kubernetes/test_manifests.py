@@ -125,7 +125,8 @@ def test_the_controllers_container_may_nothing() -> None:
 
 
 def test_the_policy_lets_change_what_there_is() -> None:
-    variables = {each["name"]: each["expression"] for each in only("ValidatingAdmissionPolicy")["spec"]["variables"]}
+    policy = PRINTED[NAMES.index("ValidatingAdmissionPolicy gangjobs.ganger.dev")]
+    variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
     changeable = YAML(typ="safe").load(variables["changeable"])
     assert set(changeable) < set(schema_of("gangjobs")["properties"]["spec"]["properties"])
 

@@ -53,12 +53,13 @@ class ClusterService:
         with self._study.state() as (state, now_ms):
             return overview(state, now_ms, self._loop.policy, order)
 
-    def sizes(self, queue: str, wanted: Wanted, time_ms: int | None = None) -> Sizes:
-        """The largest gangs that would start now in a queue. Refused (no_such_queue, no_such_gpu_type; 404)."""
+    def sizes(self, queue: str, wanted: Wanted, time_ms: int | None = None, user: str | None = None) -> Sizes:
+        """The largest gangs that would start now in a queue, of `user`, else of the server's own. Refused
+        (no_such_queue, no_such_gpu_type; 404)."""
         self.queue(queue)
         self._see_type(wanted.gpu_type)
         spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
-        job = Job(id=" ", user=self._user, spec=spec, origin=Origin(directory="/"))
+        job = Job(id=" ", user=user or self._user, spec=spec, origin=Origin(directory="/"))
         with self._study.state() as (state, now_ms):
             return sizes(state, job, wanted, now_ms, self._loop.policy)
 

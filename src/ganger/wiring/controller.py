@@ -20,11 +20,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from starlette.types import ASGIApp
 
 from ganger import __version__
 from ganger.backends.kubernetes.access import Access, Unusable
 from ganger.backends.kubernetes.backend import KubernetesBackend
-from ganger.backends.kubernetes.gear import Gear
+from ganger.backends.kubernetes.gear import Entry, Gear
 from ganger.backends.kubernetes.lease import Election, Lost
 from ganger.backends.kubernetes.names import id_of
 from ganger.backends.kubernetes.taken_over import TakenOver
@@ -41,6 +42,8 @@ from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.ports import Backend
 from ganger.engine.registry import order
+from ganger.engine.service import Service
+from ganger.faces.rest.visitors import Visitors
 from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.policy import PolicyDocument
@@ -55,8 +58,10 @@ from ganger.wiring.place import CannotServe
 from ganger.wiring.policy_objects import PolicyObjects
 from ganger.wiring.queue_figures import QueueFigures
 from ganger.wiring.serve import END_S, Server, serving
+from ganger.wiring.tickets import HEADER, TRIAL
 from ganger.wiring.truth import ObjectLog
 from ganger.wiring.usage import Usage, runs_known, spent_by_now
+from ganger.wiring.visitors import Reviewer
 
 LEASE: Final = "ganger-controller"
 DEFAULT: Final = Path("~/.kube/config")
@@ -83,12 +88,14 @@ class Controller(Server):
     def __init__(self, home: Home, listen: str | None, lock: int, options: Options) -> None:
         super().__init__(home, listen, lock)
         self._options = options
+        self._reviewer: Reviewer | None = None
 
     @asynccontextmanager
     async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
         options, event_loop = self._options, asyncio.get_running_loop()
         async with AsyncExitStack() as open_:
             api, own = [await open_.enter_async_context(Api(options.access)) for _ in range(2)]
+            self._reviewer = Reviewer(api, options.namespace)
             election = await open_.enter_async_context(self._leading(own))
             backend = await self._backend(api, lambda: election.leading)
             open_.callback(backend.close)
@@ -127,11 +134,22 @@ class Controller(Server):
         """A backend whose door is open. OSError when nobody can listen there."""
         options, home = self._options, self._home.path
         host, _, port = options.door.rpartition(":")
-        at_door, files = entry(home / "door", options.door)
+        at_door, files = self._entry()
         gear = Gear(api, build(home, packed=True), at_door, options.image)
         backend = KubernetesBackend(api, gear, launch_plans, may_act)
         await backend.door.open(host, int(port), server_context(*files))
         return backend
+
+    def _entry(self) -> tuple[Entry, tuple[Path, Path]]:
+        return entry(self._home.path / "door", self._options.door)
+
+    def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
+        assert self._reviewer is not None  # noqa: S101  # made with the world
+        return Visitors(app, super()._gate(app, service), self._reviewer.identify, header=HEADER, trial=TRIAL)
+
+    def _certificate(self) -> tuple[Path, Path]:
+        """That of the door. People come by the API server, which asks for none."""
+        return self._entry()[1]
 
     @asynccontextmanager
     async def _leading(self, api: Api) -> AsyncIterator[Election]:

@@ -27,7 +27,7 @@ from ganger.engine.ports import LogLine, LogQuery
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
 from ganger.engine.submission import new_id
-from ganger.wiring import gang_job_change
+from ganger.wiring import gang_job_change, policy_writing, questions
 from ganger.wiring.beside import beside
 from ganger.wiring.gang_job_row import OVER, in_full, row
 from ganger.wiring.own_code import bring
@@ -115,6 +115,10 @@ class _Asked:
                 return await gang_job_change.prioritise(self._who, request["name"], request["priority"])
             case "exec":
                 return await beside(self._who, request["name"], request["rank"], request["node"])
+            case "ask":
+                return await questions.ask(self._who, await self._name(), request)
+            case "apply_policy":
+                return await policy_writing.write(self._who, request["proposal"])
             case _:
                 return await self._logs(request["name"], request["query"], follow=request["follow"])
 
@@ -126,7 +130,6 @@ class _Asked:
             spec = parse_spec(request["spec_text"], request["filename"], request["overrides"])
         else:
             spec = spec_from_dict(request["spec"], "the command line")
-        who = await self._api.ask(_REVIEWS, {})
         digest = await bring(self._who, spec, request["directory"])
         written = {key: value for key, value in spec_to_dict(spec).items() if key != "name"}
         about: Record = {"name": new_id(spec.name, lambda _: False), "namespace": self._namespace}
@@ -134,9 +137,14 @@ class _Asked:
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": "GangJob",
             "metadata": about | ({"annotations": {CODE: digest}} if digest else {}),
-            "spec": written | {"user": who.status.user_info.username},
+            "spec": written | {"user": await self._name()},
         }
         return row(await self._api.create(GANG_JOBS, body))
+
+    async def _name(self) -> str:
+        """By which the API server knows whoever asks."""
+        known = await self._api.ask(_REVIEWS, {})
+        return known.status.user_info.username
 
     async def _logs(self, name: str, asked: Record, *, follow: bool) -> Record:
         """Tells the lines, and gives the job as it is then."""

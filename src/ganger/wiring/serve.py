@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Final, NoReturn
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ganger import __version__
 from ganger.backends.local.backend import LocalBackend
@@ -169,13 +170,13 @@ class Server:
         app = make_app(service, leave)
         path = clear_way(self._home.socket("server"))
         with ExitStack() as open_:
-            doors: list[tuple[Callable[..., object], socket.socket]] = []
+            doors: list[tuple[ASGIApp, socket.socket]] = []
             url = None
             if self._listen is not None:
                 may = self.REFUSES_UNTIL_TOKEN or any(not token.expired for token in service.tokens())
                 listener = open_.enter_context(listening_at(self._listen, has_token=may))
-                doors.append((Gate(app, service), listener))
-                url = _url(listener)
+                doors.append((self._gate(app, service), listener))
+                url = _url(listener, "https" if self._certificate() else "http")
             # Announced first: whoever gets an answer can also read from whom.
             open_.enter_context(announced(self._home, path, url))
             doors.append((app, open_.enter_context(listening(path))))
@@ -189,9 +190,21 @@ class Server:
             sys.setswitchinterval(TURN_S)
             let_go = app.state.feed.close
             staying = asyncio.create_task(self._stay())
-            await asyncio.gather(*(_Rest(door, self._end, let_go).serve([listener]) for door, listener in doors))
+            await asyncio.gather(*(self._rest_of(listener, door, let_go).serve([listener]) for door, listener in doors))
             staying.cancel()
             _log.info("the server ends; jobs run on")
+
+    def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
+        """What stands before the application over TCP."""
+        return Gate(app, service)
+
+    def _certificate(self) -> tuple[Path, Path] | None:
+        """Files of a certificate and of its key, with which to speak TLS over TCP; None: it is not spoken."""
+        return None
+
+    def _rest_of(self, listener: socket.socket, app: ASGIApp, let_go: Callable[[], None]) -> "_Rest":
+        certificate = None if listener.family == socket.AF_UNIX else self._certificate()
+        return _Rest(app, self._end, let_go, certificate)
 
     async def _stay(self) -> None:
         """Look again and again whether this server can still be found, and what it writes too. Where that is not so, it
@@ -244,7 +257,10 @@ class Server:
 class _Rest(uvicorn.Server):
     """uvicorn without its signals and without its clock: it sleeps until there is a request, or the end."""
 
-    def __init__(self, app: Callable[..., object], end: asyncio.Event, let_go: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, end: asyncio.Event, let_go: Callable[[], None], certificate: tuple[Path, Path] | None
+    ) -> None:
+        file, key = certificate or (None, None)
         config = uvicorn.Config(
             app,
             loop="asyncio",
@@ -256,6 +272,8 @@ class _Rest(uvicorn.Server):
             proxy_headers=False,
             date_header=False,
             server_header=False,
+            ssl_certfile=file,
+            ssl_keyfile=key,
             timeout_graceful_shutdown=END_S,
         )
         super().__init__(config)
@@ -303,6 +321,6 @@ def _composer(home: Home) -> Compose:
     return compose
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port, *_ = listener.getsockname()
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,6 +1,6 @@
 """What the API server refuses, or does not answer. Raised by `transport`, for everybody who asks it for something."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import responses
 from typing import Final
@@ -20,7 +20,7 @@ class ApiError(Exception):
     what: the request, for people; status: of HTTP, or 0 when there was no answer; reason: the API's one word for it
     (NotFound, Conflict, Expired ...; NoAnswer, NoCredential, Untrusted and Unreadable are ours); unclear: it may have
     been carried out all the same; passes: the same request may well succeed in a while; causes: the fields it is about;
-    retry_after_s: how long the server asks to be left alone.
+    retry_after_s: how long the server asks to be left alone; body: an answer not in the API's form.
     """
 
     what: str
@@ -31,6 +31,7 @@ class ApiError(Exception):
     passes: bool = False
     causes: tuple[Cause, ...] = ()
     retry_after_s: float = 0.0
+    body: bytes = b""
 
     def __str__(self) -> str:
         where = "; ".join(f"{cause.field}: {cause.message}" for cause in self.causes if cause.field)
@@ -56,10 +57,10 @@ class ApiError(Exception):
 def refusal(what: str, code: int, body: bytes, retry_after: str = "") -> ApiError:
     """What an answer says that is none of success. A proxy on the way answers otherwise than the API does."""
     try:
-        status = msgspec.json.decode(body, type=Status)
+        return from_status(what, msgspec.json.decode(body, type=Status), code, retry_after)
     except msgspec.DecodeError:
         status = Status(message=" ".join(body[:_SHOWN_CHARACTERS].decode(errors="replace").split()))
-    return from_status(what, status, code, retry_after)
+    return replace(from_status(what, status, code, retry_after), body=body)
 
 
 def from_status(what: str, status: Status, code: int = 0, retry_after: str = "") -> ApiError:

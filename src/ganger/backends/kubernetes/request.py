@@ -48,7 +48,7 @@ class Place(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. what: it, for people, its verb first; kind: the media type of its body."""
+    """One request. what: it, for people, its verb first; kind: the media type of its body; headers: beside our own."""
 
     what: str
     use: Use
@@ -57,6 +57,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     kind: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def asking(verb: str, place: Place[Any], query: Mapping[str, str] | None = None) -> Request:

@@ -55,9 +55,17 @@ class Api:
     how long a request is made again and again, before it has failed; silent_s: how long nothing may come of an answer.
     """
 
-    def __init__(self, access: Access, *, within_s: float = WITHIN_S, silent_s: float = ANSWER_S) -> None:
-        self._wire = Wire(access, silent_s)
+    def __init__(
+        self, access: Access, *, within_s: float = WITHIN_S, silent_s: float = ANSWER_S, trial: bool = False
+    ) -> None:
+        """trial: the server checks what is written, and keeps nothing of it."""
+        self._access = access
+        self._wire = Wire(access, silent_s, trial=trial)
         self._within_s = within_s
+
+    def trying(self) -> "Api":
+        """Another one of the same identity, whose writes are only checked."""
+        return Api(self._access, within_s=self._within_s, trial=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,6 +149,10 @@ class Api:
                 return frozenset()
             raise
         return frozenset(each["name"] for each in found["resources"])
+
+    async def once(self, request: Request) -> bytes:
+        """The answer to a request that was made ready elsewhere, asked once. Raises ApiError."""
+        return await self._wire.exchange(request)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

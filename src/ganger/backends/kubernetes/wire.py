@@ -29,10 +29,10 @@ _BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeou
 
 class Wire:
     """Connections to one API server. `requests` counts what was sent, tries and all. silent_s: how long nothing may
-    come of an answer that is not a stream."""
+    come of an answer that is not a stream; trial: nothing that is written is kept."""
 
-    def __init__(self, access: Access, silent_s: float) -> None:
-        self._access, self._silent_s = access, silent_s
+    def __init__(self, access: Access, silent_s: float, *, trial: bool) -> None:
+        self._access, self._silent_s, self._trial = access, silent_s, trial
         self._base = URL(access.url)
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
@@ -92,11 +92,16 @@ class Wire:
     ) -> "aiohttp.client._RequestContextManager":
         self.requests[request.use] += 1
         url = self._base.joinpath(request.path.lstrip("/"), encoded=True)
+        query = {**request.query, "dryRun": "All"} if self._trial and request.method != "GET" else request.query
         return session.request(
             request.method,
-            url.with_query(request.query) if request.query else url,
+            url.with_query(query) if query else url,
             data=request.body,
-            headers=credentials if request.body is None else {**credentials, "Content-Type": request.kind},
+            headers={
+                **request.headers,
+                **credentials,
+                **({} if request.body is None else {"Content-Type": request.kind}),
+            },
             ssl=self._access.ssl or True,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=silent_s),

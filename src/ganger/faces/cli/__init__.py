@@ -75,6 +75,8 @@ IN_CONTEXT: Final = {
     "in_context_live": ("get", "wait", "suspend", "resume", "priority"),
 }
 """What goes to a Kubernetes cluster with --context: module of this package -> commands."""
+ASK_CONTROLLER: Final = ("top", "fit", "policy", "queue", "node")
+"""Commands that with --context ask the controller of the cluster, by way of the API server."""
 
 _FIRST_STEPS: Final = (
     ("ganger run -- python train.py", "run a command as a job and follow it"),
@@ -98,12 +100,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if ctx.params.get("context") is not None:
             return _in_context(cmd_name)
-        for section in COMMANDS.values():
-            if cmd_name in section:
-                module = importlib.import_module(f"{__name__}.{section[cmd_name][0]}")
-                command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
-                return command if isinstance(command, click.Command) else None
-        return None
+        return _of_table(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -143,9 +140,20 @@ def _in_context(name: str) -> click.Command | None:
         if name in commands:
             command = getattr(importlib.import_module(f"{__name__}.{where}"), f"{name}_command")
             return command if isinstance(command, click.Command) else None
+    if name in ASK_CONTROLLER:
+        return _of_table(name)
     if any(name in section for section in COMMANDS.values()):
-        can = ", ".join(each for commands in IN_CONTEXT.values() for each in commands)
+        can = ", ".join((*(each for commands in IN_CONTEXT.values() for each in commands), *ASK_CONTROLLER))
         raise Problem(f"{name} asks a server of ganger's, and --context speaks to the API server: {can} go there", "")
+    return None
+
+
+def _of_table(name: str) -> click.Command | None:
+    for section in COMMANDS.values():
+        if name in section:
+            module = importlib.import_module(f"{__name__}.{section[name][0]}")
+            command = getattr(module, f"{name.replace('-', '_')}_command")
+            return command if isinstance(command, click.Command) else None
     return None
 
 

@@ -20,7 +20,7 @@ _OPTIONS: Final = ("kubeconfig", "context", "namespace", "door", "image", "liste
 @click.option("--namespace", default="ganger-system", show_default=True, help="Where its own objects are.")
 @click.option("--door", metavar="HOST:PORT", required=True, help="Where the launchers of jobs connect to.")
 @click.option("--image", help="Of jobs that name none; unset: a small one with Python.")
-@click.option("--listen", metavar="HOST:PORT", help="Answer REST there too, to whoever shows a token.")
+@click.option("--listen", metavar="HOST:PORT", help="Answer REST there too, over TLS, to whoever shows a token.")
 def controller_command(**given: str | None) -> NoReturn:
     """Run the controller of a Kubernetes cluster until it is told to end.
 

@@ -6,6 +6,7 @@ import click
 
 from ganger.faces.cli import candidates
 from ganger.faces.cli.options import CPUS, GPUS, LASTING, SIZE, output_option
+from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, now_ms, quoted, show, show_json, show_table, when
 from ganger.faces.cli.request import build_request
 from ganger.faces.cli.run import connected
@@ -32,6 +33,8 @@ def fit_command(path: str | None, output: str, **flags: str | None) -> None:
     start now, where, and if not, why and what would.
     """
     if path is not None:
+        if click.get_current_context().find_root().obj:
+            raise Problem("fit -f asks a server with the file's directory, and a context has none", "ganger fit -f ...")
         _one(path, flags, output)
         return
     found = connected().fit(_query(flags))

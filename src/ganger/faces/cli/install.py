@@ -16,12 +16,14 @@ from ganger.faces.cli.problem import Problem
 
 FILES: Final = (
     *("namespace", "gangjobs", "queues", "schedulingpolicies"),
-    *("roles", "people", "admission", "fairness", "controller"),
+    *("roles", "people", "admission", "fairness", "questions", "controller"),
 )
 """In the order in which they are applied: what others are in, or speak of, comes first."""
 NAMESPACE: Final = "ganger-system"
+_NAME: Final = "kubernetes.io/metadata.name"
+"""A label that every namespace has."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SETTLED: Final = ("namespace", "roles", "fairness", "controller")
+_SETTLED: Final = ("namespace", "roles", "fairness", "questions", "controller")
 """Files with a value that a site chooses; of the others not even a comment changes."""
 
 
@@ -84,6 +86,8 @@ def _settle(made: dict[str, Any], namespace: str, image: str) -> None:
             about["name"] = namespace
         case "FlowSchema":
             subjects += [subject["serviceAccount"] for rule in made["spec"]["rules"] for subject in rule["subjects"]]
+        case "ValidatingAdmissionPolicy":
+            made["spec"]["matchConstraints"]["namespaceSelector"]["matchLabels"][_NAME] = namespace
         case "Deployment":
             (container,) = made["spec"]["template"]["spec"]["containers"]
             container["image"] = image

@@ -7,9 +7,11 @@ import click
 
 from ganger.faces.cli.given_file import read_given
 from ganger.faces.cli.options import output_option
+from ganger.faces.cli.policy_objects import apply_objects
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, now_ms, say, show, show_json, show_json_array, show_table, when
 from ganger.faces.cli.run import connected
+from ganger.faces.client.in_context import InContext
 
 Record = dict[str, Any]
 
@@ -125,10 +127,14 @@ def apply_command(
 
     FILE is a policy document, - for stdin; --version N goes back to an earlier one. All of it applies at once, or, when
     something is wrong with it, nothing. One that would strand live jobs is refused with their names; with --force these
-    stay: what runs goes on, and jobs of a queue that is gone go to the nearest queue above it that is left.
+    stay: what runs goes on, and jobs of a queue that is gone go to the nearest queue above it that is left. With
+    --context the document becomes the cluster's Queues and SchedulingPolicy, by your own rights.
     """
     client = connected()
     proposal = _proposal(file, version)
+    if isinstance(client, InContext):
+        apply_objects(client, proposal, {"force": force, "note": note, "if_version": if_version}, output)
+        return
     before = client.policy()["version"]
     found = client.apply_policy(proposal | {"force": force, "note": note, "if_version": if_version})
     if output == "json":

@@ -98,7 +98,11 @@ def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str
 
 
 def connected() -> Client:
-    """A client with a server behind it."""
+    """A client with a server behind it; with --context the controller of that cluster."""
+    if named := click.get_current_context().find_root().obj:
+        from ganger.faces.client.in_context import InContext
+
+        return InContext(*named)
     return Client(settings.home(os.environ)).connect()
 
 

@@ -15,7 +15,7 @@ from ganger import __version__
 from ganger.faces.client import holder, spawn
 from ganger.faces.client.blocking import BlockingLink
 from ganger.faces.client.errors import ClientError
-from ganger.faces.client.talk import Record, ask, at_once, each_at_once, ended, events, log_lines, made
+from ganger.faces.client.talk import Link, Record, ask, at_once, each_at_once, ended, events, log_lines, made
 from ganger.faces.client.wire import ANSWER_S, SUBMIT_S, Request, query_of, quoted
 from ganger.settings import Home
 
@@ -34,7 +34,7 @@ class Client:
         """Reach for nothing yet."""
         self.home = home
         self.socket = home.socket("server")
-        self._link = BlockingLink(self)
+        self._link: Link = BlockingLink(self)
 
     def connect(self, *, start: bool = True, listen: str | None = None) -> "Client":
         """Find the server; start one if there is none and `start`, which answers at `listen` (HOST:PORT) too; restart

@@ -67,6 +67,17 @@ class GangJobs:
         found: Record = self._asked({"do": "exec", "name": name, "rank": rank, "node": node})
         return found
 
+    def question(self, method: str, target: str, body: Any) -> tuple[int, bytes]:
+        """What the controller answers to a request below /api/v1: status and body."""
+        found = self._asked({"do": "ask", "method": method, "target": target, "body": body})
+        return found["status"], found["body"].encode()
+
+    def apply_policy(self, proposal: Record) -> Record:
+        """Write the objects of a policy document, as `{"text", "filename"}` or the mapping `document` is one; gives
+        {"written", "deleted", "unchanged"}: names, once they are in force."""
+        found: Record = self._asked({"do": "apply_policy", "proposal": proposal})
+        return found
+
     def logs(self, name: str, query: Record, *, follow: bool = False) -> Iterator[Record]:
         """Lines as they come ({at_ms, generation, rank, stream, text}); with `follow` until the job has ended."""
         for told in self._told({"do": "logs", "name": name, "query": query, "follow": follow}):

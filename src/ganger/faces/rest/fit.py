@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from ganger.engine.service import WantedSize
 from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
+from ganger.faces.rest.visitors import Asking
 from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.queue import DEFAULT
 
@@ -19,6 +20,7 @@ Amount = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 def get_fit(
     *,
     service: Served,
+    asking: Asking,
     queue: Annotated[str, Query(description="the queue that the job would wait in")] = DEFAULT,
     gpu_type: Annotated[str, Query(description="only GPUs of this type")] = "",
     gpus: Annotated[int, Query(ge=0, le=MAX_GPUS, description="so many on each node; 0: every number")] = 0,
@@ -28,7 +30,7 @@ def get_fit(
 ) -> Response:
     """The largest job of each form that would start now: of every type of GPU, at every level of the network."""
     wanted = WantedSize(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
-    return answer(service.sizes(queue, wanted, time_ms))
+    return answer(service.sizes(queue, wanted, time_ms, asking))
 
 
 @router.get("/overview", responses=shown(Overview))

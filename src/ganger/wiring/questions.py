@@ -1,0 +1,113 @@
+"""Questions that a person puts to the controller of a cluster, by their own kubeconfig. Called by `wiring.in_context`.
+
+The way is the API server's proxy to the controller's service. What a person shows to the API server stays there, so
+they ask it for a token that is good for the controller alone and says who they are (`ganger install`, questions.yaml).
+"""
+
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.request import Place, Request, Use, decoded, telling
+from ganger.backends.kubernetes.resources import Resource
+from ganger.backends.kubernetes.types import GROUP, Fields
+from ganger.wiring.person import REFUSED, UNREACHABLE, CannotError, Person
+from ganger.wiring.tickets import ALL_JOBS, ASKER, CONTROLLER, HEADER, TRIAL, USER
+
+Record = dict[str, Any]
+
+SPACE: Final = "ganger-system"
+"""Where `ganger install` puts the controller."""
+SERVICE: Final = "https:ganger:rest"
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update"}
+"""What the role gives, by method."""
+DRY_RUN: Final = "dryRun"
+LASTS_S: Final = 600
+"""How long a token is good: the API server makes none for less."""
+
+
+class _May(Fields, frozen=True):
+    allowed: bool = False
+
+
+class _Decision(Fields, frozen=True):
+    status: _May
+
+
+class _Signed(Fields, frozen=True):
+    token: str
+
+
+class _Token(Fields, frozen=True):
+    status: _Signed
+
+
+_DECISIONS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _Decision)
+_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", _Token)
+
+
+async def ask(who: Person, user: str, asked: Record) -> Record:
+    """What the controller answers to {"method", "target", "body"}: {"status", "body"}. user: the
+    name by which the API server knows the person. Raises CannotError and ApiError."""
+    if asked["method"] not in _VERBS:
+        why = "through the API server the controller answers questions, and changes nothing"
+        raise CannotError("read_only", why, who.kubectl("api-resources", "--categories=ganger"), REFUSED)
+    token = await _token(who, user)
+    path, _, query = asked["target"].partition("?")
+    request = Request(
+        what="ask the controller",
+        use=Use(_VERBS[asked["method"]], "", "services/proxy"),
+        method=asked["method"],
+        path=f"/api/v1/namespaces/{SPACE}/services/{SERVICE}/proxy/api/v1{path}",
+        query={TRIAL if name == DRY_RUN else name: value for name, value in parse_qsl(query)},
+        body=None if asked["body"] is None else msgspec.json.encode(asked["body"]),
+        headers={HEADER: f"Bearer {token}"},
+    )
+    try:
+        return {"status": HTTPStatus.OK, "body": (await who.api.once(request)).decode()}
+    except ApiError as error:
+        if _is_problem(error.body):
+            return {"status": error.status, "body": error.body.decode()}
+        raise _lost(error, who, user) from error
+
+
+async def _token(who: Person, user: str) -> str:
+    may = {"verb": "list", "group": GROUP, "resource": "gangjobs"}
+    sees_all = (await who.api.ask(_DECISIONS, {"spec": {"resourceAttributes": may}})).status.allowed
+    audiences = [CONTROLLER, f"{USER}{user}", *([ALL_JOBS] if sees_all else [])]
+    wanted = {"spec": {"audiences": audiences, "expirationSeconds": LASTS_S}}
+    request = telling("create", Place(_ACCOUNTS, SPACE, ASKER, "token"), wanted)
+    try:
+        return decoded(request, await who.api.once(request), _Token).status.token
+    except ApiError as error:
+        raise _lost(error, who, user) from error
+
+
+def _is_problem(body: bytes) -> bool:
+    """Whether it is the controller's own word, and not the API server's."""
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(found, dict) and {"code", "detail", "next"} <= set(found)
+
+
+def _lost(error: ApiError, who: Person, user: str) -> Exception:
+    """What a refusal of the API server means on this way; itself where it means what it means everywhere."""
+    match error.status:
+        case HTTPStatus.FORBIDDEN:
+            why = f"you may not ask the controller; who may give roles in {SPACE} lets you\n{error}"
+            next_ = who.kubectl("create", "rolebinding", "asker", f"--role={ASKER}", f"--user={user}", "-n", SPACE)
+            return CannotError("forbidden", why, next_, REFUSED)
+        case HTTPStatus.NOT_FOUND:
+            why = f"there is no controller in namespace {SPACE} that can be asked: {error}"
+            return CannotError(
+                "no_controller", why, f"ganger install --dry-run | {who.kubectl('apply', '-f', '-')}", UNREACHABLE
+            )
+        case HTTPStatus.BAD_GATEWAY | HTTPStatus.SERVICE_UNAVAILABLE | HTTPStatus.GATEWAY_TIMEOUT:
+            why = f"the controller does not answer; jobs run on\n{error}"
+            return CannotError("unreachable", why, who.kubectl("get", "pods", "-n", SPACE), UNREACHABLE)
+    return error
