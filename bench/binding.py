@@ -10,7 +10,7 @@ ones.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -162,15 +162,21 @@ class Controlled:
 
 
 @asynccontextmanager
-async def controller(access: Access, folder: Path, policies: PolicyObjects | None = None) -> AsyncIterator[Controlled]:
+async def controller(
+    access: Access,
+    folder: Path,
+    policies: PolicyObjects | None = None,
+    may_act: Callable[[], bool] = lambda: True,
+) -> AsyncIterator[Controlled]:
     """Inside it a controller leads, from what the objects say. At the end it is gone at once, as if it was killed.
-    policies: objects of queues, which are being followed; without them there are those that are always there."""
+    policies: objects of queues, which are being followed; without them there are those that are always there. may_act:
+    whether it leads."""
     event_loop = asyncio.get_running_loop()
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
     async with Api(access) as api:
         entry = Entry(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
-        backend = KubernetesBackend(api, Gear(api, launcher, entry, "python:3.13-slim"), launch_plans, lambda: True)
+        backend = KubernetesBackend(api, Gear(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
         following = event_loop.create_task(backend.run())
         await backend.listed()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.kept()

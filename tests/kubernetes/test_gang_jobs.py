@@ -189,3 +189,19 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
                 await until(lambda: status(api).get("observedGeneration") == 3)
 
     asyncio.run(play())
+
+
+def test_a_job_that_a_finalizer_keeps_ends_and_gives_its_nodes_to_others(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path) as its:
+            put(api)
+            await until(lambda: status(api).get("phase") == "Starting" and len(api.objects("pods")) == NODES)
+            found: Any = api.get("gangjobs", "big")
+            leaves = {"finalizers": ["example.com/audit"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            api.put(found | {"metadata": found["metadata"] | leaves})
+            await until(lambda: status(api)["phase"] == "Stopped" and not api.objects("pods"))
+            assert api.get("gangjobs", "big"), "somebody still keeps it"
+            api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
+            await until(lambda: its.state_of("next.default") == "starting")
+
+    asyncio.run(play())

@@ -81,6 +81,9 @@ class GangJobs:
             self._gone(name, before)
         elif name not in self._known:
             self._come(now)
+        elif now.metadata.deletion_timestamp is not None:
+            if before is None or before.metadata.deletion_timestamp is None:
+                self._ask(StopRequested(gang=name))  # a finalizer of somebody's keeps the object: its pods would run on
         elif was is not None:
             self._differs(now, was, msgspec.json.decode(now.spec))
         elif before is None:
@@ -153,7 +156,7 @@ class GangJobs:
             self.changed(found, None)
             if now is not None:
                 self.changed(None, now)
-        elif now.metadata.generation != found.metadata.generation:
+        elif now.metadata.generation != found.metadata.generation or now.metadata.deletion_timestamp is not None:
             self.changed(found, now)
 
     def _job(self, about: Meta, said: Mapping[str, Any]) -> Job:

@@ -9,6 +9,7 @@ import msgspec
 
 from ganger.backends.kubernetes.types import Cause, Status
 
+INSTALL: Final = "ganger install --dry-run | kubectl apply -f -"
 _SHOWN_CHARACTERS: Final = 300
 _TRY_LATER: Final = {HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)} - {HTTPStatus.NOT_IMPLEMENTED}
 
@@ -37,6 +38,16 @@ class ApiError(Exception):
         where = "; ".join(f"{cause.field}: {cause.message}" for cause in self.causes if cause.field)
         said = ": ".join(filter(None, (f"{self.status or ''} {self.reason}".strip(), self.message)))
         return f"could not {self.what}: {said}{f' ({where})' if where else ''}"
+
+    @property
+    def remedy(self) -> str:
+        """What somebody has to do before the same request can succeed; nothing where that is not known."""
+        match self.status:
+            case HTTPStatus.UNAUTHORIZED:
+                return "what this process shows to the API server has run out: renew the token, or its kubeconfig file"
+            case HTTPStatus.FORBIDDEN:
+                return f"its account lacks that right, or a policy forbids it: `{INSTALL}` grants what is needed"
+        return ""
 
     @property
     def missing(self) -> bool:

@@ -18,6 +18,7 @@ from ganger.backends.kubernetes.bind import Binder
 from ganger.backends.kubernetes.explained import Explained
 from ganger.backends.kubernetes.follow import FIRST_PAUSE_S, MOST_PAUSE_S, Follower, Stored
 from ganger.backends.kubernetes.gear import Gear
+from ganger.backends.kubernetes.held_up import HeldUp
 from ganger.backends.kubernetes.nodes import Inventory
 from ganger.backends.kubernetes.others import Others, is_gang_of_others
 from ganger.backends.kubernetes.placing import Placing
@@ -68,6 +69,7 @@ class KubernetesBackend:
         self._inventory = Inventory()
         self._seen = Seen(self._jobs.objects, self._pods.objects)
         self.statuses = Statuses(api, GANG_JOBS, self._jobs.objects, may_act)
+        self._held_up = HeldUp(self.statuses)
         self._binder = Binder(api, may_act)
         placing = Placing(self._binder, gear, self.statuses, self._seen)
         self._supervisor = Supervisor(placing, gear, self._seen, compose, self._loop)
@@ -105,7 +107,7 @@ class KubernetesBackend:
     def tell(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
         """Write what became of a job where people look for it; not `soon`: when it is convenient."""
         if not is_gang_of_others(name):
-            self.statuses.want(names.key_of(name), status, soon=soon)
+            self.statuses.want(names.key_of(name), self._held_up.amend(name, status), soon=soon)
         elif message := status.get("message"):
             self._others.explain(name, message)
 
@@ -221,6 +223,7 @@ class KubernetesBackend:
     def _pod_changed(self, before: Pod | None, now: Pod | None) -> None:
         self._inventory.pod_changed(before, now)
         self._supervisor.pod_changed(before, now)
+        self._held_up.pod_changed(before, now)
         self._others.pod_changed(before, now)
         self._list_soon()
 
@@ -253,6 +256,7 @@ class KubernetesBackend:
     def _job_changed(self, before: Custom | None, now: Custom | None) -> None:
         if now is None and before is not None:
             self.statuses.forget(before.metadata.key)
+            self._held_up.forget(names.id_of(before.metadata.key))
         if self._hearer is not None:
             self._hearer(before, now)
 

@@ -6,6 +6,7 @@ bound for good, other schedulers leave its siblings bound (reference/kubernetes-
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ AT_ONCE: Final = 64
 FIRST_PAUSE_S: Final = 0.2
 MOST_PAUSE_S: Final = 2.0
 """Before what must be undone is tried again."""
+_log = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -99,16 +101,15 @@ class Binder:
 
     async def found(self, gang: str, generation: int | str) -> list[Pod]:
         """The pods of a generation of which something may come yet, as the API server has them at this moment, which no
-        watch may have told. Asked until there is an answer. Raises ApiError when we may not ask."""
+        watch may have told. Asked until there is an answer: without one nobody knows what is half bound."""
         key, failures = names.key_of(gang), 0
         which = Selection(key.namespace, f"{names.JOB}={key.name},{names.GENERATION}={generation}")
         while True:
             try:
                 found = await self._api.list(PODS, which)
             except ApiError as error:
-                if not error.passes:
-                    raise
                 failures += 1
+                _log_again(failures, error)
                 await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
             else:
                 return [pod for pod in found if pod.metadata.annotations.get(names.GANG) == gang and not is_over(pod)]
@@ -125,6 +126,7 @@ class Binder:
             left = [pod for index, pod in enumerate(left) if index not in work.done]
             if work.failed is not None:
                 failures += 1
+                _log_again(failures, work.failed[1])
                 await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
 
     async def _made(self, body: Object) -> Pod:
@@ -209,8 +211,16 @@ def _bound(body: Object, devices: Mapping[str, Iterable[int]]) -> Object:
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether nothing of it uses its node any more, though it is still shown."""
-    return pod.status.phase in ("Succeeded", "Failed")
+    """Whether nothing of it uses a node, nor will, though it is still shown: a finalizer of somebody's may keep it."""
+    is_refused = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
+    return is_refused or pod.status.phase in ("Succeeded", "Failed")
+
+
+def _log_again(failures: int, error: ApiError) -> None:
+    """What must be done is tried until it is; that is said once."""
+    if failures == 1:
+        remedy = f"; {error.remedy}" if error.remedy else ""
+        _log.warning("%s%s; trying again until it works, which is not said each time", error, remedy)
 
 
 def _may_come(pod: Pod) -> bool:

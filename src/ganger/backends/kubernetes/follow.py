@@ -14,7 +14,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 
-from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.api_error import INSTALL, ApiError
 from ganger.backends.kubernetes.backoff import pause_s
 from ganger.backends.kubernetes.request import News
 from ganger.backends.kubernetes.resources import EVERYTHING, Resource, Selection
@@ -159,4 +159,6 @@ class Follower(Generic[T]):
         # That a connection breaks, and the next one does not, is how connections are.
         if self._failures > 1 and self._said != (said := str(error)):
             self._said = said
-            _log.warning("%s; trying again until it works, which is not said each time", said)
+            remedy = f"the cluster lacks that definition: `{INSTALL}` makes it" if error.missing else error.remedy
+            whole = f"{said}; {remedy}" if remedy else said
+            _log.warning("%s; trying again until it works, which is not said each time", whole)

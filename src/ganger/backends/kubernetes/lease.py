@@ -109,7 +109,8 @@ class Election:
         except (ApiError, TimeoutError) as error:
             # Whether it was written is not known: look, next time.
             self._known = None
-            self._failed(str(error) or "the API server did not answer in time")
+            remedy = f"; {error.remedy}" if isinstance(error, ApiError) and error.remedy else ""
+            self._failed(f"{error}{remedy}" or "the API server did not answer in time")
             return
         self.until_s = began_s + RENEWED_WITHIN_S
         self._seen, self._seen_s, self._said = self._known.spec, loop.time(), ""

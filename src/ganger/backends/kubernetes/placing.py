@@ -24,6 +24,8 @@ STUCK: Final = (
 """Why a container waits that will not come by waiting."""
 TURNED_AWAY: Final = ("OutOf", "UnexpectedAdmissionError")
 """How reasons of kubelets begin that let no pod in which was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
+STUCK_AFTER_S: Final = 60.0
+"""How long a container may be kept from running: a registry may be away for a moment."""
 
 
 class Written(Protocol):
@@ -113,6 +115,11 @@ def ending(pod: Pod) -> tuple[Cause, str]:
     if disrupted is not None:
         return Cause.LAUNCHER_LOST, f"the pod on {node} was taken away: {disrupted.reason}: {disrupted.message}"
     return Cause.LAUNCHER_LOST, f"the pod {pod.metadata.name} on {node} was deleted"
+
+
+def has_succeeded(pod: Pod | None) -> bool:
+    """Whether all that ran in it exited with 0: a launcher's code is that of its first rank that failed."""
+    return pod is not None and pod.status.phase == "Succeeded"
 
 
 def turned_away(pod: Pod) -> bool:

@@ -13,9 +13,19 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.backoff import pause_s
 from ganger.backends.kubernetes.bind import NotLeadingError, is_over
 from ganger.backends.kubernetes.gear import Gear
-from ganger.backends.kubernetes.placing import Placing, Unplaceable, ending, stuck, turned_away
+from ganger.backends.kubernetes.placing import (
+    STUCK_AFTER_S,
+    Placing,
+    Unplaceable,
+    ending,
+    has_succeeded,
+    stuck,
+    turned_away,
+)
 from ganger.backends.kubernetes.pods import SECRETS, WORK
 from ganger.backends.kubernetes.seen import Seen
 from ganger.backends.kubernetes.types import Key, Pod
@@ -35,11 +45,12 @@ WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before its pod is deleted."""
 STALE_AFTER_S: Final = 30.0
 """How long the pods of a generation that is over may take to end by themselves."""
-STUCK_AFTER_S: Final = 60.0
-"""How long a container may be kept from running: a registry may be away for a moment."""
 TURNED_AWAY_FOR_S: Final = 60.0
 """How long a node may turn away what should fit: what ran there before may take its grace to end."""
 ASK_AGAIN_AFTER_S: Final = 1.0
+FIRST_PAUSE_S: Final = 0.5
+MOST_PAUSE_S: Final = 10.0
+"""Before launchers are told again where we are."""
 
 _log = logging.getLogger(__name__)
 
@@ -164,8 +175,8 @@ class Supervisor:
                 self._end_stale(now.metadata.key)  # made by a request that was under way for long
         elif now is None or is_over(now):
             self._over(generation, mark.node, pod)
-        elif stuck(now):
-            self._loop.call_later(STUCK_AFTER_S, self._give_up_stuck, generation, now.metadata.key)
+        else:
+            self._watch_stuck(generation, now)
 
     def _over(self, generation: Generation, node: str, pod: Pod) -> None:
         """A pod has ended. Its launcher may still be heard: what it says comes first."""
@@ -202,6 +213,8 @@ class Supervisor:
         """Tell how a generation ended on a node where nothing of it is left."""
         gang, number, task = generation.gang, generation.number, self._told.task(generation.gang, node)
         found = facts.ending(task, gang, number, node)
+        if found is None and has_succeeded(self._seen.pods.get(self._pod_key(generation, node))):
+            found = Finished(gang=gang, generation=number, nodes=(node,))  # its launcher told nobody, for nobody heard
         if self._hearing.done(generation) is not None and not isinstance(found, Finished):
             found = None  # what it had left is not needed any more
         elif not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:
@@ -212,6 +225,11 @@ class Supervisor:
             self._tell(found)
         self._tell(Cleared(gang=gang, generation=number, nodes=(node,)))
         generation.clear(node)
+
+    def _watch_stuck(self, generation: Generation, pod: Pod) -> None:
+        """Its node says nothing more of a pod that cannot run: whether it still cannot is looked at later."""
+        if stuck(pod):
+            self._loop.call_later(STUCK_AFTER_S, self._give_up_stuck, generation, pod.metadata.key)
 
     def _give_up_stuck(self, generation: Generation, key: Key) -> None:
         pod = self._seen.pods.get(key)
@@ -319,6 +337,8 @@ class Supervisor:
         elif placed:
             for node, pod in ended:
                 self._over(generation, node, pod)
+            for pod in placed.values():
+                self._watch_stuck(generation, self._seen.pods.get(pod.metadata.key, pod))
 
     def _end_lost(self, generation: Generation, placed: Mapping[str, Pod]) -> None:
         """End the pods that were still bound to nodes which were being lost: `lose` did not see them there."""
@@ -417,13 +437,26 @@ class Supervisor:
         elif not ran or (len(there) == len(nodes) and any(not pod.spec.node_name for pod in there.values())):
             self._do(self._begin(generation))
         else:
-            self._do(self._placing.renew(generation.gang))
+            self._do(self._renew(generation))
             for node in nodes:
                 pod = there.get(node)
                 if pod is None:
                     self._conclude(generation, node, (Cause.LAUNCHER_LOST, f"the pod on {node} was deleted"))
                 elif is_over(pod):
                     self._conclude(generation, node, ending(pod))
+
+    async def _renew(self, generation: Generation) -> None:
+        """Its launchers do not find this controller before that is done."""
+        failures = 0
+        while self._generations.get(generation.gang) is generation:
+            try:
+                await self._placing.renew(generation.gang)
+            except ApiError as error:
+                failures += 1
+                _log.warning("the launchers of %s cannot be told where this controller is: %s", generation.gang, error)
+                await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
+            else:
+                return
 
     # -- the loop's own -----------------------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class Work(Generic[K]):
         pause = pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S)
         # What the server refuses says all there is to say; anything else is a fault of ours.
         ours = None if isinstance(error, ApiError) else error
-        _log.warning("%s: %s; again in %.1f s", key, error, pause, exc_info=ours)
+        remedy = f"; {error.remedy}" if isinstance(error, ApiError) and error.remedy else ""
+        _log.warning("%s: %s%s; again in %.1f s", key, error, remedy, pause, exc_info=ours)
         if not self._ended:
             self.add_later(key, pause)

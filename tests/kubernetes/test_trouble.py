@@ -1,0 +1,339 @@
+"""What goes wrong around a controller, on the fake API server and on virtual time: said, tried again, nothing lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.lease import Election, Lost
+from ganger.backends.kubernetes.transport import Api
+from ganger.model.event import StopRequested, Submitted
+from ganger.model.job import Retry
+from tests.kubernetes.test_policy_objects import definition, following, in_force, queue
+from tools.fakeapi import FakeApi, Fault
+from tools.skipping import SkippingLoop
+
+MEMBERS = 2
+WITHIN_S = 400.0
+NO_IMAGE = 'Back-off pulling image "registry.example.com/none:1"'
+NO_KEY = "couldn't find key WANDB_API_KEY in Secret default/ganger-secrets"
+
+
+def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]], *, defined: bool = True) -> None:
+    async def played() -> None:
+        async with FakeApi(kubelet=True) as api:
+            for at in range(MEMBERS):
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
+            if defined:
+                api.put(CRD)
+                api.put(JOB)
+            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(played())
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + WITHIN_S
+    while not holds():
+        assert loop.time() < deadline_s, "it never came to be"
+        await asyncio.sleep(0.05)
+
+
+def submit(its: Controlled, retries: int = 100) -> None:
+    job = job_of(MEMBERS)
+    its.loop.post(Submitted(job=replace(job, spec=replace(job.spec, retry=Retry(max=retries)))))
+
+
+def status(api: FakeApi) -> Any:
+    return (api.get("gangjobs", "big") or {}).get("status", {})
+
+
+def condition(api: FakeApi, about: str) -> Any:
+    return next((each for each in status(api).get("conditions", []) if each["type"] == about), {})
+
+
+def bound(api: FakeApi) -> list[str]:
+    """Names of the pods that have a node and have not ended."""
+    return [pod["metadata"]["name"] for pod in api.objects("pods") if is_bound(pod)]
+
+
+def is_bound(pod: Any) -> bool:
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def keep_waiting(api: FakeApi, pod: Any, reason: str, message: str) -> None:
+    waiting = {"name": "main", "image": "i", "imageID": "", "restartCount": 0, "ready": False}
+    waiting["state"] = {"waiting": {"reason": reason, "message": message}}
+    api.put(pod | {"status": pod["status"] | {"containerStatuses": [waiting]}})
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [("ErrImagePull", NO_IMAGE), ("ImagePullBackOff", NO_IMAGE), ("CreateContainerConfigError", NO_KEY)],
+)
+def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, message: str, tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.kubelet.down.add("n1")
+        async with controller(access, tmp_path) as its:
+            submit(its, retries=0)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            stuck = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
+            began_s = asyncio.get_running_loop().time()
+            keep_waiting(api, stuck, reason, message)
+            await until(lambda: status(api).get("reason") == "pod_stuck")
+            assert asyncio.get_running_loop().time() < began_s + 30, "while it is stuck, not when it is given up"
+            for said in (status(api)["message"], condition(api, "Stuck")["message"]):
+                assert f"the pod on n1 cannot run: {reason}: {message}" in said
+                assert "attempt 1 is given up" in said
+            await until(lambda: status(api).get("phase") == "Failed")
+            assert message in status(api)["message"]
+            assert not condition(api, "Stuck")
+            await until(lambda: not bound(api))
+
+    scene(tmp_path, play)
+
+
+def test_a_pod_that_runs_after_all_is_not_given_up(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.kubelet.down.add("n1")
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            stuck = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
+            keep_waiting(api, stuck, "ErrImagePull", NO_IMAGE)
+            await until(lambda: condition(api, "Stuck"))
+            api.kubelet.down.clear()
+            api.put(stuck | {"metadata": stuck["metadata"] | {"annotations": stuck["metadata"]["annotations"]}})
+            now: Any = api.get("pods", stuck["metadata"]["name"])
+            now["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+            api.put(now)
+            await until(lambda: not condition(api, "Stuck"))
+            assert "reason" not in status(api) or status(api)["reason"] is None
+            await asyncio.sleep(120)
+            assert (its.state_of(GANG), len(bound(api))) == ("starting", MEMBERS)
+
+    scene(tmp_path, play)
+
+
+def test_without_definitions_it_says_how_to_make_them_and_goes_on_when_they_come(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        def install() -> None:
+            api.put(CRD)
+            api.put(JOB)
+
+        asyncio.get_running_loop().call_later(100, install)
+        async with controller(access, tmp_path) as its:
+            assert asyncio.get_running_loop().time() >= 100
+            assert "gangjobs" in caplog.text
+            assert "`ganger install --dry-run | kubectl apply -f -` makes it" in caplog.text
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS)
+
+    scene(tmp_path, play, defined=False)
+
+
+@pytest.mark.parametrize("lacks", ["queues", "schedulingpolicies"])
+def test_without_definitions_of_the_policy_too(lacks: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        every = {"queues": definition("queues", "Queue")}
+        every |= {"schedulingpolicies": definition("schedulingpolicies", "SchedulingPolicy")}
+        asyncio.get_running_loop().call_later(100, api.put, every.pop(lacks))
+        for made in every.values():
+            api.put(made)
+        async with following(access, tmp_path) as (loop, _):
+            assert f"could not list {lacks}" in caplog.text
+            assert "kubectl apply -f -` makes it" in caplog.text
+            api.put(queue("a", nominal={"gpus": 4}))
+            await until(lambda: in_force(loop).get("a") == 4)
+
+    scene(tmp_path, play)
+
+
+RIGHTS = (
+    *((verb, resource) for resource in ("gangjobs", "pods", "nodes") for verb in ("list", "watch")),
+    *(("patch", "gangjobs/status"), ("*", "secrets"), ("patch", "configmaps")),
+    *(("create", "pods"), ("create", "pods/binding")),
+)
+
+
+@pytest.mark.parametrize(("verb", "resource"), RIGHTS, ids=[" ".join(each) for each in RIGHTS])
+def test_a_right_that_lacks_is_named_and_what_it_is_for_done_when_it_is_granted(
+    verb: str, resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        why = f'cannot {verb} resource "{resource}": of that there is no rule'
+        rule = Fault(verb=verb, resource=resource, status=403, reason="Forbidden", message=why, times=float("inf"))
+        api.inject(rule)
+
+        def grant() -> None:
+            rule.times = 0
+
+        asyncio.get_running_loop().call_later(100, grant)
+        told = asyncio.create_task(until(lambda: why in caplog.text + str(status(api))))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: rule.times == 0)
+            assert told.done(), "whoever looks is told which right"
+            await until(lambda: len(bound(api)) == MEMBERS)
+            await until(lambda: status(api).get("phase") == "Starting")
+            assert len({name.rsplit("-", 2)[1] for name in bound(api)}) == 1
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("list", "pods"), ("delete", "pods")])
+def test_a_right_that_lacks_for_ending_pods_keeps_their_nodes_until_it_is_granted(
+    verb: str, resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS)
+            rule = api.inject(Fault(verb=verb, resource=resource, status=403, reason="Forbidden", times=float("inf")))
+            its.loop.post(StopRequested(gang=GANG))
+            await asyncio.sleep(100)
+            assert its.state_of(GANG) == "stopping", "what may still run is not given to others"
+            assert "grants what is needed" in caplog.text
+            rule.times = 0
+            await until(lambda: not its.state_of(GANG) and not bound(api))
+            await until(lambda: status(api)["phase"] == "Stopped")
+
+    scene(tmp_path, play)
+
+
+@asynccontextmanager
+async def leading(access: Access) -> AsyncIterator[tuple[Election, "asyncio.Task[None]"]]:
+    """Inside it we lead, until the task ends."""
+    leads = asyncio.Event()
+
+    async def hold() -> None:
+        leads.set()
+        await asyncio.Event().wait()
+
+    async with Api(access) as own:
+        election = Election(own, "default", "ganger-controller", f"life-{asyncio.get_running_loop().time()}")
+        task = asyncio.create_task(election.lead(hold))
+        await leads.wait()
+        try:
+            yield election, task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def ruled(access: Access, folder: Path, election: Election) -> AbstractAsyncContextManager[Controlled]:
+    """A controller that writes only while it leads."""
+    return controller(access, folder, may_act=lambda: election.leading)
+
+
+def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with leading(access) as (election, leads), ruled(access, tmp_path, election) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            before = {pod["metadata"]["uid"] for pod in api.objects("pods")}
+            await api.down()
+            api.server.used.clear()
+            await asyncio.sleep(600)
+            assert isinstance(leads.exception(), Lost)
+            assert its.state_of(GANG) == "starting", "nothing is known, so nothing is decided"
+        await api.up()
+        async with leading(access) as (election, _), ruled(access, tmp_path, election) as its:
+            await asyncio.sleep(120)
+            assert (its.state_of(GANG), its.loop.copy().gangs[GANG].generation) == ("starting", 1)
+            assert {pod["metadata"]["uid"] for pod in api.objects("pods")} == before
+            done = {(call.verb, call.resource) for call in api.server.used}
+            assert not done & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_code: int, tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its, retries=0)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            await api.down()
+        await asyncio.sleep(600)
+        for pod in api.objects("pods"):
+            api.kubelet.finish("default", pod["metadata"]["name"], exit_code)
+        await api.up()
+        async with controller(access, tmp_path) as its:
+            if exit_code:  # its launcher told nobody why: that is tried again, as for any launcher that is lost
+                await until(lambda: {name.rsplit("-", 2)[1] for name in bound(api)} == {"2"})
+            else:
+                await until(lambda: status(api)["phase"] == "Succeeded" and not its.state_of(GANG))
+                assert not bound(api)
+
+    scene(tmp_path, play)
+
+
+def test_a_finalizer_on_a_pod_that_will_never_run_holds_nobody_up(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.inject(Fault(verb="create", resource="pods/binding", status=503, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(api.objects("pods")) == MEMBERS)
+            for pod in api.objects("pods"):
+                api.put(pod | {"metadata": pod["metadata"] | {"finalizers": ["example.com/audit"]}})
+            its.loop.post(StopRequested(gang=GANG))
+            await until(lambda: not its.state_of(GANG))
+            assert len(api.objects("pods")) == MEMBERS, "they are still shown"
+            await until(lambda: status(api)["phase"] == "Stopped")
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        ({"ganger.dev/generation": "7"}, {}),
+        ({"ganger.dev/generation": "x"}, {}),
+        ({}, {"ganger.dev/gang": "nobody"}),
+        ({}, {"ganger.dev/node": "nowhere"}),
+        ({}, {"ganger.dev/devices": "-1,x"}),
+    ],
+    ids=["generation", "no number", "gang", "node", "devices"],
+)
+def test_a_pod_edited_by_hand_gives_nothing_of_its_node_away(labels: Any, annotations: Any, tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            pod = api.objects("pods")[0]
+            about = pod["metadata"]
+            about = about | {"labels": about["labels"] | labels, "annotations": about["annotations"] | annotations}
+            api.put(pod | {"metadata": about})
+            await asyncio.sleep(60)
+            its.loop.copy().validate()
+            generation = its.loop.copy().gangs[GANG].generation
+            assert len({name for name in bound(api) if f"-{generation}-" in name}) == MEMBERS
+            assert its.state_of(GANG) == "starting"
+
+    scene(tmp_path, play)
+
+
+def test_a_status_edited_by_hand_is_not_believed(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+        found: Any = api.get("gangjobs", "big")
+        api.put(found | {"status": found["status"] | {"phase": "Succeeded", "generation": 40, "nodes": ["n9"]}})
+        async with controller(access, tmp_path) as its:
+            await asyncio.sleep(60)
+            gang = its.loop.copy().gangs[GANG]
+            assert (gang.state, gang.generation, len(bound(api))) == ("starting", 1, MEMBERS)
+
+    scene(tmp_path, play)
