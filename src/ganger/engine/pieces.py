@@ -62,6 +62,14 @@ def decode(text: str | bytes) -> Piece:
     return _pieces().validate_python(told)
 
 
+def is_piece(text: str | bytes) -> bool:
+    """Whether a record is meant to be a piece, and so of a job that lives. One that is not even JSON is none."""
+    try:
+        return "gangs" in _whole().validate_json(text)
+    except ValueError:
+        return False
+
+
 def pieces(state: State, names: Iterable[str]) -> dict[str, Piece | None]:
     """What the state knows of these jobs, by id; None of one that does not live. What it costs goes by how many are
     named, but for arrays: there by how many of its elements have a gang of their own."""

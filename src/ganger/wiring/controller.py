@@ -208,8 +208,8 @@ def image_of(
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
         seq = max(seq, int(status.get("seq") or 0))
-        # A phase may have been written by hand: a record that has gangs is of a job that lives.
-        if (record := status.get("record")) and (status.get("phase") not in OVER or '"gangs":' in record):
+        # A phase may have been written by hand: the record says whether the job lives.
+        if (record := status.get("record")) and (status.get("phase") not in OVER or pieces.is_piece(record)):
             try:
                 every.append(pieces.decode(record))
             except ValueError as error:

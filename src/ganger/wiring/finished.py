@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from ganger.backends.kubernetes.names import id_of
 from ganger.backends.kubernetes.types import Custom
+from ganger.engine.pieces import is_piece
 from ganger.engine.projection import Projection
 from ganger.engine.refusal import Refused
 from ganger.model.job import ENDED, Job, Origin
@@ -64,8 +65,8 @@ def finished(found: Iterable[Custom]) -> Iterator[Projection]:
     over = list[tuple[str, str, Custom]]()
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
-        if status.get("phase") in OVER and status.get("record"):
-            over.append((str(status.get("completionTime")), status["record"], custom))
+        if status.get("phase") in OVER and (record := status.get("record")) and not is_piece(record):
+            over.append((str(status.get("completionTime")), record, custom))
     for _, record, custom in nlargest(MOST, over, key=lambda each: each[0]):
         name = id_of(custom.metadata.key)
         try:
