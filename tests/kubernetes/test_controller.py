@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -162,12 +163,14 @@ def test_its_rights_are_what_it_used(controlled: Controlled) -> None:
     }
     controlled.on.kubectl("apply", "-f", "-", input=json.dumps(policy))
     controlled.on.kubectl("wait", "--for=condition=Accepted", "schedulingpolicy/default", "--timeout=60s")
+    controlled.on.kubectl("delete", "schedulingpolicy", "default")  # else the next controller has nothing to say on it
     me = controlled.on.kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
     audiences = ["--audience=ganger.dev/controller", f"--audience=ganger.dev/user/{me}"]
     ticket = controlled.on.kubectl("create", "token", "ganger-asker", "--namespace", OWN, *audiences).strip()
     link = http.client.HTTPSConnection(controlled.listens, context=ssl._create_unverified_context())
-    link.request("GET", "/api/v1/fit", headers={"Ganger-Authorization": f"Bearer {ticket}"})
-    assert link.getresponse().status == http.HTTPStatus.OK
+    with closing(link):
+        link.request("GET", "/api/v1/fit", headers={"Ganger-Authorization": f"Bearer {ticket}"})
+        assert link.getresponse().status == http.HTTPStatus.OK
     families = text_string_to_metric_families(asked(controlled, "/metrics"))
     (requests,) = (family for family in families if family.name == "ganger_api_requests")
     used = {sample.labels["request"] for sample in requests.samples if sample.name.endswith("_total")}
