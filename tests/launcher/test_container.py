@@ -1,15 +1,18 @@
 """The launcher as the main process of a container: its exit code, its output, its signals and its variables."""
 
+import hashlib
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from ganger.launcher.main import CANNOT_WRITE
 from tests.launcher.afar import DEADLINE_S, HOST, Listens, Pod, Starts, eventually
 from tests.launcher.harness import is_alive
 
@@ -53,6 +56,7 @@ def test_task_that_the_server_ends_has_not_failed(listens: Listens, starts: Star
 
 IMPATIENT = """
 import sys
+import tarfile
 sys.path.insert(0, sys.argv.pop(1))
 from ganger.launcher import link, main, runtime
 {changed} = 0.2
@@ -221,3 +225,40 @@ def _all_of(reader: int) -> bytes:
 def _zombies_of(parent: int) -> list[int]:
     children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     return [pid for pid in children if not is_alive(pid)]
+
+
+def _archive(of: Path, text: str) -> str:
+    """An archive with train.sh in it; its SHA-256."""
+    script = of.with_name("train.sh")
+    script.write_text(text)
+    with tarfile.open(of, "w:gz") as archive:
+        archive.add(script, "train.sh")
+    return hashlib.sha256(of.read_bytes()).hexdigest()
+
+
+def test_code_that_was_submitted_is_unpacked(listens: Listens, starts: Starts, tmp_path: Path) -> None:
+    work = tmp_path / "unpacked"
+    work.mkdir()
+    code = tmp_path / "code.tar.gz"
+    said = {"GANGER_CODE_FILE": str(code), "GANGER_CODE_SHA256": _archive(code, "exit 7")}
+    controller = listens()
+    pod = starts(controller, before=("/usr/bin/env", "--chdir", str(work)), **said)
+    controller.run(pod.plan([*SH, f"sh {work}/train.sh"]))
+    controller.wait("exited", "n1")
+    controller.stop("n1")
+    controller.wait("cleared", "n1")
+    controller.send("n1", "leave")
+    assert pod.ended() == 7
+
+
+def test_code_in_another_ones_place_is_not_run(listens: Listens, starts: Starts, tmp_path: Path) -> None:
+    work = tmp_path / "unpacked"
+    work.mkdir()
+    code = tmp_path / "code.tar.gz"
+    submitted = _archive(code, "exit 7")
+    _archive(code, "exit 0")
+    said = {"GANGER_CODE_FILE": str(code), "GANGER_CODE_SHA256": submitted, "GANGER_LOG_TO_STDOUT": "1"}
+    pod = starts(listens(), before=("/usr/bin/env", "--chdir", str(work)), **said)
+    assert pod.ended() == CANNOT_WRITE
+    assert not list(work.iterdir())
+    assert f"is not what it was submitted with (its SHA-256 is not {submitted})" in pod.stderr.read_text()

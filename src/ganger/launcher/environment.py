@@ -17,7 +17,7 @@ ARCHIVE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 OURS = (
     *("GANGER_GANG", "GANGER_NODE", "GANGER_TOKEN_FILE", "GANGER_CA_FILE", "GANGER_POD_IP"),
-    *("GANGER_LOG_TO_STDOUT", "GANGER_CODE_FILE"),
+    *("GANGER_LOG_TO_STDOUT", "GANGER_CODE_FILE", "GANGER_CODE_SHA256"),
 )
 """Variables that a launcher is started with, and nobody else needs."""
 

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
             first = load_plan(task.plan(generation), generation)
             about = (first.gang, first.node, generation)
         if archive := os.environ.get("GANGER_CODE_FILE"):
-            unpack(archive, os.getcwd())
+            unpack(archive, os.environ.get("GANGER_CODE_SHA256", ""), os.getcwd())
     except OSError as error:
         sys.stderr.write(f"the task directory {task.path} cannot be used: {error}\n")
         return CANNOT_WRITE

@@ -7,11 +7,16 @@ class BadArchiveError(Exception):
     """It cannot be unpacked; the text is one sentence."""
 
 
-def unpack(archive: str, directory: str) -> None:
-    """Raises BadArchiveError."""
+def unpack(archive: str, digest: str, directory: str) -> None:
+    """digest: its SHA-256, in hex, as of the time when the job was submitted: whoever may write in the job's namespace
+    could have put another one in its place. Raises BadArchiveError."""
     import tarfile
 
     try:
+        if _sha256_of(archive) != digest:
+            raise BadArchiveError(
+                f"the code of the job in {archive} is not what it was submitted with (its SHA-256 is not {digest})"
+            )
         with tarfile.open(archive) as code:
             if hasattr(tarfile, "data_filter"):
                 code.extractall(directory, filter="data")
@@ -20,3 +25,10 @@ def unpack(archive: str, directory: str) -> None:
                 code.extractall(directory)  # noqa: S202
     except (OSError, tarfile.TarError) as error:
         raise BadArchiveError(f"the code of the job in {archive} cannot be unpacked: {error}") from error
+
+
+def _sha256_of(path: str) -> str:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

@@ -114,7 +114,7 @@ def _container(start: Start, job: Job, shares: list[NodeShare], setting: Setting
             {"name": "GANGER_CA_FILE", "value": f"{IDENTITY}/ca.crt"},
             {"name": "GANGER_LOG_TO_STDOUT", "value": "1"},
             {"name": "GANGER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            *([{"name": "GANGER_CODE_FILE", "value": f"{CODE}/{names.ARCHIVE}"}] if job.origin.code_hash else ()),
+            *_code(job),
             # A file that is missing would be waited for without a word; of a variable it is said on the pod.
             *({"name": name, "valueFrom": _secret(name)} for name in job.spec.secrets),
         ],
@@ -131,6 +131,13 @@ def _container(start: Start, job: Job, shares: list[NodeShare], setting: Setting
             *({"name": f"volume-{volume.name}", "mountPath": volume.path} for volume in job.spec.volumes),
         ],
     }
+
+
+def _code(job: Job) -> Iterator[Object]:
+    """Where the launcher finds the code, and how it knows that it is still the one submitted."""
+    if job.origin.code_hash:
+        yield {"name": "GANGER_CODE_FILE", "value": f"{CODE}/{names.ARCHIVE}"}
+        yield {"name": "GANGER_CODE_SHA256", "value": job.origin.code_hash}
 
 
 def _volumes(job: Job, setting: Setting) -> Iterator[Object]:
