@@ -1,5 +1,6 @@
 """A controller on a real cluster: real kubelets, real launchers, real ranks. Skips where there is none."""
 
+import base64
 import http.client
 import json
 import os
@@ -66,6 +67,20 @@ def test_a_controller_that_comes_up_elsewhere_is_found_by_the_launchers(controll
         controlled.kubectl("exec", pod, "--", "touch", "/ganger/work/go")
     status = controlled.wait("found", *OVER)
     assert (status["phase"], status["generation"]) == ("Succeeded", 1), status
+
+
+def test_code_that_is_not_the_one_submitted_does_not_run(controlled: Controlled) -> None:
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ganger-code-" + 16 * "a"}}
+    code |= {"binaryData": {"code.tar.gz": base64.b64encode(b"another archive").decode()}}
+    about = {"name": "swapped", "namespace": controlled.namespace, "annotations": {"ganger.dev/code": 64 * "a"}}
+    spec = {"user": "kubernetes-admin", "code": "./src", "run": "true", "retry": {"max": 0}}
+    spec |= {"resources": {"cpu": "100m"}}
+    swapped = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about, "spec": spec}
+    for made in (code, swapped):
+        controlled.on.kubectl("--namespace", controlled.namespace, "apply", "-f", "-", input=json.dumps(made))
+    status = controlled.wait("swapped", *OVER)
+    assert (status["phase"], status["generation"]) == ("Failed", 1), status
+    assert "is not what it was submitted with" in status["message"]
 
 
 def test_the_exit_code_and_the_reason_are_on_the_object(controlled: Controlled) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.main import CANNOT_WRITE
+from ganger.launcher.main import BAD_CODE
 from tests.launcher.afar import DEADLINE_S, HOST, Listens, Pod, Starts, eventually
 from tests.launcher.harness import is_alive
 
@@ -259,6 +259,6 @@ def test_code_in_another_ones_place_is_not_run(listens: Listens, starts: Starts,
     _archive(code, "exit 0")
     said = {"GANGER_CODE_FILE": str(code), "GANGER_CODE_SHA256": submitted, "GANGER_LOG_TO_STDOUT": "1"}
     pod = starts(listens(), before=("/usr/bin/env", "--chdir", str(work)), **said)
-    assert pod.ended() == CANNOT_WRITE
+    assert pod.ended() == BAD_CODE
     assert not list(work.iterdir())
     assert f"is not what it was submitted with (its SHA-256 is not {submitted})" in pod.stderr.read_text()

@@ -35,7 +35,15 @@ def test_page_lists_what_the_launcher_accepts() -> None:
 
 def test_page_lists_the_exit_codes() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
-    assert codes == {main.LEFT, main.USAGE, main.NO_PLAN, runtime.NO_SERVER, main.CANNOT_WRITE, main.LOCKED}
+    assert codes == {
+        main.LEFT,
+        main.USAGE,
+        main.BAD_CODE,
+        main.NO_PLAN,
+        runtime.NO_SERVER,
+        main.CANNOT_WRITE,
+        main.LOCKED,
+    }
 
 
 @pytest.mark.parametrize(

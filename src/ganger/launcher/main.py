@@ -25,6 +25,7 @@ from ganger.launcher.unpacking import BadArchiveError, unpack
 
 LEFT = 0
 USAGE = 64  # sysexits.h
+BAD_CODE = 65
 NO_PLAN = 66
 CANNOT_WRITE = 73
 LOCKED = 75
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
         return CANNOT_WRITE
     except BadArchiveError as error:
         sys.stderr.write(f"{error}\n")
-        return CANNOT_WRITE
+        return BAD_CODE
     except BadPlanError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLAN

@@ -26,6 +26,8 @@ TURNED_AWAY: Final = ("OutOf", "UnexpectedAdmissionError")
 """How reasons of kubelets begin that let no pod in which was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
 STUCK_AFTER_S: Final = 60.0
 """How long a container may be kept from running: a registry may be away for a moment."""
+BAD_CODE: Final = 65
+"""With what a launcher ends that does not run the job's code, as docs/launcher-protocol.md has it."""
 
 
 class Written(Protocol):
@@ -107,8 +109,10 @@ def ending(pod: Pod) -> tuple[Cause, str]:
         if ended is not None and ended.reason == "OOMKilled":
             return Cause.OUT_OF_MEMORY, f"the pod on {node} used more memory than it may, so its node killed it"
         if ended is not None and status.phase == "Failed" and not status.reason:
-            said = f": {ended.message}" if ended.message else ""
-            return Cause.LAUNCHER_LOST, f"the launcher on {node} exited with {ended.exit_code}{said}"
+            lines = ended.message.splitlines()
+            said = f": {lines[-1].strip()}" if lines else ""
+            cause = Cause.START_FAILED if ended.exit_code == BAD_CODE else Cause.LAUNCHER_LOST
+            return cause, f"the launcher on {node} exited with {ended.exit_code}{said}"
     if status.reason:
         return Cause.LAUNCHER_LOST, f"the pod on {node} ended: {status.reason}: {status.message}".rstrip(": ")
     disrupted = next((each for each in status.conditions if each.type == "DisruptionTarget"), None)

@@ -107,6 +107,8 @@ def _container(start: Start, job: Job, shares: list[NodeShare], setting: Setting
         "image": job.spec.image or setting.image,
         "command": ["python3", "-I", "-S", LAUNCHER, TASK, f"file:{IDENTITY}/{DOOR}", str(start.generation)],
         "workingDir": WORK,
+        # What the launcher said last, should it end before it could tell a controller.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
             {"name": "GANGER_GANG", "value": start.gang},
             {"name": "GANGER_NODE", "value": shares[0].node},
