@@ -161,6 +161,7 @@ def controlled(on: Cluster, folder: Path) -> Iterator[Controlled]:
         finally:
             its.end()
             on.kubectl("delete", "namespace", its.namespace)
+            on.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # made by it, with their figures
             its.take_back()
 
 

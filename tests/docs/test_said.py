@@ -29,7 +29,13 @@ def wrong(words: list[str]) -> Iterator[str]:
     """What of a command line ganger does not know."""
     command: click.Command = ganger
     context = click.Context(ganger)
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+    while isinstance(command, click.Group) and words:
+        if words[0].startswith("-"):
+            option = next((each for each in command.params if words[0].split("=")[0] in each.opts), None)
+            if not isinstance(option, click.Option):
+                break
+            words = words[1 if option.is_flag or "=" in words[0] else 2 :]
+            continue
         found = command.get_command(context, words[0])
         if found is None:
             if command is ganger:

@@ -43,6 +43,7 @@ def deployed(real_cluster: Cluster) -> Iterator[Cluster]:
         yield real_cluster
         real_cluster.kubectl("--namespace", OWN, "delete", "deployment", "ganger-controller", "--cascade=foreground")
         real_cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
+        real_cluster.kubectl("delete", "queue", "root", "default", "--ignore-not-found")  # with its figures
 
 
 def _from_here(made: Any) -> None:
