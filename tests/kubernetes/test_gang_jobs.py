@@ -13,6 +13,7 @@ from ganger.backends.kubernetes.access import Access
 from ganger.settings import Home
 from ganger.wiring.gang_jobs import GangJobs
 from ganger.wiring.job_code import JobCode
+from ganger.wiring.job_to_be import JobsToBe
 from tools.fakeapi import FakeApi
 
 NODES = 2
@@ -41,7 +42,7 @@ async def hearing(access: Access, folder: Path) -> AsyncIterator[Controlled]:
     async with controller(access, folder) as its:
         with its.loop.view() as state:
             known = list(state.gangs.values())
-        jobs = GangJobs(its.loop, its.backend.statuses.want, known, no_code(folder))
+        jobs = GangJobs(JobsToBe(its.loop, its.log.state_of), its.backend.statuses.want, known, no_code(folder))
         its.log.observed = jobs.observed
         its.backend.hear(jobs.changed)
         yield its
@@ -149,7 +150,7 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
         async with cluster(tmp_path) as (api, access):
             put(api)
             async with controller(access, tmp_path) as its:
-                jobs = GangJobs(its.loop, its.backend.statuses.want, [], no_code(tmp_path))
+                jobs = GangJobs(JobsToBe(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path))
                 [found] = its.backend.jobs
                 jobs.changed(None, found)
                 if deleted:
@@ -171,7 +172,7 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
         async with cluster(tmp_path) as (api, access):
             put(api)
             async with controller(access, tmp_path) as its:
-                jobs = GangJobs(its.loop, its.backend.statuses.want, [], no_code(tmp_path))
+                jobs = GangJobs(JobsToBe(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path))
                 its.log.observed = jobs.observed
                 [found] = its.backend.jobs
                 jobs.changed(None, found)
@@ -203,5 +204,74 @@ def test_a_job_that_a_finalizer_keeps_ends_and_gives_its_nodes_to_others(tmp_pat
             assert api.get("gangjobs", "big"), "somebody still keeps it"
             api.put(JOB | {"metadata": {"name": "next", "namespace": "default"}, "spec": SPEC})
             await until(lambda: its.state_of("next.default") == "starting")
+
+    asyncio.run(play())
+
+
+def one(api: FakeApi, name: str, **spec: Any) -> None:
+    """A job that takes one node."""
+    metadata = {"name": name, "namespace": "default"}
+    api.put(JOB | {"metadata": metadata, "spec": SPEC | {"nodes": 1} | spec})
+
+
+def said(api: FakeApi, name: str) -> tuple[str, str]:
+    """Phase and message."""
+    told = (api.get("gangjobs", name) or {}).get("status", {})
+    return told.get("phase", ""), told.get("message", "")
+
+
+AFTER = {"after": [{"job": "first"}]}
+
+
+def test_a_job_comes_after_another_of_its_namespace(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path) as its:
+            one(api, "first")
+            await until(lambda: its.state_of("first.default") == "starting")
+            one(api, "second", **AFTER)
+            await until(lambda: said(api, "second")[0] == "Pending")
+            assert "first.default" in said(api, "second")[1]
+            one(api, "first", stop=True)
+            await until(lambda: said(api, "first")[0] == "Stopped")
+            await until(lambda: said(api, "second")[0] == "Stopped")
+            assert said(api, "second")[1].startswith("never started: it was to come after first.default")
+            one(api, "third", after=[{"job": "first", "when": "ended"}])
+            await until(lambda: its.state_of("third.default") == "starting")
+            one(api, "fourth", **AFTER)
+            await until(lambda: said(api, "fourth")[0] == "Refused")
+            assert "was stopped, so it will never have succeeded" in said(api, "fourth")[1]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_may_be_made_before_the_one_that_it_comes_after(restarted: bool, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            async with hearing(access, tmp_path) as its:
+                one(api, "second", **AFTER)
+                await until(lambda: said(api, "second")[0] == "Refused")
+                assert "there is no job first.default" in said(api, "second")[1]
+                if not restarted:
+                    one(api, "first")
+                    await until(lambda: its.state_of("second.default") == "pending")
+                    await until(lambda: said(api, "second")[0] == "Pending")
+            if restarted:
+                one(api, "first")
+                async with hearing(access, tmp_path) as its:
+                    await until(lambda: its.state_of("second.default") == "pending")
+                    assert [each.job for each in its.loop.copy().gangs["second.default"].awaits] == ["first.default"]
+
+    asyncio.run(play())
+
+
+def test_jobs_that_are_made_together_come_after_each_other_in_any_order(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), hearing(access, tmp_path) as its:
+            for at in range(9, 0, -1):
+                one(api, f"job-{at}", after=[{"job": f"job-{at - 1}"}])
+            one(api, "job-0")
+            await until(lambda: its.state_of("job-9.default") == "pending")
+            assert its.state_of("job-0.default") == "starting"
 
     asyncio.run(play())

@@ -1,9 +1,12 @@
-"""The order in which the jobs of one file are submitted: each after those it names. Called by `engine.intake`."""
+"""What `after` means when jobs come in: in which order those of one file do, and whom a job still waits for.
 
-from collections.abc import Iterator, Mapping, Sequence
+Called by `engine.intake`, and by `wiring` where jobs come in as objects of a cluster.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ganger.engine.refusal import Refused
-from ganger.model.job import JobSpec
+from ganger.model.job import ENDED, After, GangState, JobSpec
 
 
 def in_order(specs: Sequence[JobSpec]) -> list[int]:
@@ -30,6 +33,26 @@ def in_order(specs: Sequence[JobSpec]) -> list[int]:
             else:
                 path[behind] = _named(specs[behind], indices)
     return [*order]
+
+
+def awaited(
+    all_of: Iterable[After], state_of: Callable[[str], GangState | None], together: Collection[str] = ()
+) -> tuple[After, ...]:
+    """Those that have not ended; the jobs `together` are about to be submitted. state_of: of a job, by id; None of one
+    that is not there. Refused (cannot_come_true, 409) for one that ended otherwise than is asked."""
+    live = []
+    for after in all_of:
+        if after.job in together:
+            live.append(after)
+            continue
+        state = state_of(after.job)
+        if state is None or (state in ENDED and not after.holds(state)):
+            became = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
+            why = f"after: {after.job} {became}, so it will never have {after.when}"
+            raise Refused("cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}")
+        if state not in ENDED:
+            live.append(after)
+    return tuple(live)
 
 
 def _named(spec: JobSpec, indices: Mapping[str, Sequence[int]]) -> Iterator[int]:

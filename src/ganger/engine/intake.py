@@ -17,7 +17,7 @@ from ganger.core.explain import explain
 from ganger.core.state import State
 from ganger.core.suppose import supposed, would_start
 from ganger.engine.admission import nearest
-from ganger.engine.dependencies import in_order
+from ganger.engine.dependencies import awaited, in_order
 from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
@@ -38,7 +38,7 @@ from ganger.engine.submission import (
 )
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
-from ganger.model.job import ENDED, After, GangState, Job, JobSpec, Origin, array_of
+from ganger.model.job import After, Job, JobSpec, Origin, array_of
 from ganger.model.view import DryRun
 from ganger.settings import Home
 
@@ -140,28 +140,17 @@ class Intake:
     def _awaited(self, all_of: Iterable[After], together: Collection[str] = ()) -> tuple[After, ...]:
         """Those that have not ended; the jobs `together` are about to be submitted. Refused (cannot_come_true, 409) for
         one that ended otherwise than is asked."""
-        live = []
-        for after in all_of:
-            if after.job in together:
-                live.append(after)
-                continue
-            found = self._log.job(after.job)
-            state = GangState(found[0].state) if found else None
-            if state is None or (state in ENDED and not after.holds(state)):
-                became = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
-                why = f"after: {after.job} {became}, so it will never have {after.when}"
-                raise Refused(
-                    "cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}"
-                )
-            if state not in ENDED:
-                live.append(after)
-        return tuple(live)
+        return awaited(all_of, self._log.state_of, together)
 
     def dry_run(self, submission: Submission) -> DryRun:
         """What the next round would do with the job: the same checks, and the round itself on a state of its own."""
         check_text(submission)
         job = self._checked(self._resolved(read_spec(submission), {}), submission, "")
-        job, policy = replace(job, awaits=self._awaited(job.spec.after)), self._loop.policy
+        return self.planned(replace(job, awaits=self._awaited(job.spec.after)))
+
+    def planned(self, job: Job) -> DryRun:
+        """What the next round would do with a job that was checked, and that nobody has taken in."""
+        policy = self._loop.policy
         with self._study.state() as (state, now_ms), supposed(state, job, now_ms) as gang:
             start = would_start(state, gang, now_ms, policy)
             if start is not None:

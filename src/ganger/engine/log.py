@@ -43,7 +43,7 @@ from ganger.model.event import (
     Stamped,
     Submitted,
 )
-from ganger.model.job import ENDED, Job, array_of
+from ganger.model.job import ENDED, GangState, Job, array_of
 from ganger.model.view import JobRow, Ledger, Loss
 
 MEMORY: Final = ":memory:"
@@ -323,6 +323,11 @@ class EventLog:
         labels and notes of now. An element of an array that nobody has touched is what its array says."""
         element = array_of(name)
         return self._element(*element) if element else self._job(name)
+
+    def state_of(self, name: str) -> GangState | None:
+        """How a job is, by id; None if there is none."""
+        found = self.job(name)
+        return GangState(found[0].state) if found else None
 
     def _element(self, array: str, index: int) -> tuple[JobRow, Ledger, int | None, Job] | None:
         of = self._job(array)

@@ -54,6 +54,7 @@ from ganger.wiring.door_certificate import entry
 from ganger.wiring.finished import finished
 from ganger.wiring.gang_jobs import OVER, GangJobs
 from ganger.wiring.job_code import JobCode
+from ganger.wiring.job_to_be import JobsToBe
 from ganger.wiring.place import CannotServe
 from ganger.wiring.policy_objects import PolicyObjects
 from ganger.wiring.queue_figures import QueueFigures
@@ -120,7 +121,7 @@ class Controller(Server):
             open_.push_async_callback(asyncio.to_thread, core.join, END_S)
             open_.callback(loop.close)
             code = JobCode(self._home, partial(_put_code, backend.gear, event_loop))
-            jobs = GangJobs(loop, backend.statuses.want, image.gangs, code)
+            jobs = GangJobs(JobsToBe(loop, log.state_of), backend.statuses.want, image.gangs, code)
             log.observed = jobs.observed
             backend.hear(jobs.changed)
             await open_.enter_async_context(_running(policies.follow(loop, jobs.again)))

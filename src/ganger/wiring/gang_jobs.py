@@ -14,14 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.names import id_of
-from ganger.backends.kubernetes.pods import WORK
+from ganger.backends.kubernetes.names import gang_of, id_of
 from ganger.backends.kubernetes.types import Custom, Key, Meta
 from ganger.core.gang import Gang
-from ganger.engine.loop import Loop
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import spec_from_dict
-from ganger.engine.submission import limited
 from ganger.model.event import (
     Deleted,
     Event,
@@ -31,11 +28,11 @@ from ganger.model.event import (
     Submitted,
     SuspendRequested,
 )
-from ganger.model.job import GangState, Job, JobSpec, Origin
+from ganger.model.job import GangState, Job, JobSpec
 from ganger.wiring import conditions
 from ganger.wiring.job_code import JobCode
+from ganger.wiring.job_to_be import MISSING, JobsToBe
 
-PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CHANGEABLE: Final = ("suspend", "stop", "priority", "labels", "notes")
 """Keys of a spec that may change while the job lives."""
 ASKED_BESIDE: Final = ("user", "suspend", "stop")
@@ -55,9 +52,9 @@ Tell = Callable[[Key, dict[str, Any]], None]
 class GangJobs:
     """`tell` writes fields of an object's status."""
 
-    def __init__(self, loop: Loop, tell: Tell, known: Iterable[Gang], code: JobCode) -> None:
+    def __init__(self, to_be: JobsToBe, tell: Tell, known: Iterable[Gang], code: JobCode) -> None:
         """known: what the state was put together from; code: brings what jobs are to run."""
-        self._loop, self._tell, self._code = loop, tell, code
+        self._to_be, self._loop, self._tell, self._code = to_be, to_be.loop, tell, code
         self._was = {gang.array or gang.id: _asked_of(gang) for gang in known}
         """What people had asked for of these, before anybody was there to hear what they ask for now."""
         self._known = set(self._was)
@@ -65,6 +62,8 @@ class GangJobs:
         """Those that are being submitted, as they are by now."""
         self._waiting: list[asyncio.Task[None]] = []
         self._refused: dict[str, Custom] = {}
+        self._come_later: dict[str, set[str]] = {}
+        """Those that were refused as a job was not there that they come after: by id of that one."""
         self.observed: dict[str, int] = {}
         """By job: the generation of its object up to which what people ask for was answered."""
 
@@ -103,7 +102,7 @@ class GangJobs:
         if status.get("phase") in OVER or found.metadata.deletion_timestamp is not None:
             return
         if status.get("phase") == "Refused" and status.get("observedGeneration") == found.metadata.generation:
-            self._refused[id_of(key)] = found
+            self._keep_refused(found, status.get("reason"))
             return
         if status.get("record"):  # whoever could be read is known
             self._leave_alone(key, status)
@@ -129,26 +128,58 @@ class GangJobs:
         try:
             spec = msgspec.json.decode(found.spec)
             job = await asyncio.to_thread(self._job, found.metadata, spec)
-            asked: list[Event] = [Submitted(job=job)]
-            if spec.get("suspend"):
-                asked.append(SuspendRequested(gang=job.id, by=job.user))
-            if spec.get("stop"):
-                asked.append(StopRequested(gang=job.id, by=job.user))
             # Nothing is said of the job before the round that takes it, and that has read this generation.
             self.observed[job.id] = found.metadata.generation
-            # No thread waits for the answer: what comes by the thousand is to be planned together.
-            await asyncio.wrap_future(self._loop.post_all(asked)[0])
+            await self._put_in(job, spec)
         except Refused as refused:
-            self.observed.pop(id_of(key), None)
-            self._known.discard(id_of(key))
-            self._refused[id_of(key)] = found
-            generation = found.metadata.generation
-            said = {"reason": refused.code, "message": f"{refused.detail}; {refused.next}"}
-            told = conditions.refused(refused, self._loop.now_ms(), generation)
-            self._tell(key, {"phase": "Refused", "observedGeneration": generation, "conditions": told, **said})
+            self._refuse(found, refused)
         finally:
             now = self._submitting.pop(id_of(key))
         self._catch_up(found, now)
+        if id_of(key) in self._known:
+            for name in sorted(self._come_later.pop(id_of(key), ())):
+                if (later := self._refused.get(name)) is not None:
+                    self._begin(later)
+
+    async def _put_in(self, job: Job, said: Mapping[str, Any]) -> None:
+        """Into the log, with what is asked of it from the beginning. Refused says why not."""
+        while True:
+            asked: list[Event] = [Submitted(job=job)]
+            if said.get("suspend"):
+                asked.append(SuspendRequested(gang=job.id, by=job.user))
+            if said.get("stop"):
+                asked.append(StopRequested(gang=job.id, by=job.user))
+            try:
+                # No thread waits for the answer: what comes by the thousand is to be planned together.
+                await asyncio.wrap_future(self._loop.post_all(asked)[0])
+            except Refused:
+                awaits = await asyncio.to_thread(self._to_be.awaited, job.spec)
+                if awaits == job.awaits:
+                    raise
+                job = replace(job, awaits=awaits)  # one that it comes after ended at just that moment
+            else:
+                return
+
+    def _refuse(self, found: Custom, refused: Refused) -> None:
+        key, generation = found.metadata.key, found.metadata.generation
+        self.observed.pop(id_of(key), None)
+        self._known.discard(id_of(key))
+        said = {"reason": refused.code, "message": f"{refused.detail}; {refused.next}"}
+        told = conditions.refused(refused, self._loop.now_ms(), generation)
+        self._tell(key, {"phase": "Refused", "observedGeneration": generation, "conditions": told, **said})
+        self._keep_refused(found, refused.code)
+
+    def _keep_refused(self, found: Custom, code: str | None) -> None:
+        """Until it may be taken: where another job is missing, until that one comes."""
+        key = found.metadata.key
+        self._refused[id_of(key)] = found
+        if code != MISSING:
+            return
+        awaited = [gang_of(each["job"], key.namespace) for each in msgspec.json.decode(found.spec)["after"]]
+        for each in awaited:
+            self._come_later.setdefault(each.partition("[")[0], set()).add(id_of(key))
+        if all(self._to_be.state_of(each) for each in awaited):
+            self._begin(found)  # it came while this one was being refused
 
     def _catch_up(self, found: Custom, now: Custom | None) -> None:
         """What became of an object while it was being submitted."""
@@ -161,14 +192,9 @@ class GangJobs:
 
     def _job(self, about: Meta, said: Mapping[str, Any]) -> Job:
         """What is to be submitted. Refused says why it cannot be."""
-        key = about.key
-        user = said.get("user", NOBODY)
-        spec = spec_of(key, said)
-        _check(spec)
-        with self._loop.view() as state:
-            spec = limited(spec, state, user)
-        origin = self._code.brought(spec, about, Origin(directory=WORK, environment={"PATH": PATH}))
-        return Job(id=id_of(key), user=user, spec=spec, origin=origin)
+        spec = spec_of(about.key, said)
+        job = self._to_be.job(about.key, said.get("user", NOBODY), spec)
+        return replace(job, origin=self._code.brought(job.spec, about, job.origin))
 
     def _differs(self, now: Custom, was: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         name, by = id_of(now.metadata.key), str(said.get("user", NOBODY))
@@ -237,9 +263,3 @@ def _priority(said: Mapping[str, Any]) -> int:
 def _complain(done: "Future[int]") -> None:
     if (why := done.exception()) is not None:
         _log.info("%s", why)
-
-
-def _check(spec: JobSpec) -> None:
-    """Refused when it asks for what pods cannot have yet."""
-    if any(spec.role(name).resources.gpu.is_share for name in spec.order):
-        raise Refused("bad_spec", "a share of a GPU cannot be had on Kubernetes yet", "ask for whole GPUs")

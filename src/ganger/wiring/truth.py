@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from ganger.core.explain import own_reason
 from ganger.core.gang import ClassKey, Gang, class_text
 from ganger.core.queues import need
 from ganger.core.state import Image, State
@@ -101,7 +102,7 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
     ended = row.state in ENDED
     waits = {}
     if gang is not None and row.state == GangState.PENDING:
-        waits = _waiting(state, gang.class_key) or _failed(gang)
+        waits = _for_others(state, gang) or _waiting(state, gang.class_key) or _failed(gang)
     since_ms = state.at_ms if gang is None else gang.since_ms
     return {
         "seq": state.seq,
@@ -126,6 +127,12 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
 def _waiting(state: State, key: ClassKey) -> dict[str, Any]:
     """Why the gangs of a class wait."""
     reason = state.waits.get(class_text(key))
+    return {"reason": reason.why, "message": sentence(reason)} if reason else {}
+
+
+def _for_others(state: State, gang: Gang) -> dict[str, Any]:
+    """Whom a gang comes after that is not even tried before."""
+    reason = own_reason(state, gang, state.at_ms) if gang.awaits else None
     return {"reason": reason.why, "message": sentence(reason)} if reason else {}
 
 

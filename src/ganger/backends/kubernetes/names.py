@@ -46,6 +46,12 @@ def id_of(key: Key) -> str:
     return f"{key.name}.{key.namespace}"
 
 
+def gang_of(job: str, namespace: str) -> str:
+    """The id of a job of that namespace by the name of its GangJob, or of an element: `sweep[3]`."""
+    element = array_of(job)
+    return f"{element[0]}.{namespace}[{element[1]}]" if element else f"{job}.{namespace}"
+
+
 def key_of(gang: str) -> Key:
     """Where the GangJob of a gang is: an element's is its array's. ValueError: it is no id of a Kubernetes job."""
     element = array_of(gang)

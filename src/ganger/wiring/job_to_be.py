@@ -1,0 +1,51 @@
+"""The job that a GangJob is to become: checked against the cluster as it is, and with the ids of those it comes after.
+
+Called by `gang_jobs` for one that came, and by `object_service` for one that somebody only thinks of. `after` names
+GangJobs of the same namespace: nobody learns here of what there is in another one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ganger.backends.kubernetes.names import gang_of, id_of
+from ganger.backends.kubernetes.pods import WORK
+from ganger.backends.kubernetes.types import Key
+from ganger.engine.dependencies import awaited
+from ganger.engine.loop import Loop
+from ganger.engine.refusal import Refused
+from ganger.engine.submission import limited
+from ganger.model.job import After, GangState, Job, JobSpec, Origin
+
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MISSING: Final = "no_such_dependency"
+"""The code of the refusal that the other job's coming makes void."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsToBe:
+    """state_of: how a job is, by id; None of one that nobody knows."""
+
+    loop: Loop
+    state_of: Callable[[str], GangState | None]
+
+    def job(self, key: Key, user: str, spec: JobSpec) -> Job:
+        """Of that GangJob; its code is not looked at. Refused says why it cannot be."""
+        if any(spec.role(name).resources.gpu.is_share for name in spec.order):
+            raise Refused("bad_spec", "a share of a GPU cannot be had on Kubernetes yet", "ask for whole GPUs")
+        with self.loop.view() as state:
+            spec = limited(spec, state, user)
+        spec = replace(spec, after=tuple(replace(each, job=gang_of(each.job, key.namespace)) for each in spec.after))
+        job = Job(id=id_of(key), user=user, spec=spec, origin=Origin(directory=WORK, environment={"PATH": PATH}))
+        return replace(job, awaits=self.awaited(spec))
+
+    def awaited(self, spec: JobSpec) -> tuple[After, ...]:
+        """Those of `after`, as ids, that have not ended. Refused (no_such_dependency, cannot_come_true)."""
+        for each in spec.after:
+            if self.state_of(each.job) is None:
+                why = f"after: there is no job {each.job}"
+                raise Refused(MISSING, why, "make its GangJob, of that name and in this namespace: this one waits")
+        try:
+            return awaited(spec.after, self.state_of)
+        except Refused as refused:
+            raise Refused(refused.code, refused.detail, "make a new one that does not come after it") from None
