@@ -1,8 +1,8 @@
 """A gang of 512 pods bound while things go wrong, a thousand times: always whole or nowhere, and how soon.
 
-On the fake API server and on virtual time, the controller being the whole of it (`bench.binding` says what goes wrong).
-Printed besides: how long it took to be whole, or nowhere, after the last fault, and after the last controller began to
-lead if that came later.
+On the fake API server and on virtual time, the controller being the whole of it; `bench.disrupting` says what goes
+wrong. Printed besides: how long it took to be whole, or nowhere, after the last fault, and after the last controller
+began to lead if that came later.
 """
 
 import os
@@ -10,7 +10,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from bench.binding import SETTLES_S, End, bound_under_faults
+from bench.binding import bound_under_faults
+from bench.disrupting import SETTLES_S, End
 from bench.measure import Figure
 
 LIVES = int(os.environ.get("GANGER_BENCH_LIVES", "1000"))

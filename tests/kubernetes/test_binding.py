@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.binding import CRD, GANG, JOB, OFFER, SETTLES_S, Controlled, bound_under_faults, controller, job_of
+from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bound_under_faults, controller, job_of
+from bench.disrupting import SETTLES_S
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.access import Access
 from ganger.engine.pieces import is_piece

@@ -2,5 +2,6 @@
 
 from tools.fakeapi.api import FakeApi
 from tools.fakeapi.faults import Call, Fault
+from tools.fakeapi.proxy import FaultProxy
 
-__all__ = ["Call", "FakeApi", "Fault"]
+__all__ = ["Call", "FakeApi", "Fault", "FaultProxy"]

@@ -1,12 +1,17 @@
 """What goes wrong on purpose: rules that say which requests, and what happens to them.
 
-Set from Python through `FakeApi.inject`; `server` asks for each request which rule strikes.
+Set from Python through `FakeApi.inject`, or `FaultProxy.inject` before a real server; `server` and `proxy` ask for each
+request which rule strikes.
 """
 
+import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
+
+from tools.fakeapi.wire import Connection
 
 
 class Call(NamedTuple):
@@ -66,3 +71,23 @@ class Fault:
             return False
         self.struck += 1
         return True
+
+    def before(self, connection: Connection, do: Callable[[], object]) -> None:
+        """What it does before the call is done, which is done by `do`: now, later, or never."""
+        if self.hung:
+            connection.frozen = True
+        elif self.dropped:
+            connection.abort()
+        elif self.delay_s:
+            asyncio.get_running_loop().call_later(self.delay_s, do)
+        else:
+            do()
+
+    def after(self, connection: Connection, answer: Callable[[], object]) -> None:
+        """What it does before the answer is given, by `answer`: now, later, or never."""
+        if self.lost:
+            connection.abort()
+        elif self.answer_delay_s:
+            asyncio.get_running_loop().call_later(self.answer_delay_s, answer)
+        else:
+            answer()

@@ -87,14 +87,14 @@ class Server:
             request.connection.answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
             return
         except Refusal as refusal:
-            request.connection.answer(*_refused(refusal))
+            request.connection.answer(*refused(refusal))
             return
         self.used[call] += 1
         fault = next((fault for fault in self.faults if fault.strikes(call, self.rng)), None)
         if fault is None:
             self._do(request, target, call)
         else:
-            self._suffer(fault, lambda: self._do(request, target, call, fault), request.connection)
+            fault.before(request.connection, lambda: self._do(request, target, call, fault))
 
     # -- who, and what -------------------------------------------------------------------------------------------------
 
@@ -118,19 +118,9 @@ class Server:
         return found is not None
 
     def _target(self, path: str) -> Target:
-        first, *steps = path.strip("/").split("/")
-        if first == "api":
-            steps.insert(0, "")
-        if (
-            first not in ("api", "apis")
-            or len(steps) < 3
-            or not any(steps[0] == of for of, _, _ in self.writes.store.tables)
-        ):
+        group, version, namespace, rest = taken_apart(path)
+        if not any(group == of for of, _, _ in self.writes.store.tables):
             raise NoSuchPath
-        group, version, *rest = steps
-        namespace = ""
-        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
-            namespace, rest = rest[1], rest[2:]
         table = self.writes.store.tables.get((group, version, rest[0]))
         if table is None or len(rest) > 3 or bool(namespace) > table.resource.namespaced:
             raise refusals.no_such_resource()
@@ -142,42 +132,19 @@ class Server:
         return Target(table, namespace, name, sub)
 
     def _call(self, user: str, request: Request, target: Target) -> Call:
-        single = bool(target.name)
-        verbs = (
-            {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-            if single
-            else {
-                "GET": "watch" if request.query.get("watch") in ("true", "1") else "list",
-                "POST": "create",
-                "DELETE": "deletecollection",
-            }
-        )
-        if target.sub in ("binding", "eviction"):
-            verbs = {"POST": "create"}
-        if request.method not in verbs:
-            raise Refusal(405, "the server does not allow this method on the requested resource", details={})
         resource = target.table.resource
         named = f"{resource.plural}/{target.sub}" if target.sub else resource.plural
-        return Call(user, verbs[request.method], resource.group, named, target.namespace, target.name)
+        return Call(
+            user, verb_of(request, target.name, target.sub), resource.group, named, target.namespace, target.name
+        )
 
     # -- doing it ------------------------------------------------------------------------------------------------------
-
-    def _suffer(self, fault: Fault, go_on: Callable[[], None], connection: Connection) -> None:
-        """What a fault does before the call is done."""
-        if fault.hung:
-            connection.frozen = True
-        elif fault.dropped:
-            connection.abort()
-        elif fault.delay_s:
-            asyncio.get_running_loop().call_later(fault.delay_s, go_on)
-        else:
-            go_on()
 
     def _do(self, request: Request, target: Target, call: Call, fault: Fault | None = None) -> None:
         connection = request.connection
         try:
             if fault and fault.status:
-                raise Refusal(fault.status, fault.message, reason=fault.reason, retry_after_s=fault.retry_after_s)
+                raise struck(fault)
             self._authorize(call)
             if call.verb == "watch" and not (fault and fault.lost):
                 self._watch(request, target)
@@ -185,11 +152,9 @@ class Server:
             code, body = (200, b"") if call.verb == "watch" else self._answer(request, target, call)
             headers = ""
         except Refusal as refusal:
-            code, body, headers = _refused(refusal)
-        if fault and fault.lost:
-            connection.abort()
-        elif fault and fault.answer_delay_s:
-            asyncio.get_running_loop().call_later(fault.answer_delay_s, connection.answer, code, body, headers)
+            code, body, headers = refused(refusal)
+        if fault:
+            fault.after(connection, lambda: connection.answer(code, body, headers))
         else:
             connection.answer(code, body, headers)
 
@@ -311,6 +276,38 @@ class Server:
                 self._by_table[store.add(resource)] = []
 
 
+def taken_apart(path: str) -> tuple[str, str, str, list[str]]:
+    """Group, version, namespace and the rest of what a path names: a collection, an object, a part of it. NoSuchPath:
+    it names none."""
+    first, *steps = path.strip("/").split("/")
+    if first == "api":
+        steps.insert(0, "")
+    if first not in ("api", "apis") or len(steps) < 3:
+        raise NoSuchPath
+    group, version, *rest = steps
+    if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
+        return group, version, rest[1], rest[2:]
+    return group, version, "", rest
+
+
+def verb_of(request: Request, name: str, sub: str) -> str:
+    """What is asked of a collection, or of an object if there is a name."""
+    verbs = (
+        {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+        if name
+        else {
+            "GET": "watch" if request.query.get("watch") in ("true", "1") else "list",
+            "POST": "create",
+            "DELETE": "deletecollection",
+        }
+    )
+    if sub in ("binding", "eviction"):
+        verbs = {"POST": "create"}
+    if request.method not in verbs:
+        raise Refusal(405, "the server does not allow this method on the requested resource", details={})
+    return verbs[request.method]
+
+
 def _made_by(crd: Stored) -> dict[tuple[str, str, str], Resource]:
     return {(found.group, found.version, found.plural): found for found in defined_by(crd.read())}
 
@@ -355,6 +352,12 @@ def _success(details: dict[str, Any] | None = None, code: int | None = None) -> 
     return encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more})
 
 
-def _refused(refusal: Refusal) -> tuple[int, bytes, str]:
+def struck(fault: Fault) -> Refusal:
+    """How a fault with a status refuses."""
+    return Refusal(fault.status or 0, fault.message, reason=fault.reason, retry_after_s=fault.retry_after_s)
+
+
+def refused(refusal: Refusal) -> tuple[int, bytes, str]:
+    """Code, body and headers of the answer."""
     headers = f"Retry-After: {refusal.retry_after_s}\r\n" if refusal.retry_after_s is not None else ""
     return refusal.code, encode(refusal.status()), headers

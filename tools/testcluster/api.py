@@ -11,12 +11,17 @@ from tools.testcluster.shape import Shape
 TIMEOUT_S = 30.0
 
 
+def tls(shape: Shape) -> ssl.SSLContext:
+    """What trusts the API server, and shows it an admin's certificate."""
+    trust = ssl.create_default_context(cafile=shape.pki / "ca.pem")
+    trust.load_cert_chain(shape.pki / "admin.pem", shape.pki / "admin-key.pem")
+    return trust
+
+
 @contextmanager
 def admin(shape: Shape) -> Iterator[httpx2.Client]:
     """A client that may do everything."""
-    trust = ssl.create_default_context(cafile=shape.pki / "ca.pem")
-    trust.load_cert_chain(shape.pki / "admin.pem", shape.pki / "admin-key.pem")
-    with httpx2.Client(base_url=shape.url, verify=trust, timeout=TIMEOUT_S) as client:
+    with httpx2.Client(base_url=shape.url, verify=tls(shape), timeout=TIMEOUT_S) as client:
         yield client
 
 

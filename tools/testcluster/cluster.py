@@ -103,7 +103,7 @@ class Cluster:
     def wait_nodes(self) -> None:
         """Until every node is Ready, real or fake."""
         names = {f"node-{number}" for number in self.shape.numbers}
-        names |= {f"fake-{number:04}" for number in range(1, self.shape.fake_nodes + 1)}
+        names |= {fake_nodes.name_of(number) for number in range(1, self.shape.fake_nodes + 1)}
         part = "kubelet-1" if self.shape.nodes else "kwok"
         self._wait_for(lambda: names <= self.ready_nodes(), "every node to be Ready", part)
 

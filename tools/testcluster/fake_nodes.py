@@ -21,14 +21,21 @@ def command(shape: Shape) -> list[str]:
 
 
 def create(shape: Shape) -> None:
-    """Make the objects; they become Ready while KWOK runs."""
+    """Make the objects that are not there; they become Ready while KWOK runs."""
     with admin(shape) as client:
+        there = {each["metadata"]["name"] for each in client.get("/api/v1/nodes").raise_for_status().json()["items"]}
         for number in range(1, shape.fake_nodes + 1):
-            client.post("/api/v1/nodes", json=_node(number, shape.gpus)).raise_for_status()
+            if name_of(number) not in there:
+                client.post("/api/v1/nodes", json=_node(number, shape.gpus)).raise_for_status()
+
+
+def name_of(number: int) -> str:
+    """Of a fake node; they are numbered from 1 on."""
+    return f"fake-{number:04}"
 
 
 def _node(number: int, gpus: int) -> dict[str, object]:
-    name = f"fake-{number:04}"
+    name = name_of(number)
     leaf = f"leaf-{(number - 1) // NODES_A_LEAF + 1:03}"
     labels = {"kubernetes.io/hostname": name, "fabric.topograph.run/tier-1": leaf, "type": "kwok"}
     resources = {"cpu": "128", "memory": "1Ti", "pods": "256", "nvidia.com/gpu": str(gpus)}

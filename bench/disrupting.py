@@ -1,0 +1,250 @@
+"""What goes wrong while one gang is being bound, drawn from a seed, and what is left of the gang in the end.
+
+Refusals for good and for a moment, answers that are lost, connections that break, pods and nodes that somebody takes
+away, and the controller itself, killed at any moment and followed by another one. Moments are counted in writes,
+because on virtual time most of a binding takes no time at all. Used by `binding`, on the fake API server and virtual
+time, and by `bind_faults_real`, on a real one; not a bench itself.
+"""
+
+import asyncio
+import random
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from tools.fakeapi import Call, Fault
+
+PASSING: Final = (429, 500, 503)
+FOR_GOOD: Final = (403, 409, 422)
+SPREAD_S: Final = 3.0
+"""Within which time things go wrong after it began, where nothing takes long."""
+SETTLES_S: Final = 10.0
+"""After which time all or nothing must stand: the bar."""
+LATE_S: Final = 60.0
+"""For how long is looked whether it comes to that after all."""
+LOOK_S: Final = 0.02
+"""How often is looked what is bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What stood `SETTLES_S` after the last thing that went wrong, or after the last controller began: `bound` of
+    `members` pods that nobody is deleting, all of one generation or not. faults, kills: how many there were; settled_s:
+    when the last pod was bound or let go, counted from the last fault, or from when the last controller began if that
+    was later (`is_led`); late_s: when it came to be all or nothing, counted likewise, if it was not by then and was
+    within a minute."""
+
+    members: int
+    bound: int
+    is_mixed: bool
+    faults: int
+    kills: int
+    is_led: bool
+    settled_s: float
+    late_s: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """All or nothing."""
+        return self.bound in (0, self.members) and not self.is_mixed
+
+
+class World(Protocol):
+    """A cluster that goes wrong. slowness: how many times longer a binding takes there than on virtual time; seconds of
+    a schedule are as many times longer. version: another one whenever something has changed."""
+
+    slowness: float
+
+    @property
+    def version(self) -> int: ...
+
+    def inject(self, fault: Fault) -> Fault:
+        """Have this rule strike what the controller asks of the API server."""
+
+    def led(self) -> AbstractAsyncContextManager[float]:
+        """Inside it a controller leads, and knows the gang; it is killed at the end. Gives since when it leads and there
+        is the gang, by the loop's clock."""
+
+    def bound(self) -> list[str]:
+        """Names of the pods that have a node and are not being deleted: the raw objects say it."""
+
+    async def take_away(self, node: int, *, with_pods_alone: bool) -> None:
+        """Delete the pods that are meant for a node, and the node with them unless they go alone."""
+
+
+@dataclass(slots=True)
+class _Writes(Fault):
+    """A rule that strikes nothing, and counts what is asked to be written of pods."""
+
+    count: int = 0
+    waiting: dict[int, asyncio.Event] = field(default_factory=dict)
+
+    def strikes(self, call: Call, rng: random.Random) -> bool:
+        """Whether it does this time: it never does."""
+        if call.verb in ("create", "delete") and call.resource.startswith("pods"):
+            self.count += 1
+            if self.count in self.waiting:
+                self.waiting.pop(self.count).set()
+        return False
+
+    async def reached(self, more: int, within_s: float) -> None:
+        """Come back when so many more were asked for, or after so long."""
+        event = self.waiting.setdefault(self.count + more, asyncio.Event()) if more else asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), within_s)
+
+
+@dataclass(slots=True)
+class _Timed(Fault):
+    """A rule that notes when it struck."""
+
+    struck_s: list[float] = field(default_factory=list)
+
+    def strikes(self, call: Call, rng: random.Random) -> bool:
+        """Whether it does this time."""
+        does = Fault.strikes(self, call, rng)
+        if does:
+            self.struck_s.append(asyncio.get_running_loop().time() + self.delay_s)
+        return does
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Somebody deletes the pods of a node, after so many writes or so many seconds, and the node as well or not."""
+
+    writes: int
+    within_s: float
+    node: int
+    with_pods_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What goes wrong in one life of a gang. faults: rules for its requests, which note in `struck_s` when they strike.
+    kills: when each controller but the last is killed: after so many writes, or so many seconds if they do not come."""
+
+    faults: tuple[Fault, ...]
+    latency: Fault
+    kills: tuple[tuple[int, float], ...]
+    takings: tuple[Taking, ...]
+    struck_s: list[float]
+
+
+def drawn(rng: random.Random, members: int) -> Schedule:
+    """A schedule for a gang of so many pods."""
+    struck_s = list[float]()
+    return Schedule(
+        faults=tuple(_faults(rng, members, struck_s)),
+        latency=_latency(rng),
+        kills=tuple(_kills(rng, members)),
+        takings=tuple(_takings(rng, members)),
+        struck_s=struck_s,
+    )
+
+
+def nodes_for(members: int) -> int:
+    """How many nodes there are to be: some more than the gang needs."""
+    return members + 1 + members // 8
+
+
+async def lived(schedule: Schedule, members: int, world: World) -> End:
+    """One life of one gang of so many pods."""
+    loop = asyncio.get_running_loop()
+    struck_s, writes = schedule.struck_s, _Writes()
+    for rule in (writes, *schedule.faults, schedule.latency):
+        world.inject(rule)
+    taking = loop.create_task(_taken_away(schedule, writes, world))
+    for more, within_s in schedule.kills:
+        async with world.led():
+            await writes.reached(more, within_s * world.slowness)
+    async with world.led() as led_s:
+        await taking
+        found, since_s = await _settled(world, struck_s, led_s)
+        last_s = max(led_s, *struck_s, 0.0)
+        late_s = None if len(found) in (0, members) else await _late_s(world, members, last_s)
+    return End(
+        members=members,
+        bound=len(found),
+        is_mixed=len({pod.rsplit("-", 2)[1] for pod in found}) > 1,
+        faults=len(struck_s),
+        kills=len(schedule.kills),
+        is_led=last_s == led_s,
+        settled_s=max(0.0, since_s - last_s),
+        late_s=late_s,
+    )
+
+
+async def _settled(world: World, struck_s: list[float], led_s: float) -> tuple[list[str], float]:
+    """Which pods are bound once that has had its time after whatever struck last, and since when it was so."""
+    loop = asyncio.get_running_loop()
+    since_s, found, version = loop.time(), world.bound(), world.version
+    while loop.time() < max(led_s, *struck_s, 0.0) + SETTLES_S:
+        await asyncio.sleep(LOOK_S)
+        if world.version != version:
+            version, before, found = world.version, found, world.bound()
+            since_s = since_s if found == before else loop.time()
+    return found, since_s
+
+
+async def _late_s(world: World, members: int, last_s: float) -> float | None:
+    """How long after `last_s` all or none are bound; None when that does not come."""
+    loop = asyncio.get_running_loop()
+    while (now_s := loop.time()) < last_s + LATE_S:
+        if len(world.bound()) in (0, members):
+            return now_s - last_s
+        await asyncio.sleep(LOOK_S)
+    return None
+
+
+async def _taken_away(schedule: Schedule, writes: _Writes, world: World) -> None:
+    """Somebody deletes pods, or nodes vanish with theirs, while it is being bound."""
+    for each in schedule.takings:
+        await writes.reached(each.writes, each.within_s * world.slowness)
+        await world.take_away(each.node, with_pods_alone=each.with_pods_alone)
+        schedule.struck_s.append(asyncio.get_running_loop().time())
+
+
+def _faults(rng: random.Random, members: int, struck_s: list[float]) -> list[Fault]:
+    """Rules for the requests of a life; most lives have a few, some none."""
+    found: list[Fault] = []
+    for _ in range(rng.choice((0, 1, 1, 2, 3, 6))):
+        where: dict[str, Any] = {
+            "verb": rng.choice(("create", "create", "create", "get", "list", "delete")),
+            "resource": rng.choice(("pods", "pods/binding", "pods*")),
+            "skip": rng.randrange(members),
+            "times": rng.choice((1, 1, 3, members)),
+            "struck_s": struck_s,
+        }
+        match rng.randrange(6):
+            case 0:
+                found.append(_Timed(**where | {"verb": "create"}, status=rng.choice(FOR_GOOD)))
+            case 1 | 2:
+                found.append(_Timed(**where | {"times": min(where["times"], 20)}, status=rng.choice(PASSING)))
+            case 3:
+                found.append(_Timed(**where | {"times": min(where["times"], 5)}, lost=True))
+            case 4:
+                found.append(_Timed(**where | {"times": min(where["times"], 5)}, dropped=True))
+            case _:
+                found.append(_Timed(**where, delay_s=rng.uniform(0.1, 2.0)))
+    return found
+
+
+def _latency(rng: random.Random) -> Fault:
+    """How long the server takes for anything but a watch: what is under way at a time is then under way for a while."""
+    return Fault(verb="[!w]*", times=float("inf"), delay_s=rng.choice((0.0, 0.005, 0.05)))
+
+
+def _kills(rng: random.Random, members: int) -> list[tuple[int, float]]:
+    return [(rng.randrange(2 * members + 2), rng.expovariate(1 / 0.5)) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+
+
+def _takings(rng: random.Random, members: int) -> list[Taking]:
+    return [
+        Taking(
+            writes=rng.randrange(2 * members),
+            within_s=rng.uniform(0, SPREAD_S / 2),
+            node=rng.randrange(members),
+            with_pods_alone=rng.random() >= 0.5,
+        )
+        for _ in range(rng.choice((0, 0, 0, 1, 2)))
+    ]

@@ -1,0 +1,178 @@
+"""A real API server with faults: what stands between it and a client, passes on what is asked, and lets faults strike.
+
+Used by benches and tests that try on a real API server what `FakeApi.inject` does to the fake one, by the same rules.
+The client speaks plain HTTP on loopback and shows nothing: to the server everything is asked by whom `tls` shows. What
+a fault holds back is passed on later even if whoever asked is dead by then, as a network does.
+"""
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+from yarl import URL
+
+from tools.fakeapi.faults import Call, Fault
+from tools.fakeapi.refusals import Refusal
+from tools.fakeapi.server import NoSuchPath, refused, struck, taken_apart, verb_of
+from tools.fakeapi.wire import Connection, Request
+
+PASSED_ON: Final = ("accept", "authorization", "content-type", "user-agent")
+"""Headers of a request that the server is told."""
+
+
+class FaultProxy:
+    """Before the API server at `url`; `tls` trusts it, and shows it who asks. seed: of all chance."""
+
+    def __init__(self, url: str, tls: ssl.SSLContext | None, *, seed: int = 0) -> None:
+        self._base, self._tls = URL(url), tls
+        self._rng = random.Random(seed)
+        self._faults: list[Fault] = []
+        self._connections: dict[Connection, asyncio.Task[None] | None] = {}
+        """With the watch that each has, if it has one: that ends with it."""
+        self._work: set[asyncio.Task[None]] = set()
+        self._session: aiohttp.ClientSession
+        self._listening: asyncio.Server
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept-Encoding": "identity"},
+        )
+        self._listening = await asyncio.get_running_loop().create_server(self._connected, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listening.close()
+        for connection in list(self._connections):
+            connection.abort()
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        await self._session.close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._listening.sockets[0].getsockname()[1]}"
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Writes a kubeconfig of its client; gives its path."""
+        text = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "proxy",
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy", "namespace": "default"}}],
+            "clusters": [{"name": "proxy", "cluster": {"server": self.url}}],
+            "users": [{"name": "proxy", "user": {}}],
+        }
+        path.write_text(json.dumps(text))
+        return path
+
+    def inject(self, fault: Fault) -> Fault:
+        """Adds a rule; of several that match a call the first one strikes."""
+        self._faults.append(fault)
+        return fault
+
+    # -- called by the wire --------------------------------------------------------------------------------------------
+
+    def _connected(self) -> Connection:
+        connection = Connection(self._handle, self._gone)
+        self._connections[connection] = None
+        return connection
+
+    def _gone(self, connection: Connection) -> None:
+        if (watch := self._connections.pop(connection, None)) is not None:
+            watch.cancel()
+
+    def _handle(self, request: Request) -> None:
+        """One request: passed on now, or what a fault makes of it."""
+        call = _call(request)
+        fault = next((fault for fault in self._faults if fault.strikes(call, self._rng)), None)
+        if fault is None:
+            self._do(request, call, None)
+        else:
+            fault.before(request.connection, lambda: self._do(request, call, fault))
+
+    # -- doing it ------------------------------------------------------------------------------------------------------
+
+    def _do(self, request: Request, call: Call, fault: Fault | None) -> None:
+        connection = request.connection
+        if fault and fault.status:
+            code, body, headers = refused(struck(fault))
+            fault.after(connection, lambda: connection.answer(code, body, headers))
+        elif call.verb != "watch":
+            self._begin(self._pass_on(request, fault))
+        elif fault and fault.lost:
+            connection.abort()
+        elif connection in self._connections:
+            self._connections[connection] = self._begin(self._stream(request))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    async def _pass_on(self, request: Request, fault: Fault | None) -> None:
+        """A server that breaks off, or is not there, is that to the client too."""
+        connection = request.connection
+        try:
+            async with self._asked(request) as answer:
+                code, body, kind = answer.status, await answer.read(), answer.content_type
+                later = answer.headers.get("Retry-After")
+        except (aiohttp.ClientError, OSError):
+            connection.abort()
+            return
+        headers = f"Retry-After: {later}\r\n" if later else ""
+        if fault:
+            fault.after(connection, lambda: connection.answer(code, body, headers, kind))
+        else:
+            connection.answer(code, body, headers, kind)
+
+    async def _stream(self, request: Request) -> None:
+        """A watch, piece by piece as it comes."""
+        connection = request.connection
+        try:
+            async with self._asked(request) as answer:
+                if answer.status != 200:
+                    connection.answer(answer.status, await answer.read())
+                    return
+                connection.start_stream()
+                async for piece in answer.content.iter_any():
+                    connection.send([b"%x\r\n" % len(piece), piece, b"\r\n"])
+        except (aiohttp.ClientError, OSError):
+            connection.abort()
+        else:
+            self._connections[connection] = None
+            connection.end()
+
+    def _asked(self, request: Request) -> "aiohttp.client._RequestContextManager":
+        return self._session.request(
+            request.method,
+            self._base.with_path(request.path).with_query(request.query),
+            data=request.body or None,
+            headers={name: request.headers[name] for name in PASSED_ON if name in request.headers},
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(),
+        )
+
+
+def _call(request: Request) -> Call:
+    """As rules see it; what names no object has its path for a resource."""
+    try:
+        group, _, namespace, rest = taken_apart(request.path)
+        plural, name, sub = [*rest, "", ""][:3]
+        verb = verb_of(request, name, sub)
+    except (NoSuchPath, Refusal):
+        return Call("", request.method.lower(), "", request.path, "", "")
+    return Call("", verb, group, f"{plural}/{sub}" if sub else plural, namespace, name)
+
