@@ -31,9 +31,9 @@ def figures(name: str, ends: list[End]) -> list[Figure]:
             print(f"  {name}: life {seed}: {end}")
     struck = sum(bool(end.faults) for end in ends)
     bound = Counter("whole" if end.bound == end.members else "none" if not end.bound else "half" for end in ends)
-    print(
-        f"{name}: {len(ends)} lives, {struck} with faults, {sum(end.kills for end in ends)} controllers killed: {bound}"
-    )
+    late = sum(end.bound_late == end.members for end in ends)
+    killed = sum(end.kills for end in ends)
+    print(f"{name}: {len(ends)} lives, {struck} with faults, {killed} controllers killed: {bound}; later {late} whole")
     halves = [float(not end.holds) for end in ends]
     after = {"fault": [end.settled_s for end in ends if not end.is_led], "leader": _led(ends)}
     return [

@@ -167,7 +167,7 @@ class _Acquired(Fault):
 class _Real:
     """The real API server, and a controller that asks it by way of the proxy."""
 
-    slowness = 10.0
+    slowness = 30.0
 
     def __init__(self, proxy: FaultProxy, kubeconfig: Path, raw: Raw, members: int) -> None:
         self._kubeconfig, self._raw = kubeconfig, raw

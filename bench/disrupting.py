@@ -20,8 +20,8 @@ SPREAD_S: Final = 3.0
 """Within which time things go wrong after it began, where nothing takes long."""
 SETTLES_S: Final = 10.0
 """After which time all or nothing must stand: the bar."""
-LATE_S: Final = 60.0
-"""For how long is looked whether it comes to that after all."""
+LATE_S: Final = 120.0
+"""For how long is waited for all of them to be bound after all."""
 LOOK_S: Final = 0.02
 """How often is looked what is bound."""
 
@@ -31,8 +31,8 @@ class End:
     """What stood `SETTLES_S` after the last thing that went wrong, or after the last controller began: `bound` of
     `members` pods that nobody is deleting, all of one generation or not. faults, kills: how many there were; settled_s:
     when the last pod was bound or let go, counted from the last fault, or from when the last controller began if that
-    was later (`is_led`); late_s: when it came to be all or nothing, counted likewise, if it was not by then and was
-    within a minute."""
+    was later (`is_led`). bound_late: how many are bound once all are, or `LATE_S` later if that does not come; late_s:
+    when that was, counted likewise."""
 
     members: int
     bound: int
@@ -41,12 +41,13 @@ class End:
     kills: int
     is_led: bool
     settled_s: float
-    late_s: float | None = None
+    bound_late: int
+    late_s: float
 
     @property
     def holds(self) -> bool:
-        """All or nothing."""
-        return self.bound in (0, self.members) and not self.is_mixed
+        """All or nothing, by then and in the end."""
+        return {self.bound, self.bound_late} <= {0, self.members} and not self.is_mixed
 
 
 class World(Protocol):
@@ -62,8 +63,8 @@ class World(Protocol):
         """Have this rule strike what the controller asks of the API server."""
 
     def led(self) -> AbstractAsyncContextManager[float]:
-        """Inside it a controller leads, and knows the gang; it is killed at the end. Gives since when it leads and there
-        is the gang, by the loop's clock."""
+        """Inside it a controller leads, and knows the gang; it is killed at the end. Gives since when both is so, by
+        the loop's clock."""
 
     def bound(self) -> list[str]:
         """Names of the pods that have a node and are not being deleted: the raw objects say it."""
@@ -161,7 +162,9 @@ async def lived(schedule: Schedule, members: int, world: World) -> End:
         await taking
         found, since_s = await _settled(world, struck_s, led_s)
         last_s = max(led_s, *struck_s, 0.0)
-        late_s = None if len(found) in (0, members) else await _late_s(world, members, last_s)
+        while len(late := world.bound()) < members and loop.time() < last_s + LATE_S:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        late_s = loop.time() - last_s
     return End(
         members=members,
         bound=len(found),
@@ -170,6 +173,7 @@ async def lived(schedule: Schedule, members: int, world: World) -> End:
         kills=len(schedule.kills),
         is_led=last_s == led_s,
         settled_s=max(0.0, since_s - last_s),
+        bound_late=len(late),
         late_s=late_s,
     )
 
@@ -184,16 +188,6 @@ async def _settled(world: World, struck_s: list[float], led_s: float) -> tuple[l
             version, before, found = world.version, found, world.bound()
             since_s = since_s if found == before else loop.time()
     return found, since_s
-
-
-async def _late_s(world: World, members: int, last_s: float) -> float | None:
-    """How long after `last_s` all or none are bound; None when that does not come."""
-    loop = asyncio.get_running_loop()
-    while (now_s := loop.time()) < last_s + LATE_S:
-        if len(world.bound()) in (0, members):
-            return now_s - last_s
-        await asyncio.sleep(LOOK_S)
-    return None
 
 
 async def _taken_away(schedule: Schedule, writes: _Writes, world: World) -> None:

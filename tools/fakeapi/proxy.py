@@ -175,4 +175,3 @@ def _call(request: Request) -> Call:
     except (NoSuchPath, Refusal):
         return Call("", request.method.lower(), "", request.path, "", "")
     return Call("", verb, group, f"{plural}/{sub}" if sub else plural, namespace, name)
-
