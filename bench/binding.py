@@ -150,6 +150,7 @@ async def controller(
         await backend.listed()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.kept()
         used = {} if policies is None else policies.used()
+        backend.lay_out(policy.topology)
         taken = backend.take_over()
         image, unread = image_of(backend.jobs, backend.cluster, policy, used, taken)
         backend.leave_alone(unread)

@@ -154,7 +154,7 @@ def _queue() -> Object:
 
 
 def _policy() -> Object:
-    said = "How the cluster is given out: the order of the queue, weights, reservations, pools."
+    said = "How the cluster is given out: the order of the queue, weights, reservations, pools, levels of the network."
     status = {
         "observedGeneration": _COUNT | {"description": "which metadata.generation holds"},
         "conditions": _CONDITIONS,

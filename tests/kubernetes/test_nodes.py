@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from ganger.backends.kubernetes import types
-from ganger.backends.kubernetes.levels import Level
 from ganger.backends.kubernetes.nodes import Inventory, cluster
 from ganger.model.cluster import Node
 from ganger.model.event import NodeCordoned, NodeLost, NodeReturned, NodesListed, NodeUncordoned
@@ -186,17 +185,6 @@ def test_a_node_that_has_none_of_a_level_is_in_no_domain_of_it() -> None:
     found = cluster([node("n1", {zone: "a", tier: "s1"}), node("n2", {zone: "a"}), node("n3", {tier: "s1"})], [])
     assert found.levels == ("zone", "tier0")
     assert [each.domains for each in found.nodes] == [("a", "s1"), ("a", ""), ("", "s1")]
-
-
-def test_a_site_maps_what_labels_it_has_to_levels() -> None:
-    site = (Level("hall", ("example.com/hall",)), Level("leaf", ("fabric.topograph.run/tier-0", "example.com/switch")))
-    nodes = [
-        node("n1", {"example.com/hall": "h1", "example.com/switch": "s1", "rack": "r1"}),
-        node("n2", {"example.com/hall": "h1", "fabric.topograph.run/tier-0": "s1"}),
-    ]
-    found = cluster(nodes, [], site)
-    assert found.levels == ("hall", "leaf")
-    assert [each.domains for each in found.nodes] == [("h1", "s1"), ("h1", "s1")]
 
 
 # -- what others use --------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ async def following(access: Access, folder: Path) -> AsyncIterator[tuple[Loop, P
         objects = PolicyObjects(api, lambda: True)
         runs = asyncio.create_task(objects.run())
         kept = await objects.kept()
-        follows = asyncio.create_task(objects.follow(its.loop, lambda: None))
+        follows = asyncio.create_task(objects.follow(its.loop, lambda _: None))
         try:
             yield its.loop, kept
         finally:

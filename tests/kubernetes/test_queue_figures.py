@@ -31,7 +31,7 @@ async def leading(access: Access, folder: Path) -> AsyncIterator[Controlled]:
         runs = asyncio.create_task(objects.run())
         try:
             async with controller(access, folder, objects) as its:
-                follows = asyncio.create_task(objects.follow(its.loop, lambda: None))
+                follows = asyncio.create_task(objects.follow(its.loop, lambda _: None))
                 try:
                     yield its
                 finally:

@@ -189,6 +189,7 @@ POLICY: dict[str, Any] = {
     "weights": {"priority": 2},
     "starvation": {"after": "30m", "by_priority": {"high": "10m"}},
     "pools": [{"name": "owned", "kind": "reserved", "nodes": {"pool": "a"}}],
+    "topology": [{"level": "leaf", "labels": ["fabric.topograph.run/tier-0", "example.com/switch"]}],
 }
 
 

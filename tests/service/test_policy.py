@@ -10,6 +10,7 @@ import pytest
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import order
 from ganger.engine.service import Proposal
+from ganger.model.cluster import Node
 from ganger.model.queue import Queue
 from tests.service.world import Embedded
 
@@ -55,6 +56,27 @@ def test_what_is_written_is_read_as_the_same(ordered: Embedded) -> None:
     found = ordered.service.apply_policy(text("starvation: {by_priority: {high: 5m, -7: 1d}}\nhalf_life: 36h\n"))
     trial = ordered.service.diff_policy(Proposal(document=json.loads(json.dumps(found.document))))
     assert trial.changes == ()
+
+
+def test_levels_of_the_network_are_shown_and_compared(tmp_path: Path, zipapp: Path) -> None:
+    nodes = (Node(name="n1", gpus=1, labels={"a": "h1", "b": "s1"}), Node(name="n2", gpus=1, labels={"a": "h1"}))
+    world = Embedded(tmp_path, zipapp, nodes, orders=order)
+    hall, leaf = "{level: hall, labels: [a]}", "{level: leaf, labels: [c, b]}"
+    assert "topology" not in world.service.policy().document
+    world.service.apply_policy(text(f"topology: [{hall}]"))
+    trial = world.service.diff_policy(text(f"topology: [{hall}, {leaf}]"))
+    assert [(each.path, each.before, each.after) for each in trial.changes] == [
+        ("topology[1].labels[0]", None, "c"),
+        ("topology[1].labels[1]", None, "b"),
+        ("topology[1].level", None, "leaf"),
+    ]
+    world.service.apply_policy(text(f"topology: [{hall}, {leaf}]"))
+    assert "topology:\n- level: hall\n  labels:\n  - a\n" in world.service.policy().text
+    assert [row.domains for row in world.service.nodes()] == [
+        {"hall": "h1", "leaf": ""},
+        {"hall": "h1", "leaf": "s1"},
+    ]
+    world.close()
 
 
 def test_queues_are_so_deep_and_no_deeper(ordered: Embedded) -> None:
@@ -198,6 +220,28 @@ WRONG = {
     ),
     "a pool of no kind": ("pools: [{name: a, kind: spt, nodes: {x: y}}]", "did you mean 'spot'"),
     "a pool without nodes": ("pools: [{name: a, kind: spot}]", "pools[0].nodes is missing"),
+    "two levels of a name": (
+        "topology: [{level: leaf, labels: [a]}, {level: leaf, labels: [b]}]",
+        "policy.yaml:1:48: topology[1].level: 'leaf' is given twice: name it otherwise",
+    ),
+    "a label on two levels": (
+        "topology:\n- {level: hall, labels: [a]}\n- {level: leaf, labels: [b, a]}\n",
+        "policy.yaml:3:29: topology[1].labels[1]: 'a' is the level hall already: a label is one level",
+    ),
+    "a label twice": ("topology: [{level: leaf, labels: [a, a]}]", "'a' is given twice: remove one"),
+    "a level without labels": ("topology: [{level: leaf, labels: []}]", "topology[0].labels: an empty list says"),
+    "a level that says nothing": ("topology: [{level: leaf}]", "topology[0].labels is missing"),
+    "labels without a level": ("topology: [{labels: [a]}]", "topology[0].level is missing"),
+    "no label's key": ("topology: [{level: leaf, labels: [a b]}]", "'a b' is not the key of a label"),
+    "labels that are one word": ("topology: [{level: leaf, labels: a}]", "write [A, B]"),
+    "a level of no name": ("topology: [{level: Leaf, labels: [a]}]", "cannot be the name of a level"),
+    "a level called node": ("topology: [{level: node, labels: [a]}]", "neither node nor cluster"),
+    "an unknown key of a level": ("topology: [{lvl: leaf, labels: [a]}]", "did you mean 'level'"),
+    "levels that are no list": ("topology: {leaf: a}", "write a list of mappings with keys of level, labels"),
+    "a label that no node has": (
+        "topology: [{level: leaf, labels: [a]}, {level: port, labels: [b, c]}]",
+        "topology[1].labels: no node has a label b or c",
+    ),
     "a name of a queue": ("queues: {A_B: {}}", "is not the name of a queue"),
     "a half-life of a minute": ("half_life: 1m", "a half-life from 1h"),
     "weight 0": ("queues: {a: {weight: 0}}", "is not a weight"),

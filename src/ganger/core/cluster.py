@@ -99,9 +99,9 @@ def _drain(state: State, node: str, leave_by_ms: int | None) -> Touched:
 def _nodes_listed(state: State, listed: e.NodesListed, at_ms: int) -> Touched:
     """A node that is gone, or too small now for what it ran, has lost its gangs."""
     state.ready = True
-    before = {node.name: node for node in state.nodes.nodes}
+    before = {node.name: node for node in state.nodes.listed}
     after = {node.name: node for node in listed.nodes}
-    same = before == after and listed.levels == state.nodes.topology.levels
+    same = before == after and listed.levels == state.nodes.listed_levels
     if same and all(state.nodes.is_lost(name) == (name in listed.lost) for name in before):
         return ()
     gone = [name for name in before if name not in after or name in listed.lost]

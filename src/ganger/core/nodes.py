@@ -6,6 +6,7 @@ this one: a node's index in every array is its place in the network, so a domain
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ganger.core.devices import EVERY, FREE, Devices, Order, Places
 from ganger.core.fragmentation import Kind
 from ganger.core.pools import Pools
 from ganger.core.scored import Scored
-from ganger.core.topology import Ints, Topology, in_order
+from ganger.core.topology import Ints, Topology, by_labels, in_order
 from ganger.core.traits import Traits
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
@@ -26,6 +27,7 @@ from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE, Selector
 
 NO_RULES: Final = Rules()
+NO_STATES: Final[Mapping[str, NodeState]] = MappingProxyType({})
 UNCOUNTED: Final = 1 << 20
 """How many fit on a node of what needs nothing."""
 
@@ -58,8 +60,9 @@ class NodeTable:
     held: (N,) bool, kept by a round for a gang that cannot start yet (never outside one); barred: (N,) bool, nodes that
     the gang in question must not have (never outside `without`); kept: what is free and not to be taken by it (never
     outside `keeping`); pools: in which each node is, by the `rules` of the policy; kinds: what jobs here ask for, where
-    these rules heed it. `nodes` and `states` are lists in the same order; `topology` has the domains,
-    `traits` what nodes are by label, taint and network. journal: nodes that changed; columns: what of each need they
+    these rules heed it. `nodes` and `states` are lists in the same order, and `listed`: the nodes as they were told, of
+    `listed_levels`, where the rules have levels of their own; `topology` has the domains, `traits` what nodes are by
+    label, taint and network. journal: nodes that changed; columns: what of each need they
     hold; scores: what is said of each for a need by the score of the policy.
     """
 
@@ -74,7 +77,13 @@ class NodeTable:
         """All free that others do not use. `states` of nodes that it does not name are ready; `rules` say in which
         pools nodes are."""
         self._undo = undo
-        self.nodes = in_order(nodes, levels)
+        self.listed_levels = tuple(levels)
+        if rules.topology:
+            told, levels = {node.name: node for node in nodes}, tuple(level.name for level in rules.topology)
+            self.nodes = in_order(by_labels(told.values(), rules.topology), levels)
+            self.listed = [told[node.name] for node in self.nodes]
+        else:
+            self.nodes = self.listed = in_order(nodes, levels)
         self.topology = Topology(self.nodes, levels)
         self.index = {node.name: at for at, node in enumerate(self.nodes)}
         self.kinds: tuple[Kind, ...] = ()
@@ -123,9 +132,12 @@ class NodeTable:
         good."""
         if self._bare is None:
             states = {node.name: state for node, state in zip(self.nodes, self.states, strict=True)}
-            unused = [node.unused for node in self.nodes]
-            self._bare = NodeTable(unused, states, Undo(), self.topology.levels, self.rules)
+            self._bare = self.with_rules(self.rules, states)
         return self._bare
+
+    def with_rules(self, rules: Rules, states: Mapping[str, NodeState] = NO_STATES) -> "NodeTable":
+        """The same nodes under these rules, with nothing taken, by others either."""
+        return NodeTable([node.unused for node in self.listed], states, Undo(), self.listed_levels, rules)
 
     def is_lost(self, name: str) -> bool:
         """Whether a node does not answer."""

@@ -115,8 +115,8 @@ class State:
             at_ms=self.at_ms,
             ready=self.ready,
             port_turn=self.port_turn,
-            levels=self.nodes.topology.levels,
-            nodes=list(self.nodes.nodes),
+            levels=self.nodes.listed_levels,
+            nodes=list(self.nodes.listed),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},
             leaving=dict(self.leaving),
             maintenance=list(self.windows.values()),
@@ -372,8 +372,8 @@ class State:
     def _recount(self) -> None:
         """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
         self.tree = self._tree()
-        levels = self.nodes.topology.levels
-        self.nodes = NodeTable(self.nodes.nodes, self._node_states(), self.undo, levels, self.rules)
+        listed, levels = self.nodes.listed, self.nodes.listed_levels
+        self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.standings = self._standings_anew()
         self.classes, self.active, self.dependents, self._lines = {}, {}, {}, None
         self.shares, self.due = Holding(self.gangs, self.nodes.index), Due()

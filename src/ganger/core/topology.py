@@ -8,12 +8,14 @@ Depth 0 is the cluster, a single domain; depths 1 to L are the levels, outermost
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.model.cluster import Node
+from ganger.model.policy import Level
 
 Ints = NDArray[np.integer[Any]]
 Path = tuple[str, ...]
@@ -76,6 +78,11 @@ def up(values: Ints, first: Ints) -> Ints:
         return np.zeros(len(first) - 1, dtype=np.int64)
     total: Ints = np.add.reduceat(values, first[:-1])
     return total
+
+
+def by_labels(nodes: Iterable[Node], levels: Sequence[Level]) -> list[Node]:
+    """The same nodes, in the domains of these levels that their labels say."""
+    return [replace(node, domains=tuple(level.domain(node.labels) for level in levels)) for node in nodes]
 
 
 def in_order(nodes: Iterable[Node], levels: Sequence[str]) -> list[Node]:

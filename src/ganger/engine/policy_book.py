@@ -57,10 +57,10 @@ def policy_from_dict(data: Mapping[str, Any], where: str) -> Draft:
 
 
 def check_fits(draft: Draft, state: State) -> PolicyDocument:
-    """The document, if all it speaks of is there. Refused (bad_policy): a type of GPU that no node has, unless the
-    policy in force speaks of it too."""
+    """The document, if all it speaks of is there. Refused (bad_policy): a type of GPU that no node has, or a level of
+    the network that no node is in, unless the policy in force speaks of it too."""
     there = {kind for kind in state.nodes.gpu_types if kind}
-    if problems := list(_missing_types(draft.document, state, there)):
+    if problems := [*_missing_types(draft.document, state, there), *_missing_labels(draft.document, state)]:
         raise _bad(draft.source.refusal(problems))
     return draft.document
 
@@ -181,6 +181,25 @@ def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[
         if name in names[:index]:
             where = ("pools", index, "name")
             yield Problem(where, f"{dotted(where)}: {shown(name)} is given twice: name it otherwise")
+    yield from _contradicting_levels(document)
+
+
+def _contradicting_levels(document: PolicyDocument) -> Iterator[Problem]:
+    """Levels of one name, and labels that would be the same domain on two levels."""
+    names: dict[str, None] = {}
+    level_of: dict[str, str] = {}
+    for index, level in enumerate(document.topology):
+        if level.name in names:
+            where: Loc = ("topology", index, "level")
+            yield Problem(where, f"{dotted(where)}: {shown(level.name)} is given twice: name it otherwise")
+        for at, key in enumerate(level.labels):
+            if key in level_of:
+                where = ("topology", index, "labels", at)
+                what = f"{shown(key)} is the level {level_of[key]} already: a label is one level"
+                yield Problem(where, f"{dotted(where)}: {what}")
+            else:
+                level_of[key] = level.name
+        names[level.name] = None
 
 
 def _astray(queues: dict[str, Queue]) -> Iterator[Problem]:
@@ -216,6 +235,18 @@ def _over_promised(queues: dict[str, Queue]) -> Iterator[Problem]:
 
 def _keys_of(resource: str) -> tuple[str, ...]:
     return ("gpu_types", resource.removeprefix(OF_TYPE)) if resource.startswith(OF_TYPE) else (_KEYS[resource],)
+
+
+def _missing_labels(document: PolicyDocument, state: State) -> Iterator[Problem]:
+    """Levels none of whose labels any node has."""
+    keys = {key: None for node in state.nodes.nodes for key, value in node.labels.items() if value}
+    if not state.nodes.nodes:
+        return
+    for index, level in enumerate(document.topology):
+        if level not in state.rules.topology and not any(key in keys for key in level.labels):
+            at = ("topology", index, "labels")
+            meant = next(filter(None, (did_you_mean(key, keys) for key in level.labels)), "")
+            yield Problem(at, f"{dotted(at)}: no node has a label {' or '.join(level.labels)}{meant}")
 
 
 def _missing_types(document: PolicyDocument, state: State, there: Iterable[str]) -> Iterator[Problem]:

@@ -10,11 +10,13 @@ from typing import Final
 
 from ganger.core.fit import ask
 from ganger.core.gang import ClassKey, Gang
+from ganger.core.nodes import NodeTable
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.queues import QueueTree
 from ganger.core.state import State
 from ganger.engine.admission import over_quota, refused_for
+from ganger.engine.possible import impossible_on
 from ganger.model.decision import Start
 from ganger.model.event import PolicySet, Stamped
 from ganger.model.policy import PolicyDocument
@@ -27,19 +29,21 @@ def stranded(state: State, document: PolicyDocument) -> tuple[StrandedJob, ...]:
     """Live jobs whose queue the document does not have, and those that could not start again under it, whoever else
     ended, and now could; oldest first."""
     tree = state.tree_with(document.queues.values())
-    known: dict[ClassKey, str | None] = {}
-    return tuple(_stranded(state, document, tree, known))
+    is_laid_out_anew = bool(state.nodes.nodes) and document.topology != state.rules.topology
+    nodes = state.nodes.with_rules(document.rules) if is_laid_out_anew else None
+    return tuple(_stranded(state, document, tree, nodes))
 
 
 def _stranded(
-    state: State, document: PolicyDocument, tree: QueueTree, known: dict[ClassKey, str | None]
+    state: State, document: PolicyDocument, tree: QueueTree, nodes: NodeTable | None
 ) -> Iterator[StrandedJob]:
+    known: dict[ClassKey, str | None] = {}
     for gang in state.gangs.values():
         if gang.queue not in document.queues:
             why: str | None = f"queue {gang.queue} is gone"
         else:
             if gang.class_key not in known:
-                known[gang.class_key] = _never_again(state, gang, tree)
+                known[gang.class_key] = _never_again(state, gang, tree) or _nowhere(state, gang, nodes)
             why = known[gang.class_key] or _holds_too_much(state, gang, tree)
         if why is not None:
             yield StrandedJob(job=gang.id, state=gang.state, queue=gang.queue, why=why)
@@ -49,6 +53,12 @@ def _never_again(state: State, gang: Gang, tree: QueueTree) -> str | None:
     wanted = ask(gang)
     why = refused_for(tree, wanted)
     return None if why is None or refused_for(state.tree, wanted) is not None else why
+
+
+def _nowhere(state: State, gang: Gang, nodes: NodeTable | None) -> str | None:
+    """Because of where nodes are on the network then, if that changes."""
+    why = None if nodes is None else impossible_on(nodes, gang.shape)
+    return None if why is None or impossible_on(state.nodes, gang.shape) is not None else why
 
 
 def _holds_too_much(state: State, gang: Gang, tree: QueueTree) -> str | None:

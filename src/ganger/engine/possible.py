@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ganger.core.layout import most
 from ganger.core.nodes import NodeTable
 from ganger.core.place import place
-from ganger.core.undo import Undo
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
 from ganger.model.affinity import Expression, Operator, Term
+from ganger.model.policy import Rules
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout, Selector, Slices
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
@@ -47,13 +47,22 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
         _check_names(nodes, part, shape.layout)
         _check_size(nodes, part)
         _check_domains(nodes, part, shape.layout)
-    unused = [node.unused for node in nodes.nodes]
-    if shape.more and place(NodeTable(unused, {}, Undo(), nodes.topology.levels), shape) is None:
+    if shape.more and place(nodes.with_rules(Rules(topology=nodes.rules.topology)), shape) is None:
         raise Refused(
             "too_few_nodes",
             f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",
             f"submit smaller; {_SEE_NODES}",
         )
+
+
+def impossible_on(nodes: NodeTable, shape: Shape) -> str | None:
+    """Why these nodes could never hold it, whatever level it would rather stay in; None: they could."""
+    parts = [part if part.layout.required else replace(part, layout=Layout()) for part in shape.parts]
+    try:
+        check_nodes(nodes, replace(parts[0], more=tuple(parts[1:])))
+    except Refused as refused:
+        return refused.detail
+    return None
 
 
 def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:

@@ -109,6 +109,22 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A level of the network: which part of it a node is in, one of its labels says."""
+
+    name: str = described("its name, as jobs ask for it: placement.topology", form="level_name", key="level")
+    labels: tuple[str, ...] = described(
+        "keys of the labels that say which domain of it a node is in: the first that the node has counts; without any "
+        "it is in none",
+        form="label_keys",
+    )
+
+    def domain(self, labels: Mapping[str, str]) -> str:
+        """The domain of it that a node with these labels is in; empty for none."""
+        return next((labels[key] for key in self.labels if labels.get(key)), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuShares:
     """How a node, and a device on it, is chosen among those that have room."""
 
@@ -151,6 +167,11 @@ class Rules:
     reservations: Reservations = described("for how many jobs nodes are reserved", factory=Reservations)
     pools: tuple[Pool, ...] = described(
         "nodes by how they are paid for, in the order in which they are filled", default=()
+    )
+    topology: tuple[Level, ...] = described(
+        "the levels of the network by labels of nodes, outermost first; unset: those of the topology file, or, on "
+        "Kubernetes, of the labels that clusters have by themselves",
+        default=(),
     )
     gpu_shares: GpuShares = described("how nodes and devices are chosen", factory=GpuShares)
 

@@ -105,6 +105,7 @@ class Controller(Server):
             await open_.enter_async_context(_running(policies.run()))
             await backend.listed()
             policy, used = await policies.kept(), policies.used()
+            backend.lay_out(policy.topology)
             taken = backend.take_over()
             image, unread = image_of(backend.jobs, backend.cluster, policy, used, taken)
             backend.leave_alone(unread)
@@ -124,7 +125,12 @@ class Controller(Server):
             jobs = GangJobs(JobsToBe(loop, log.state_of), backend.statuses.want, image.gangs, code)
             log.observed = jobs.observed
             backend.hear(jobs.changed)
-            await open_.enter_async_context(_running(policies.follow(loop, jobs.again)))
+
+            def in_force(document: PolicyDocument) -> None:
+                backend.lay_out(document.topology)
+                jobs.again()
+
+            await open_.enter_async_context(_running(policies.follow(loop, in_force)))
             figures = QueueFigures(loop, policies, used)
             log.changed = figures.changed
             open_.push_async_callback(figures.end)

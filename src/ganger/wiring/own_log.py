@@ -194,6 +194,10 @@ class _Fold:
         for touched in self._state.apply(row):
             if isinstance(touched, Gang) and touched.ended and touched.id in self._works:
                 self._ends.setdefault(touched.id, (at_ms, touched))
+        if isinstance(event, e.NodesListed):  # with the places that the policy gives them
+            table = self._state.nodes
+            event = replace(event, nodes=tuple(table.nodes), levels=table.topology.levels)
+            row = replace(row, event=event)
         self._hear_nodes(event, at_ms)
         if isinstance(event, e.Submitted):
             self._submitted(event.job, row)

@@ -117,8 +117,8 @@ class PolicyObjects:
         """Come back when all that is to be told of queues is written. Raises ApiError."""
         await self._statuses[QUEUES].flush()
 
-    async def follow(self, loop: Loop, taken: Callable[[], None]) -> None:
-        """Have the loop's policy be what the objects say, until cancelled. `taken` is called when it became another."""
+    async def follow(self, loop: Loop, taken: Callable[[PolicyDocument], None]) -> None:
+        """Have the loop's policy be what the objects say, until cancelled. `taken` is told when it became another."""
         while True:
             self._news.clear()
             with loop.view() as state:
@@ -140,7 +140,7 @@ class PolicyObjects:
             found[POLICY] = policy
         return found
 
-    async def _turn(self, loop: Loop, taken: Callable[[], None]) -> float | None:
+    async def _turn(self, loop: Loop, taken: Callable[[PolicyDocument], None]) -> float | None:
         """Put in force what can be, and say so. Gives after how many seconds it is to be tried again; None: when
         something changes."""
         objects, before = self._objects(), self._in_force
@@ -152,7 +152,7 @@ class PolicyObjects:
         for name, found in objects.items():
             self._tell(name, found, refused.get(name))
         if before != self._in_force:
-            taken()
+            taken(_read(self._in_force))
         return AGAIN_S if refused else None
 
     def _settle(self, loop: Loop, wanted: Specs) -> dict[str, Refused]:
@@ -193,7 +193,8 @@ class PolicyObjects:
             left = still
         for name in left:
             if name not in wanted:
-                _log.warning("the queue %s was deleted, and stays until its jobs have ended", name)
+                what = "the policy" if name == POLICY else f"the queue {name}"
+                _log.warning("%s was deleted, and stays until jobs that need it have ended", what)
         return taken, refused
 
     def _tell(self, name: str, found: Custom, why: Refused | None) -> None:

@@ -36,6 +36,7 @@ from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import NodeLost, NodeReturned
 from ganger.model.job import Job
+from ganger.model.policy import Level
 from ganger.model.view import Stacks
 
 CALM_S: Final = 0.2
@@ -125,6 +126,13 @@ class KubernetesBackend:
         self._others.take_over(found)
         self._inventory.adopt(pod for each in found for pod in each.pods)
         return found
+
+    def lay_out(self, topology: tuple[Level, ...]) -> None:
+        """These are the levels of the network by the policy; none: it says nothing of them. PodGroups ask for one by a
+        label of nodes."""
+        if topology != self._inventory.topology:
+            self._inventory.topology = topology
+            self._others.again()
 
     def leave_alone(self, jobs: frozenset[str]) -> None:
         """Nobody knows what these are: their pods run on, and what they have is given to nobody else. Called before

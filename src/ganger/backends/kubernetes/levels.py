@@ -6,38 +6,30 @@ that some node is in are shown; a node that has none of a level's labels is in n
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ganger.model.cluster import RACK
+from ganger.model.policy import Level
 
 ANY_NUMBER: Final = "*"
 
 Labels = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One level. labels: the keys that it may be under, the first that a node has counts. A key that ends in `*` stands
-    for as many levels as there are numbers in its place, the highest outermost; `*` in the name is that number."""
-
-    name: str
-    labels: tuple[str, ...]
-
-
 LEVELS: Final = (
-    Level("region", ("topology.kubernetes.io/region",)),
-    Level("zone", ("topology.kubernetes.io/zone",)),
-    Level("tier*", ("fabric.topograph.run/tier-*",)),
-    Level("core", ("network.topology.nvidia.com/core", "network.topology.nvidia.com/datacenter")),
-    Level("spine", ("network.topology.nvidia.com/spine",)),
-    Level("leaf", ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/block")),
-    Level("rack", ("rack", "topology.kubernetes.io/rack")),
-    Level("nvlink", ("accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator")),
-    Level("clique", ("accelerator.topograph.run/sub-domain", "nvidia.com/gpu.clique")),
+    Level(name="region", labels=("topology.kubernetes.io/region",)),
+    Level(name="zone", labels=("topology.kubernetes.io/zone",)),
+    Level(name="tier*", labels=("fabric.topograph.run/tier-*",)),
+    Level(name="core", labels=("network.topology.nvidia.com/core", "network.topology.nvidia.com/datacenter")),
+    Level(name="spine", labels=("network.topology.nvidia.com/spine",)),
+    Level(name="leaf", labels=("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/block")),
+    Level(name="rack", labels=("rack", "topology.kubernetes.io/rack")),
+    Level(name="nvlink", labels=("accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator")),
+    Level(name="clique", labels=("accelerator.topograph.run/sub-domain", "nvidia.com/gpu.clique")),
 )
-"""Those of a cluster that says none: topograph's labels of release 1.0 and of before, Kubernetes' own, and NVIDIA's GPU
-feature discovery."""
+"""Those of a cluster whose policy says none: topograph's labels of release 1.0 and of before, Kubernetes' own, and
+NVIDIA's GPU feature discovery. A key that ends in `*` stands for as many levels as there are numbers in its place, the
+highest outermost; `*` in the name is that number."""
 
 
 def present(levels: Sequence[Level], keys: Iterable[str]) -> tuple[Level, ...]:
@@ -53,7 +45,7 @@ def names(levels: Sequence[Level]) -> tuple[str, ...]:
 
 def domains(labels: Labels, levels: Sequence[Level]) -> tuple[str, ...]:
     """In which domain of each level a node with these labels is, parallel to `levels`; empty where it is in none."""
-    return tuple(next((labels[key] for key in level.labels if labels.get(key)), "") for level in levels)
+    return tuple(level.domain(labels) for level in levels)
 
 
 def _each(level: Level, there: set[str]) -> list[Level]:
@@ -63,8 +55,8 @@ def _each(level: Level, there: set[str]) -> list[Level]:
     numbers = {int(key[len(stem) :]) for stem in _stems(patterns) for key in there if _is_numbered(key, stem)}
     return [
         Level(
-            level.name.replace(ANY_NUMBER, str(number)),
-            tuple(key[:-1] + str(number) if key in patterns else key for key in level.labels),
+            name=level.name.replace(ANY_NUMBER, str(number)),
+            labels=tuple(key[:-1] + str(number) if key in patterns else key for key in level.labels),
         )
         for number in sorted(numbers, reverse=True)
     ]

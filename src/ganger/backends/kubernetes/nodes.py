@@ -9,18 +9,19 @@ their annotations say; others, and devices out of order, have the last of the re
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from ganger.backends.kubernetes import levels as network
 from ganger.backends.kubernetes import names, types
 from ganger.backends.kubernetes.claimed import Device, claimed, is_of
-from ganger.backends.kubernetes.levels import LEVELS, Level
+from ganger.backends.kubernetes.levels import LEVELS
 from ganger.backends.kubernetes.offer import offer, silence, usable_gpus
 from ganger.backends.kubernetes.requested import NOTHING, Requested, requested
 from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node
+from ganger.model.policy import Level
 
 BY: Final = "kubernetes"
 """Who cordoned a node, where ganger was not asked to."""
@@ -31,11 +32,10 @@ _DIGITS: Final = 4
 def cluster(
     nodes: Iterable[types.Node],
     pods: Iterable[types.Pod],
-    levels: Sequence[Level] = LEVELS,
     claims: Iterable[types.ResourceClaim] = (),
 ) -> Cluster:
     """The cluster that these make, for whoever looks once."""
-    inventory = Inventory(levels)
+    inventory = Inventory()
     for pod in pods:
         inventory.pod_changed(None, pod)
     for claim in claims:
@@ -49,9 +49,10 @@ class Inventory:
     """The nodes of a cluster. `node_changed`, `pod_changed` and `claim_changed` are told what an object was and is, as
     a `Follower` tells it; `events` is asked when all of that has been told."""
 
-    def __init__(self, levels: Sequence[Level] = LEVELS) -> None:
-        """Nothing is there yet. levels: all that there may be, outermost first."""
-        self._levels = tuple(levels)
+    def __init__(self) -> None:
+        """Nothing is there yet."""
+        self.topology: tuple[Level, ...] = ()
+        """Levels of the policy, which count instead of those that nodes are listed with."""
         self._nodes: dict[str, types.Node] = {}
         self._others: dict[str, Requested] = {}
         self._ours: set[str] = set()
@@ -165,7 +166,7 @@ class Inventory:
 
     def level_of(self, label: str) -> str:
         """The level of the network that this label of nodes says; empty for one that says none here."""
-        return next((level.name for level in self._present if label in level.labels), "")
+        return next((level.name for level in self.topology or self._present if label in level.labels), "")
 
     def events(self) -> list[e.Event]:
         """What happened since this was asked before; the first time, all there is. They belong into one turn of the
@@ -184,7 +185,7 @@ class Inventory:
     def _relabel(self) -> None:
         """Which levels there are; nodes are looked at again where that changes."""
         keys = {key for node in self._nodes.values() for key in node.metadata.labels}
-        present = network.present(self._levels, keys)
+        present = network.present(LEVELS, keys)
         if present != self._present:
             self._present = present
             self._changed.update(self._nodes)

@@ -11,12 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ganger.backends.kubernetes.levels import Labels, Level, domains
+from ganger.backends.kubernetes.levels import Labels, domains
 from ganger.backends.kubernetes.quantity import offered
 from ganger.backends.kubernetes.requested import CPU, GPU_RESOURCES, MEMORY
 from ganger.backends.kubernetes.types import Condition, Node
 from ganger.model import cluster
 from ganger.model.gpu_type import gpu_type
+from ganger.model.policy import Level
 from ganger.model.units import MIB_BYTES
 
 READY: Final = "Ready"

@@ -135,6 +135,11 @@ class Others:
         if now is not None and self._report is not None:
             self._consider_soon(Unit(is_group=True, key=now.metadata.key))
 
+    def again(self) -> None:
+        """The levels of the network are other ones: what could not be said before may be said now."""
+        for unit in self._waiting:
+            self._consider_soon(unit)
+
     def _consider_soon(self, unit: Unit) -> None:
         """Once everything has been told that came together."""
         if unit not in self._soon:

@@ -50,7 +50,14 @@ from ganger.engine.spec.amounts import (
 )
 from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
 from ganger.engine.spec.labels import MAX_PREFERENCE, read_term, read_terms, write_terms
-from ganger.engine.spec.policy_words import QUEUE_PATTERN, read_gpu_type_key, read_order, read_queue_name
+from ganger.engine.spec.policy_words import (
+    QUEUE_PATTERN,
+    read_gpu_type_key,
+    read_label_keys,
+    read_level_name,
+    read_order,
+    read_queue_name,
+)
 from ganger.engine.spec.where import (
     GPU_TYPES_PATTERN,
     LEVEL_PATTERN,
@@ -236,6 +243,8 @@ def _of_policies() -> dict[str, Form]:
         "jobs": Form(read_jobs, _any_of({"const": "all"}, _integer(0, MAX_RESERVED)), write_jobs),
         "priority_key": Form(read_priority_key, _pattern(r"low|normal|high|-?\d{1,4}"), write_priority_key),
         "pool_kind": Form(choice("a kind of pool", POOL_KINDS), {"enum": list(POOL_KINDS)}),
+        "level_name": Form(read_level_name, _pattern(LEVEL_PATTERN)),
+        "label_keys": Form(read_label_keys, _list_of(_pattern(LABEL_KEY_PATTERN)) | {"minItems": 1}, list),
         "score": Form(choice("a score", SCORES), {"enum": list(SCORES)}),
         "grades": Form(whole("a number of grades", 0, MAX_GRADES), _integer(0, MAX_GRADES)),
         "seed": Form(whole("a seed", 0, MAX_SEED), _integer(0, MAX_SEED)),

@@ -1,6 +1,7 @@
-"""Words that a policy document is written in: orders, names of queues, types of GPUs. Called by `engine.spec.forms`.
+"""Words that a policy document is written in: orders, names of queues and levels, types of GPUs.
 
-A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal.
+Called by `engine.spec.forms`. A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes
+it and says what is legal.
 """
 
 import re
@@ -9,9 +10,11 @@ from typing import Any, Final
 from ganger.engine import registry
 from ganger.engine.spec.amounts import read_gpu_type
 from ganger.engine.spec.document import shown
-from ganger.engine.spec.words import did_you_mean, listed
+from ganger.engine.spec.where import LEVEL_PATTERN
+from ganger.engine.spec.words import did_you_mean, listed, names, read_label_key
 
 QUEUE_PATTERN: Final = r"[a-z0-9][a-z0-9-]{0,62}"
+_NO_LEVELS: Final = ("node", "cluster")
 
 
 def read_order(value: Any) -> str:
@@ -30,6 +33,24 @@ def read_queue_name(value: Any) -> str:
     raise ValueError(
         f"{shown(value)} is not the name of a queue: write up to 63 of a-z, 0-9 and '-', a letter or digit first"
     )
+
+
+def read_level_name(value: Any) -> str:
+    """What a level of the network is to be called."""
+    if isinstance(value, str) and re.fullmatch(LEVEL_PATTERN, value) and value not in _NO_LEVELS:
+        return value
+    raise ValueError(
+        f"{shown(value)} cannot be the name of a level: write up to 32 of a-z, 0-9 and '_', a letter first, "
+        f"and neither {' nor '.join(_NO_LEVELS)}, which mean something else"
+    )
+
+
+def read_label_keys(value: Any) -> tuple[str, ...]:
+    """Keys of labels, at least one."""
+    found = names(read_label_key, "keys of labels")(value)
+    if not found:
+        raise ValueError("an empty list says no node's place: write the key of a label of nodes, as example.com/switch")
+    return found
 
 
 def read_gpu_type_key(value: Any) -> str:

@@ -10,7 +10,7 @@ from ganger.engine.spec.document import Loc, Problem, dotted, shown
 from ganger.engine.spec.schema import ANY, keys_at, legal_keys, model_of
 from ganger.engine.spec.words import did_you_mean, nearest
 
-_LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices")
+_LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices", "topology")
 _KEY: Final = "[key]"
 """What pydantic puts at the end of a location when the key itself is wrong."""
 

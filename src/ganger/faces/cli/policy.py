@@ -42,9 +42,9 @@ version_option = click.option(
 def policy_command(ctx: click.Context, version: int | None, output: str) -> None:
     """Show the policy document, change it, and see what a change would do.
 
-    One document holds the order, weights, half-life, thresholds, reservations, pools and queues; what it leaves out is
-    as it is without it. Every change is a new version, `ganger queue set` too. Without a command: the document in
-    force, as a file to edit.
+    One document holds the order, weights, half-life, thresholds, reservations, pools, levels of the network and queues;
+    what it leaves out is as it is without it. Every change is a new version, `ganger queue set` too. Without a command:
+    the document in force, as a file to edit.
 
     \b
       ganger policy > policy.yaml

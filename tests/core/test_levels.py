@@ -1,0 +1,139 @@
+"""Levels of the network that the policy reads from labels of nodes: what they do to places, and to gangs that run."""
+
+from dataclasses import replace
+
+from ganger.core.nodes import NodeTable
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.engine.policy_trial import stranded, trial
+from ganger.engine.registry import order
+from ganger.model import event as e
+from ganger.model.cluster import Node
+from ganger.model.decision import Plan
+from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resources
+from ganger.model.policy import Level, PolicyDocument, document_of
+from ganger.model.terms import REQUIRED
+from ganger.model.units import GIB_BYTES
+
+HALL, SWITCH, OLD = "example.com/hall", "example.com/switch", "example.com/port"
+SITE = (Level(name="hall", labels=(HALL,)), Level(name="leaf", labels=(SWITCH, OLD)))
+
+
+def node(name: str, rack: str, **labels: str) -> Node:
+    keys = {"hall": HALL, "switch": SWITCH, "port": OLD}
+    said = {keys[key]: value for key, value in labels.items()}
+    return Node(name=name, domains=(rack,), gpus=2, cpu_milli=8_000, memory_bytes=GIB_BYTES, labels=said)
+
+
+NODES = (
+    node("n1", "r1", hall="h2", switch="s2"),
+    node("n2", "r1", hall="h1", switch="s1"),
+    node("n3", "r2", hall="h1", port="s1"),
+    node("n4", "r2", hall="h1"),
+)
+
+
+def happens(state: State, event: e.Event) -> None:
+    state.apply(e.Stamped(state.seq + 1, 1_000 * (state.seq + 1), event))
+    state.validate()
+
+
+def listed() -> State:
+    state = State()
+    happens(state, e.NodesListed(nodes=NODES))
+    return state
+
+
+def under(state: State, *topology: Level) -> PolicyDocument:
+    return replace(document_of(state.rules, state.queues), topology=topology)
+
+
+def set_to(state: State, *topology: Level) -> None:
+    happens(state, e.PolicySet(document=under(state, *topology), version=state.policy_version + 1))
+
+
+def submit(state: State, name: str, nodes: int, level: str = "") -> None:
+    placement = Placement(topology=level, mode=REQUIRED) if level else Placement()
+    spec = JobSpec(name=name, nodes=nodes, run="x", resources=Resources(gpu=GpuRequest(count=2)), placement=placement)
+    happens(state, e.Submitted(job=Job(id=name, user="ada", spec=spec, origin=Origin(directory="/"))))
+
+
+def go(state: State) -> dict[str, tuple[str, ...]]:
+    """A round; who has which nodes then."""
+    found: Plan = plan(state, state.at_ms, order(state.rules.order))
+    happens(state, e.Decided(plan=found, policy=state.rules.order, version="0"))
+    return {gang.id: gang.nodes for gang in state.gangs.values() if gang.start}
+
+
+def places(table: NodeTable) -> list[tuple[str, tuple[str, ...]]]:
+    return [(each.name, each.domains) for each in table.nodes]
+
+
+def test_labels_say_where_nodes_are_and_the_first_that_a_node_has_counts() -> None:
+    state = listed()
+    assert state.nodes.topology.levels == ("rack",)
+    set_to(state, *SITE)
+    assert state.nodes.topology.levels == ("hall", "leaf")
+    assert places(state.nodes) == [("n4", ("h1", "")), ("n2", ("h1", "s1")), ("n3", ("h1", "s1")), ("n1", ("h2", "s2"))]
+
+
+def test_without_the_list_nodes_are_where_they_were_told_to_be() -> None:
+    state = listed()
+    before = places(state.nodes)
+    set_to(state, *SITE)
+    set_to(state)
+    assert (state.nodes.topology.levels, places(state.nodes)) == (("rack",), before)
+
+
+def test_gangs_keep_their_nodes_and_the_next_is_placed_by_the_new_levels() -> None:
+    state = listed()
+    submit(state, "a", 2, "rack")
+    assert go(state) == {"a": ("n1", "n2")}
+    set_to(state, *SITE)
+    assert state.gangs["a"].nodes == ("n1", "n2")
+    happens(state, e.StopRequested(gang="a"))
+    go(state)
+    happens(state, e.Cleared(gang="a", generation=1, nodes=("n1", "n2")))
+    submit(state, "b", 2, "leaf")
+    assert go(state)["b"] == ("n2", "n3")
+
+
+def test_what_is_listed_anew_is_held_against_what_was_told_before() -> None:
+    state = listed()
+    set_to(state, *SITE)
+    table = state.nodes
+    happens(state, e.NodesListed(nodes=NODES))
+    assert state.nodes is table, "nothing is new"
+    happens(state, e.NodesListed(nodes=(replace(NODES[0], labels={HALL: "h1", SWITCH: "s1"}), *NODES[1:])))
+    assert [each.name for each in state.nodes.nodes if each.domains == ("h1", "s1")] == ["n1", "n2", "n3"]
+
+
+def test_a_snapshot_keeps_what_was_told() -> None:
+    state = listed()
+    set_to(state, *SITE)
+    again = State(state.image())
+    assert places(again.nodes) == places(state.nodes)
+    set_to(again)
+    assert again.nodes.topology.levels == ("rack",)
+
+
+def test_a_list_strands_who_could_not_start_again_under_it_and_nobody_else() -> None:
+    state = listed()
+    submit(state, "racked", 2, "rack")
+    submit(state, "anywhere", 1)
+    submit(state, "late", 3, "rack")  # it never could
+    go(state)
+    (lost,) = stranded(state, under(state, *SITE))
+    assert (lost.job, lost.why.partition(";")[0]) == ("racked", "the network has no level rack")
+    narrow = Level(name="rack", labels=(SWITCH,))
+    (lost,) = stranded(state, under(state, narrow))
+    assert (lost.job, lost.why) == ("racked", "it needs 2 nodes in one rack, and the largest rack has room for 1")
+    assert stranded(state, under(state, Level(name="rack", labels=(HALL,)))) == ()
+
+
+def test_a_trial_says_what_the_list_would_change() -> None:
+    state = listed()
+    submit(state, "b", 3, "rack")
+    assert go(state) == {}
+    found = trial(state, under(state, Level(name="rack", labels=(HALL,))), order, state.at_ms)
+    assert found.starts == ("b",)
