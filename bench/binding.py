@@ -191,11 +191,14 @@ async def _turn(loop: Loop) -> None:
 
 
 class _Clock:
-    """Virtual time."""
+    """Virtual time, of the event loop that it is made on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
 
     def now_ms(self) -> int:
         """Now."""
-        return BEGIN_MS + int(asyncio.get_running_loop().time() * 1000)
+        return BEGIN_MS + int(self._loop.time() * 1000)
 
     def behind_ms(self) -> int:
         """It is the only clock there is."""

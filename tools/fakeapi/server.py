@@ -5,8 +5,9 @@
 
 import asyncio
 import random
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ from tools.fakeapi.writes import Deletion, Writes
 HEALTH = ("/healthz", "/livez", "/readyz")
 Answer = tuple[int, bytes]
 Authorizer = Callable[[Call], bool]
+Beside = Callable[[Request, str], Awaitable[Answer]]
+"""The answer to a request of that user. Raises Refusal."""
 
 
 class NoSuchPath(Exception):
@@ -52,6 +55,9 @@ class Server:
         self.connections: set[Connection] = set()
         self.deserted = asyncio.Event()
         self.watches: dict[Connection, Watch] = {}
+        self.beside: dict[tuple[str, str], Beside] = {}
+        """What is no object: (method, pattern of a path) -> who answers there, as the API server's proxy does."""
+        self._asked: set[asyncio.Task[None]] = set()
         self._by_table: dict[Table, list[Watch]] = {table: [] for table in writes.store.tables.values()}
 
     # -- called by the store and the wire ------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ class Server:
         """One request: answered now, or later if it is a watch or a fault says so."""
         try:
             user = self._authenticate(request)
-            if self._plain(request):
+            if self._plain(request) or self._beside(request, user):
                 return
             target = self._target(request.path)
             call = self._call(user, request, target)
@@ -116,6 +122,30 @@ class Server:
         if found is not None:
             request.connection.answer(200, encode(found))
         return found is not None
+
+    def _beside(self, request: Request, user: str) -> bool:
+        """Has somebody else answer, when they do."""
+        found = next(
+            (
+                each
+                for (method, path), each in self.beside.items()
+                if method == request.method and re.fullmatch(path, request.path)
+            ),
+            None,
+        )
+        if found is None:
+            return False
+
+        async def answer() -> None:
+            try:
+                request.connection.answer(*await found(request, user))
+            except Refusal as refusal:
+                request.connection.answer(*refused(refusal))
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        return True
 
     def _target(self, path: str) -> Target:
         group, version, namespace, rest = taken_apart(path)

@@ -142,11 +142,12 @@ class Intake:
         one that ended otherwise than is asked."""
         return awaited(all_of, self._log.state_of, together)
 
-    def dry_run(self, submission: Submission) -> DryRun:
-        """What the next round would do with the job: the same checks, and the round itself on a state of its own."""
+    def dry_run(self, submission: Submission, user: str) -> DryRun:
+        """What the next round would do with the user's job: the same checks, and the round itself on a state of its
+        own."""
         check_text(submission)
         job = self._checked(self._resolved(read_spec(submission), {}), submission, "")
-        return self.planned(replace(job, awaits=self._awaited(job.spec.after)))
+        return self.planned(replace(job, user=user, awaits=self._awaited(job.spec.after)))
 
     def planned(self, job: Job) -> DryRun:
         """What the next round would do with a job that was checked, and that nobody has taken in."""

@@ -130,9 +130,9 @@ class Service(ClusterService, PolicyService):
         """Accept a file of several jobs, or give those that the same request made before."""
         return [self.job(name) for name, _ in self._intake.submit_all(submission)]
 
-    def dry_run(self, submission: Submission) -> DryRun:
-        """What the next round would do with the job; nothing changes."""
-        return self._intake.dry_run(submission)
+    def dry_run(self, submission: Submission, asking: str | None = None) -> DryRun:
+        """What the next round would do with the job; nothing changes. asking: whose it is, if not ours."""
+        return self._intake.dry_run(submission, asking or self._user)
 
     def jobs(self, wanted: JobFilter, *, everything: bool, limit: int, cursor: str | None) -> Page:
         """A page of listing rows as JSON-ready dicts, newest first. Without states: all jobs that fit, if `everything`;

@@ -37,7 +37,7 @@ class Submission:
     """What a face sends. Either `spec`, a mapping as a user would write it, or `spec_text`, a file's text with its name
     for errors; `overrides` is a mapping that goes over the text. `directory` is the caller's, absolute; `environment`
     what travels of theirs; `secrets` the values that their shell has for secrets of the spec. A repeat with the same
-    `request_id` makes no second job."""
+    `request_id` makes no second job. namespace: of a GangJob, for a controller."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
@@ -49,6 +49,7 @@ class Submission:
     environment: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     request_id: str = ""
+    namespace: str = ""
 
 
 def check_text(submission: Submission) -> None:

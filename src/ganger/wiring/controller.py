@@ -55,6 +55,7 @@ from ganger.wiring.finished import finished
 from ganger.wiring.gang_jobs import OVER, GangJobs
 from ganger.wiring.job_code import JobCode
 from ganger.wiring.job_to_be import JobsToBe
+from ganger.wiring.object_service import ObjectService
 from ganger.wiring.place import CannotServe
 from ganger.wiring.policy_objects import PolicyObjects
 from ganger.wiring.queue_figures import QueueFigures
@@ -136,6 +137,9 @@ class Controller(Server):
             open_.push_async_callback(figures.end)
             await open_.enter_async_context(_running(figures.run()))
             yield log, loop, backend
+
+    def _service(self, loop: Loop, log: EventLog, backend: Backend) -> Service:
+        return ObjectService(loop, log, backend, self._home)
 
     async def _backend(self, api: Api, may_act: Callable[[], bool]) -> KubernetesBackend:
         """A backend whose door is open. OSError when nobody can listen there."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ganger.backends.kubernetes import pod_logs
 from ganger.backends.kubernetes.access import Access, NoFileError, Unusable
 from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.names import CODE, JOB, id_of
+from ganger.backends.kubernetes.names import JOB, id_of
 from ganger.backends.kubernetes.pods import CONTAINER
 from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource, Selection
@@ -25,12 +25,9 @@ from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import GROUP, Custom, Fields, Key, Pod
 from ganger.engine.ports import LogLine, LogQuery
 from ganger.engine.refusal import Refused
-from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
-from ganger.engine.submission import new_id
-from ganger.wiring import gang_job_change, policy_writing, questions
+from ganger.wiring import gang_job_change, gang_job_making, policy_writing, questions
 from ganger.wiring.beside import beside
 from ganger.wiring.gang_job_row import OVER, in_full, row
-from ganger.wiring.own_code import bring
 from ganger.wiring.person import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
 
 Record = dict[str, Any]
@@ -98,21 +95,17 @@ class _Asked:
         """The answer to it."""
         match request["do"]:
             case "submit":
-                return await self._submit(request["request"])
+                return await gang_job_making.submit(self._who, await self._name(), request["request"])
+            case "dry_run":
+                return await gang_job_making.dry_run(self._who, await self._name(), request["request"])
             case "list":
                 return [row(each) for each in await self._api.list(GANG_JOBS, Selection(self._namespace))]
             case "get":
                 return in_full(await self._found(request["name"]))
             case "wait":
                 return await gang_job_change.ended(self._who, request["name"], request["timeout_s"])
-            case "stop":
-                return await gang_job_change.stop(self._who, request["name"])
-            case "suspend":
-                return await gang_job_change.suspend(self._who, request["name"])
-            case "resume":
-                return await gang_job_change.resume(self._who, request["name"])
-            case "priority":
-                return await gang_job_change.prioritise(self._who, request["name"], request["priority"])
+            case "stop" | "suspend" | "resume" | "priority":
+                return await self._change(request)
             case "exec":
                 return await beside(self._who, request["name"], request["rank"], request["node"])
             case "ask":
@@ -122,24 +115,20 @@ class _Asked:
             case _:
                 return await self._logs(request["name"], request["query"], follow=request["follow"])
 
+    async def _change(self, request: Record) -> Record:
+        name = request["name"]
+        match request["do"]:
+            case "stop":
+                return await gang_job_change.stop(self._who, name)
+            case "suspend":
+                return await gang_job_change.suspend(self._who, name)
+            case "resume":
+                return await gang_job_change.resume(self._who, name)
+            case _:
+                return await gang_job_change.prioritise(self._who, name, request["priority"])
+
     async def _found(self, name: str) -> Custom:
         return await self._api.get(GANG_JOBS, name, self._namespace)
-
-    async def _submit(self, request: Record) -> Record:
-        if "spec_text" in request:
-            spec = parse_spec(request["spec_text"], request["filename"], request["overrides"])
-        else:
-            spec = spec_from_dict(request["spec"], "the command line")
-        digest = await bring(self._who, spec, request["directory"])
-        written = {key: value for key, value in spec_to_dict(spec).items() if key != "name"}
-        about: Record = {"name": new_id(spec.name, lambda _: False), "namespace": self._namespace}
-        body = {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": "GangJob",
-            "metadata": about | ({"annotations": {CODE: digest}} if digest else {}),
-            "spec": written | {"user": await self._name()},
-        }
-        return row(await self._api.create(GANG_JOBS, body))
 
     async def _name(self) -> str:
         """By which the API server knows whoever asks."""

@@ -121,7 +121,7 @@ class Server:
     async def serve(self) -> str | None:
         """Serve to the end; gives the interpreter to run anew with, if somebody asked for that."""
         async with self._world() as (log, loop, backend), self._forgetting(loop, backend):
-            await self._rest(Service(loop, log, backend, self._home))
+            await self._rest(self._service(loop, log, backend))
         if self._core_broke:
             raise CannotServe("the core stopped working: its log says why. Jobs run on", "ganger server start")
         return self._python
@@ -148,6 +148,10 @@ class Server:
             loop.close()
             await asyncio.to_thread(core.join, END_S)
             log.close()
+
+    def _service(self, loop: Loop, log: EventLog, backend: Backend) -> Service:
+        """What answers."""
+        return Service(loop, log, backend, self._home)
 
     @asynccontextmanager
     async def _forgetting(self, loop: Loop, backend: Backend) -> AsyncIterator[None]:

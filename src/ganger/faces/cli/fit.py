@@ -6,10 +6,9 @@ import click
 
 from ganger.faces.cli import candidates
 from ganger.faces.cli.options import CPUS, GPUS, LASTING, SIZE, output_option
-from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, now_ms, quoted, show, show_json, show_table, when
 from ganger.faces.cli.request import build_request
-from ganger.faces.cli.run import connected
+from ganger.faces.cli.run import connected, program
 from ganger.model.units import format_cpu, parse_bytes, parse_cpu_milli, parse_duration_ms
 
 Record = dict[str, Any]
@@ -33,8 +32,6 @@ def fit_command(path: str | None, output: str, **flags: str | None) -> None:
     start now, where, and if not, why and what would.
     """
     if path is not None:
-        if click.get_current_context().find_root().obj:
-            raise Problem("fit -f asks a server with the file's directory, and a context has none", "ganger fit -f ...")
         _one(path, flags, output)
         return
     found = connected().fit(_query(flags))
@@ -82,7 +79,7 @@ def _table(found: Record) -> None:
     show(f"\nqueue {found['queue']} {quota}; as {found['user']}, now")
     best = max(found["items"], key=lambda size: (size["nodes"] > 0, size["nodes"] * size["gpus"]), default=None)
     if best is not None and best["nodes"]:
-        show(f"largest: ganger run {best['flags']} -- ...")
+        show(f"largest: {program()} run {best['flags']} -- ...")
     elif best is not None and best["reason"]:
         show(f"nothing starts now: {best['reason']['sentence']}")
 
@@ -104,7 +101,7 @@ def _one(path: str, flags: dict[str, str | None], output: str) -> None:
         show(f"  try: {change['flags']}   {change['say']}")
     if told["proof"]:
         show(f"  {told['proof']}")
-    show(f"  submit it, to wait for its turn: ganger submit -f {quoted(path)}")
+    show(f"  submit it, to wait for its turn: {program()} submit -f {quoted(path)}")
 
 
 def _all(path: str, flags: dict[str, str | None]) -> dict[str, Any]:

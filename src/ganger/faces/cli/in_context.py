@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from ganger.faces.cli.exec import NEITHER, flags_of, visit_options
-from ganger.faces.cli.exit_codes import INTERRUPTED, NOT_STARTED
+from ganger.faces.cli.exit_codes import INTERRUPTED, NOT_STARTED, OK
 from ganger.faces.cli.options import RANKS, exit_code_option, output_option, parse_ranks, spec_options
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import (
@@ -29,7 +29,7 @@ from ganger.faces.cli.render import (
     when,
 )
 from ganger.faces.cli.request import build_request, has_several_jobs
-from ganger.faces.cli.run import exit_code_of
+from ganger.faces.cli.run import exit_code_of, show_dry_run, typed
 from ganger.faces.cli.several import each
 from ganger.faces.client.gang_jobs import GangJobs
 from ganger.model.units import format_duration
@@ -68,11 +68,16 @@ def run_command(
 
     Takes what `ganger run` takes. Ctrl-C leaves the job running and says how to come back to it.
     """
-    if output == "json":
-        raise Problem("run follows the job's own output", next=f"{typed(named)} submit -o json ...")
-    jobs = GangJobs(*named)
-    made = _submitted(jobs, named, flags, command, dry_run=dry_run)
-    name = made["id"]
+    if output == "json" and not dry_run:
+        raise Problem(
+            "run follows the job's own output: -o json goes with --dry-run", next=f"{typed(named)} submit -o json ..."
+        )
+    request, jobs = _request(flags, command), GangJobs(*named)
+    if dry_run:
+        return show_dry_run(jobs.dry_run(request), output)
+    if has_several_jobs(request):
+        raise Problem("run follows one job, and the file has several", next=f"{typed(named)} submit -f {flags['path']}")
+    name = _submitted(jobs, named, request)[0]["id"]
     say(f"✓ submitted {name}   stop: {typed(named)} stop {name}   logs: {typed(named)} logs {name} -f")
     try:
         _write(jobs.logs(name, {"first": 1}, follow=True))
@@ -91,13 +96,22 @@ def run_command(
 @click.pass_obj
 def submit_command(
     named: tuple[str, str | None], /, command: tuple[str, ...], output: str, dry_run: bool, **flags: Any
-) -> None:
-    """Submit a job to the cluster and return at once. The name is printed on stdout, alone."""
-    made = _submitted(GangJobs(*named), named, flags, command, dry_run=dry_run)
+) -> int:
+    """Submit a job to the cluster and return at once. The name is printed on stdout, alone.
+
+    A file may have several jobs, with `---` between them: all are made or none, `after` may name them, and flags go
+    over each.
+    """
+    request, jobs = _request(flags, command), GangJobs(*named)
+    if dry_run:
+        return show_dry_run(jobs.dry_run(request), output)
+    made = _submitted(jobs, named, request)
     if output == "json":
-        show_json(made)
-    else:
-        show(made["id"])
+        show_json(made if len(made) > 1 else made[0])
+        return OK
+    for job in made:
+        show(job["id"])
+    return OK
 
 
 @click.command("ls")
@@ -224,22 +238,18 @@ def stop_command(named: tuple[str, str | None], names: tuple[str, ...], output: 
     return each(names, lambda name: {"row": jobs.stop(name)}, lambda row: show(f"stopping {quoted(row['id'])}"), output)
 
 
-def _submitted(
-    jobs: GangJobs, named: tuple[str, str | None], flags: Record, command: tuple[str, ...], *, dry_run: bool
-) -> Record:
-    """The job that was made. Problem: it asks for what goes another way."""
-    if dry_run:
-        raise Problem("--dry-run needs a server, and a context has none", next="ganger run --dry-run ...")
+def _request(flags: Record, command: tuple[str, ...]) -> Record:
+    """What is sent; this shell's values of secrets stay here, and that is said."""
     request = build_request(flags, command)
-    if has_several_jobs(request):
-        raise Problem("a file with several jobs cannot be submitted with --context", next="write one file for each job")
-    if request["secrets"]:
-        raise Problem(
-            f"secrets do not travel with --context: {', '.join(request['secrets'])}",
-            next="kubectl create secret generic ...",
-        )
+    if names := sorted(request.pop("secrets")):
+        say(f"{', '.join(names)}: not this shell's value, but what the Secret ganger-secrets of the namespace has")
+    return request
+
+
+def _submitted(jobs: GangJobs, named: tuple[str, str | None], request: Record) -> list[Record]:
+    """The jobs that were made."""
     try:
-        return jobs.submit(request)
+        return jobs.submit_all(request)
     except KeyboardInterrupt:
         say(f"interrupted while submitting: `{typed(named)} ls` shows whether the job was taken")
         raise
@@ -263,9 +273,3 @@ def ending(row: Record) -> str:
 
 def _note(job: Record) -> str:
     return job["sentence"] or (f"on {', '.join(job['nodes'])}" if job["nodes"] else "")
-
-
-def typed(named: tuple[str, str | None]) -> str:
-    """What a person types before a command, to be where they are."""
-    context, namespace = named
-    return f"ganger --context {quoted(context)}" + (f" --namespace {quoted(namespace)}" if namespace else "")

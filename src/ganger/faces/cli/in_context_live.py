@@ -10,10 +10,10 @@ import click
 from ganger.faces.cli.change import priority_of, priority_said
 from ganger.faces.cli.detail import spec_fields
 from ganger.faces.cli.exit_codes import TIMED_OUT
-from ganger.faces.cli.in_context import UNHEARD, ending, job_argument, typed
+from ganger.faces.cli.in_context import UNHEARD, ending, job_argument
 from ganger.faces.cli.options import DURATION, exit_code_option, output_option
 from ganger.faces.cli.render import coloured_state, now_ms, quoted, say, show, show_json, when
-from ganger.faces.cli.run import exit_code_of
+from ganger.faces.cli.run import exit_code_of, typed
 from ganger.faces.cli.several import each
 from ganger.faces.client.gang_jobs import GangJobs
 from ganger.model.units import parse_duration_ms

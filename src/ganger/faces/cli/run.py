@@ -106,6 +106,18 @@ def connected() -> Client:
     return Client(settings.home(os.environ)).connect()
 
 
+def program() -> str:
+    """What a person types before a command, to ask whom they ask now."""
+    named = click.get_current_context().find_root().obj
+    return typed(named) if named else "ganger"
+
+
+def typed(named: tuple[str, str | None]) -> str:
+    """The same where a context is named."""
+    context, namespace = named
+    return f"ganger --context {quoted(context)}" + (f" --namespace {quoted(namespace)}" if namespace else "")
+
+
 def submitted_once(submit: Callable[[Record], T], request: Record) -> T:
     """What `submit` gives; to somebody who interrupts it, where to look."""
     try:

@@ -8,9 +8,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 from ganger.faces.client.errors import client_error, unreachable
+from ganger.faces.client.wire import problem_of
 
 Record = dict[str, Any]
 
@@ -23,9 +25,19 @@ class GangJobs:
         self._errand += ["--namespace", namespace] if namespace else []
 
     def submit(self, request: Record) -> Record:
-        """Make a job, as `run` and `submit` ask for it; gives it as it is then."""
-        made: Record = self._asked({"do": "submit", "request": request})
+        """Make a job, as `run` asks for it; gives it as it is then."""
+        made: Record = self.submit_all(request)[0]
         return made
+
+    def submit_all(self, request: Record) -> list[Record]:
+        """Make the jobs of a file, all or none; gives them, those that others come after first."""
+        made: list[Record] = self._asked({"do": "submit", "request": request})
+        return made
+
+    def dry_run(self, request: Record) -> Record:
+        """What would become of the job now; nothing is made."""
+        found: Record = json.loads(_said(self._asked({"do": "dry_run", "request": request})))
+        return found
 
     def jobs(self) -> list[Record]:
         """All jobs of the namespace."""
@@ -67,10 +79,9 @@ class GangJobs:
         found: Record = self._asked({"do": "exec", "name": name, "rank": rank, "node": node})
         return found
 
-    def question(self, method: str, target: str, body: Any) -> tuple[int, bytes]:
-        """What the controller answers to a request below /api/v1: status and body."""
-        found = self._asked({"do": "ask", "method": method, "target": target, "body": body})
-        return found["status"], found["body"].encode()
+    def question(self, method: str, target: str, body: Any) -> bytes:
+        """What the controller answers to a request below /api/v1."""
+        return _said(self._asked({"do": "ask", "method": method, "target": target, "body": body}))
 
     def apply_policy(self, proposal: Record) -> Record:
         """Write the objects of a policy document, as `{"text", "filename"}` or the mapping `document` is one; gives
@@ -108,3 +119,11 @@ class GangJobs:
                     raise unreachable("the request to the API server broke down: its words are above", "ganger doctor")
             finally:
                 process.kill()
+
+
+def _said(answer: Record) -> bytes:
+    """The body of an answer of the controller's. Raises ClientError where it refuses."""
+    body: bytes = answer["body"].encode()
+    if answer["status"] >= HTTPStatus.BAD_REQUEST:
+        raise problem_of(answer["status"], body)
+    return body

@@ -5,11 +5,14 @@ What `Client` asks of a server it asks here of the controller; called by `cli.ru
 
 import os
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from ganger.faces.client.client import Client
 from ganger.faces.client.gang_jobs import GangJobs
-from ganger.faces.client.wire import Request, problem_of
+from ganger.faces.client.wire import Request
 from ganger.settings import home
+
+Record = dict[str, Any]
 
 
 class InContext(Client):
@@ -19,6 +22,9 @@ class InContext(Client):
         super().__init__(home(os.environ))
         self.objects = GangJobs(context, namespace)
         self._link = _Link(self.objects)
+
+    def dry_run(self, request: Record) -> Record:
+        return self.objects.dry_run(request)
 
 
 class _Link:
@@ -34,10 +40,7 @@ class _Link:
         return False
 
     async def ask(self, request: Request) -> bytes:
-        status, body = self._objects.question(request.method, request.target, request.body)
-        if status >= 400:
-            raise problem_of(status, body)
-        return body
+        return self._objects.question(request.method, request.target, request.body)
 
     async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
         """Those of the whole answer: nobody follows the controller this way."""

@@ -10,6 +10,7 @@ from ganger.engine.service import JobFilter, Submission, label_terms
 from ganger.faces.rest.answers import CHANGES, MAX_NUMBER, Served, answer, changed, documented, reads, shown
 from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
+from ganger.faces.rest.visitors import Asking
 from ganger.model.job import GangState
 from ganger.model.view import Explanation, JobRow, JobView
 
@@ -118,6 +119,7 @@ async def submit_job(
     *,
     request: Request,
     service: Served,
+    asking: Asking,
     submission: Submission,
     dry_run: Annotated[
         Literal["plan"] | None, Query(alias="dryRun", description="say what would happen; nothing changes")
@@ -129,7 +131,7 @@ async def submit_job(
     """
     asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
     if dry_run:
-        return answer(await changed(request, lambda: service.dry_run(asked)))
+        return answer(await changed(request, lambda: service.dry_run(asked, asking)))
     job, is_new = await changed(request, lambda: service.submit(asked), submits=not _brings_code(asked))
     return answer(job, 201 if is_new else 200)
 

@@ -18,6 +18,8 @@ from ganger.faces.rest.problems import problem
 _USER: Final = "ganger.user"
 _ANYBODY: Final = re.compile(r"GET /api/v1/(fit|policy|policy/versions|policy/versions/\d+)")
 """Answers that name no job."""
+_PLAN: Final = "POST /api/v1/jobs"
+"""For anybody as a trial: its answer says what their own job would be told."""
 _WHO_SEES_ALL: Final = re.compile(r"GET /api/v1/(overview|samples|nodes|queues|queues/[^/]+)|POST /api/v1/policy/diff")
 """Answers about the jobs of all namespaces."""
 _TRIAL: Final = "PUT /api/v1/policy"
@@ -69,7 +71,7 @@ def _refusal(scope: Scope, visitor: Visitor | None) -> Response | None:
         why = "the token is none of the API server's for the controller, or has run out"
         return problem(401, "bad_token", why, "ganger --context NAME ...")
     asked = f"{scope['method']} {scope['path']}"
-    if _ANYBODY.fullmatch(asked):
+    if _ANYBODY.fullmatch(asked) or (asked == _PLAN and _is_trial(scope)):
         return None
     if not _WHO_SEES_ALL.fullmatch(asked) and not (asked == _TRIAL and _is_trial(scope)):
         why = "through the API server the controller answers questions, and changes nothing"
