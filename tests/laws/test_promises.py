@@ -18,6 +18,7 @@ from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.runtime import NEVER_MS
 from ganger.core.state import State
+from ganger.engine.loop import copy_of
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Moved, Reserve, Start, Stop
@@ -90,7 +91,9 @@ class Trustworthy:
     def round(self) -> None:
         """What is due now is decided; who has to leave his nodes is gone at once."""
         while True:
+            anew = plan(copy_of(self.state), self.now_ms, self.policy)
             planned = plan(self.state, self.now_ms, self.policy)
+            assert planned == anew, "what earlier rounds found makes no difference"
             before = [name for name, gang in self.state.gangs.items() if gang.generation]
             if planned.decisions:
                 self.apply(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))

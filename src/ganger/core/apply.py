@@ -202,12 +202,14 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
             case Start():
                 touched += _begin(state, decision, at_ms)
             case Stop():
+                state.soonest.clear()
                 touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
                 state.waits[text] = reason
             case Reserve():
                 touched.append(_promised(state, decision))
             case Expect(gang=name, run_ms=run_ms):
+                state.soonest.clear()
                 state.outlive(state.gangs[name], run_ms)
                 touched.append(state.gangs[name])
     return tuple(touched)
@@ -215,6 +217,8 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
 
 def _begin(state: State, start: Start, at_ms: int) -> Touched:
     gang = arrays.meant(state, start.gang)[0]
+    if _is_as_promised(state, gang, start, at_ms):
+        del state.promises[gang.id]  # nothing is free sooner by it
     state.dequeue(gang)
     head = state.unpromise(gang.array or "")  # it was its head's
     state.port_turn = state.turn_after(start)
@@ -232,10 +236,21 @@ def _begin(state: State, start: Start, at_ms: int) -> Touched:
     return (gang, *head)
 
 
+def _is_as_promised(state: State, gang: Gang, start: Start, at_ms: int) -> bool:
+    """Whether it takes all that it was promised, and not before its time. A share of a device takes less."""
+    promise, shape = state.promises.get(gang.id), gang.shape
+    if promise is None or promise.start_ms is None or at_ms < promise.start_ms:
+        return False
+    is_plain = not shape.more and not shape.has_share and start.time_ms is None
+    return is_plain and promise.nodes == tuple(share.node for share in start.shares)
+
+
 def _promised(state: State, promise: Reserve) -> Gang:
     if promise.start_ms is None:
         state.unpromise(promise.gang)
     else:
+        if promise.gang in state.promises:
+            state.soonest.clear()
         state.promises[promise.gang] = promise
     return state.gangs[promise.gang]
 

@@ -92,6 +92,16 @@ class Foresight:
         there = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
         return Profile(state.nodes, slots, there, stays, among)
 
+    def has_ends(self, whole: Profile, moments: list[int]) -> bool:
+        """Whether each of these moments, and the end of each that runs, is an edge of a profile, and nobody should have
+        ended: else more may be free, or sooner, than it says."""
+        ends_ms = self.state.shares.ledger.cells[END]
+        ends_ms = ends_ms[ends_ms > 0]
+        if self.state.due.restless or bool((ends_ms <= self.now_ms).any()):
+            return False
+        ends_ms = np.append(ends_ms, np.array(moments, dtype=np.int64))
+        return bool(np.isin(ends_ms[ends_ms < NEVER_MS], whole.edges).all())
+
     def allowance(self) -> Allowance | Pooled | None:
         """What queues may use; None where no figure binds anybody."""
         state = self.state

@@ -248,6 +248,11 @@ class Laid:
             self._profile = self._seen.whole(self.standing.values())
         return self._profile
 
+    def knows_all(self) -> bool:
+        """Whether that has all that will be free, from the moment on at which it is."""
+        promised = [ms for each in self.standing.values() for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
+        return self._seen.has_ends(self.whole(), promised)
+
     def quota(self) -> Allowance | Pooled | None:
         """What queues may use, with all that is promised; None where no figure binds anybody."""
         if not self._knows_quota:

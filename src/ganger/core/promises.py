@@ -234,6 +234,7 @@ class Promises:
     def _move_earlier(self) -> None:
         """To an earlier moment, where there is one: each in its order; on a large cluster one now and then."""
         order = [each for each in self.laid.in_order() if each.gang.id not in self.decided]
+        may_know = not (self._ending or self.state.windows or self.state.undo.is_trying)
         count, turn = MOST_MOVED, self.state.seq
         if order and len(self.state.nodes.nodes) > LARGE:
             count, turn = int(self.state.seq % TURNS == 0), self.state.seq // TURNS
@@ -241,11 +242,25 @@ class Promises:
         for promise in sorted((order[begin:] + order[:begin])[:count], key=by_start):
             if promise.start_ms <= self.now_ms:
                 continue
+            name = promise.gang.id
+            if may_know and self.state.soonest.get(name, NEVER_MS) <= self.now_ms:
+                self.standing[name] = self.standing.pop(name)  # in turn, as those that are looked at
+                continue
             self.laid.drop(promise)
             found = self._found(promise.gang, Moved.EARLIER, promise.start_ms)
+            if may_know and found is None and self._has_none_before(promise):
+                self.state.soonest[name] = self.now_ms
             self.laid.put(found or promise)
             if found is not None:
                 self.decided[promise.gang.id] = found.told
+
+    def _has_none_before(self, promise: Promise) -> bool:
+        """Whether until a promise, which is not laid down, too few nodes have room: then there are too few as long as
+        nothing is freed sooner than is known now."""
+        profile, wanted = self.laid.whole(), ask(promise.gang)
+        able = slots(profile, wanted, runs_for_ms(promise.gang), self._usable(wanted), profile.slot(self.now_ms))
+        first = next(able, None)
+        return (first is None or int(profile.edges[first]) >= promise.start_ms) and self.laid.knows_all()
 
     # -- finding -----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ganger.core.lines import Lines
 from ganger.core.nodes import NodeTable
 from ganger.core.queues import RESOURCES, QueueTree, Vector, need
 from ganger.core.share import Spent, Standings, respent
+from ganger.core.soonest import Soonest
 from ganger.core.undo import Undo
 from ganger.core.windows import Windows
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
@@ -71,11 +72,12 @@ class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
     rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest
     first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
-    promises: starts that waiting gangs were promised, by gang; rules, policy_version: the policy document in force but
-    its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and
-    when; windows: maintenance that is not over; history: how long jobs took that have ended; arrays: live array jobs
-    by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by
-    its id; meant: within a round gangs for which room is kept (+1), and those that give way to others (-1), by id."""
+    promises: starts that waiting gangs were promised, by gang; soonest: which of these cannot be earlier; rules,
+    policy_version: the policy document in force but its queues, and its number; nodes, tree: arrays of nodes, of
+    queues; leaving: nodes that are to be taken away, and when; windows: maintenance that is not over; history: how long
+    jobs took that have ended; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents:
+    who waits for the end of a live gang or array, by its id; meant: within a round gangs for which room is kept (+1),
+    and those that give way to others (-1), by id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -96,6 +98,7 @@ class State:
         self.history = History(image.runs)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.due = Due()
+        self.soonest = Soonest()
         self._lines: Lines | None = None
         self._shapes: dict[Shape, Shape] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
@@ -160,6 +163,7 @@ class State:
         if why:
             raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
         self.seq, self.at_ms = stamped.seq, stamped.at_ms
+        self.soonest.hear(stamped.event)
         if self.at_ms >= self.standings.until_ms:
             self._recount()
         if self.windows:
@@ -275,7 +279,8 @@ class State:
         """A gang leaves its class; an empty class has no answer."""
         if gang.awaits:
             return
-        self.promises.pop(gang.id, None)
+        if self.promises.pop(gang.id, None) is not None:
+            self.soonest.clear()
         self.history.leave(gang.id, gang.job, gang.shape)
         if self._lines is not None:
             self._lines.remove(gang)
@@ -303,7 +308,10 @@ class State:
 
     def unpromise(self, name: str) -> tuple[Gang, ...]:
         """A waiting gang is promised nothing any more; gives it, if it was."""
-        if self.promises.pop(name, None) is None or name not in self.gangs:
+        if self.promises.pop(name, None) is None:
+            return ()
+        self.soonest.clear()
+        if name not in self.gangs:
             return ()
         self._expect(self.gangs[name])
         return (self.gangs[name],)

@@ -19,6 +19,11 @@ class Undo:
         self._stack: list[tuple[Any, Any, Any]] = []
         self._depth = 0
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether a trial is open: the state is not as it was found."""
+        return self._depth > 0
+
     def put(self, where: Any, key: Any, value: Any) -> None:
         """`where[key] = value`, undone at the end of the trial if one is open. `where` is an array, list or dict."""
         if self._depth:
