@@ -2,7 +2,7 @@
 
 On the fake API server and on virtual time, the controller being the whole of it; `bench.disrupting` says what goes
 wrong. Printed besides: how long it took to be whole, or nowhere, after the last fault, and after the last controller
-began to lead if that came later.
+began to lead if that came later; and the longest time that a part of it was bound though nothing went wrong meanwhile.
 """
 
 import os
@@ -38,12 +38,13 @@ def figures(name: str, ends: list[End]) -> list[Figure]:
     after = {"fault": [end.settled_s for end in ends if not end.is_led], "leader": _led(ends)}
     return [
         Figure(name=f"{name}_half_bound", unit="", samples=tuple(halves), value=sum(halves), op="==", bar=0),
-        *(
-            Figure(name=f"{name}_after_{last}", unit="s", samples=tuple(each), value=max(each), op="<=", bar=SETTLES_S)
-            for last, each in after.items()
-            if each
-        ),
+        *(_longest(f"{name}_after_{last}", each) for last, each in after.items() if each),
+        _longest(f"{name}_longest_half", [end.half_s for end in ends]),
     ]
+
+
+def _longest(name: str, samples: list[float]) -> Figure:
+    return Figure(name=name, unit="s", samples=tuple(samples), value=max(samples), op="<=", bar=SETTLES_S)
 
 
 def _led(ends: list[End]) -> list[float]:

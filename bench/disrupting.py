@@ -9,7 +9,7 @@ time, and by `bind_faults_real`, on a real one; not a bench itself.
 import asyncio
 import random
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from tools.fakeapi import Call, Fault
@@ -29,10 +29,14 @@ LOOK_S: Final = 0.02
 @dataclass(frozen=True, slots=True)
 class End:
     """What stood `SETTLES_S` after the last thing that went wrong, or after the last controller began: `bound` of
-    `members` pods that nobody is deleting, all of one generation or not. faults, kills: how many there were; settled_s:
-    when the last pod was bound or let go, counted from the last fault, or from when the last controller began if that
-    was later (`is_led`). bound_late: how many are bound once all are, or `LATE_S` later if that does not come; late_s:
-    when that was, counted likewise."""
+    `members` pods that nobody is deleting, all of one generation or not; wherever something went wrong later than that
+    it is looked again, and what is told is the first look that found what must not be, or else the last one.
+
+    faults, kills: how many there were; settled_s: when the last pod was bound or let go before that look, counted from
+    the last fault, or from when the last controller began if that was later (`is_led`); half_s: the longest time that
+    some were bound and not all though nothing went wrong meanwhile. bound_late: how many are bound once all are, or
+    `LATE_S` later if that does not come; late_s: when that was, counted likewise.
+    """
 
     members: int
     bound: int
@@ -41,6 +45,7 @@ class End:
     kills: int
     is_led: bool
     settled_s: float
+    half_s: float
     bound_late: int
     late_s: float
 
@@ -160,34 +165,73 @@ async def lived(schedule: Schedule, members: int, world: World) -> End:
             await writes.reached(more, within_s * world.slowness)
     async with world.led() as led_s:
         await taking
-        found, since_s = await _settled(world, struck_s, led_s)
-        last_s = max(led_s, *struck_s, 0.0)
-        while len(late := world.bound()) < members and loop.time() < last_s + LATE_S:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
-        late_s = loop.time() - last_s
-    return End(
-        members=members,
-        bound=len(found),
-        is_mixed=len({pod.rsplit("-", 2)[1] for pod in found}) > 1,
-        faults=len(struck_s),
-        kills=len(schedule.kills),
-        is_led=last_s == led_s,
-        settled_s=max(0.0, since_s - last_s),
-        bound_late=len(late),
-        late_s=late_s,
-    )
+        return await _judged(_Eye(world, members, led_s, struck_s), len(schedule.kills))
 
 
-async def _settled(world: World, struck_s: list[float], led_s: float) -> tuple[list[str], float]:
-    """Which pods are bound once that has had its time after whatever struck last, and since when it was so."""
-    loop = asyncio.get_running_loop()
-    since_s, found, version = loop.time(), world.bound(), world.version
-    while loop.time() < max(led_s, *struck_s, 0.0) + SETTLES_S:
+@dataclass(slots=True)
+class _Eye:
+    """Looks at what is bound. since_s: since when it is so; half_s: as `End` has it."""
+
+    world: World
+    members: int
+    led_s: float
+    struck_s: list[float]
+    found: list[str] = field(default_factory=list)
+    since_s: float = 0.0
+    half_s: float = 0.0
+    _came_s: float | None = None
+    _version: int = -1
+
+    @property
+    def last_s(self) -> float:
+        """When the last thing went wrong, or the last controller began to lead."""
+        return max(self.led_s, *self.struck_s, 0.0)
+
+    async def look(self) -> None:
+        """Once more, a moment later."""
         await asyncio.sleep(LOOK_S)
-        if world.version != version:
-            version, before, found = world.version, found, world.bound()
-            since_s = since_s if found == before else loop.time()
-    return found, since_s
+        now_s = asyncio.get_running_loop().time()
+        if self._came_s is not None:
+            self.half_s = max(self.half_s, now_s - max(self._came_s, self.last_s))
+        if self.world.version != self._version:
+            self._version, found = self.world.version, self.world.bound()
+            if found != self.found:
+                self.found, self.since_s = found, now_s
+        if len(self.found) in (0, self.members):
+            self._came_s = None
+        elif self._came_s is None:
+            self._came_s = now_s
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are some of several generations."""
+        return len({pod.rsplit("-", 2)[1] for pod in self.found}) > 1
+
+
+async def _judged(eye: _Eye, kills: int) -> End:
+    """What is bound once that has had its time after whatever struck last, and later on."""
+    loop, told = asyncio.get_running_loop(), None
+    while True:
+        while loop.time() < (last_s := eye.last_s) + SETTLES_S:
+            await eye.look()
+        if told is None or told.holds:
+            told = End(
+                members=eye.members,
+                bound=len(eye.found),
+                is_mixed=eye.is_mixed,
+                faults=0,
+                kills=kills,
+                is_led=last_s == eye.led_s,
+                settled_s=max(0.0, eye.since_s - last_s),
+                half_s=0.0,
+                bound_late=0,
+                late_s=0.0,
+            )
+        while len(eye.found) < eye.members and eye.last_s == last_s and loop.time() < last_s + LATE_S:
+            await eye.look()
+        if eye.last_s == last_s:
+            late_s = loop.time() - last_s
+            return replace(told, faults=len(eye.struck_s), half_s=eye.half_s, bound_late=len(eye.found), late_s=late_s)
 
 
 async def _taken_away(schedule: Schedule, writes: _Writes, world: World) -> None:

@@ -29,6 +29,6 @@ def test_none_or_all_are_bound_in_the_end(tmp_path: Path) -> None:
 
 def test_lives_that_are_kept_are_not_lived_again(tmp_path: Path) -> None:
     counts = {"members": 3, "bound": 3, "faults": 1, "kills": 0, "bound_late": 3}
-    end = End(**counts, is_mixed=False, is_led=False, settled_s=0.5, late_s=10.0)
+    end = End(**counts, is_mixed=False, is_led=False, settled_s=0.5, half_s=0.2, late_s=10.0)
     (tmp_path / "kept").write_text(json.dumps({"seed": 0, **asdict(end)}) + "\n")
     assert ends(1, 3, tmp_path / "kept") == [end]
