@@ -5,23 +5,24 @@ lets the faults strike, and the controller, a process that is killed with SIGKIL
 the API server. What is bound is read from the raw objects by a reader of the bench's own, past the proxy. The lease of
 a dead controller is taken away at once: ten seconds are counted from when the next one asks for it.
 
-Lives are kept in the file that GANGER_BENCH_KEPT names, if it does, as they come; a run goes on where the last one was.
+Lives are kept as those of `bind_faults` are.
 """
 
 import asyncio
 import json
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 import aiohttp
 
-from bench.bind_faults import figures
+from bench.bind_faults import figures, lives
 from bench.disrupting import End, drawn, lived, nodes_for
 from bench.kwok import NAMESPACE, clear, controller, job, kwok, until
 from bench.measure import Figure
@@ -41,24 +42,16 @@ LONGEST_LINE: Final = 1 << 20
 
 
 def run() -> list[Figure]:
-    kept = os.environ.get("GANGER_BENCH_KEPT")
-    with TemporaryDirectory(prefix="ganger-bench-") as folder:
-        return figures("bind_faults_real", ends(LIVES, MEMBERS, Path(kept or f"{folder}/kept")))
+    return figures("bind_faults_real", lives(LIVES, MEMBERS, partial(lived_through, MEMBERS)))
 
 
-def ends(lives: int, members: int, kept: Path) -> list[End]:
-    """What became of so many gangs of so many pods; those of which `kept` tells are not lived again."""
-    told = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    found = {each.pop("seed"): End(**each) for each in told}
-    left = [seed for seed in range(lives) if seed not in found]
-    if left:
-        with kwok(nodes_for(members)) as cluster, kept.open("a") as file:
-            for seed in left:
-                end = found[seed] = asyncio.run(_life(seed, members, cluster))
-                file.write(json.dumps({"seed": seed, **asdict(end)}) + "\n")
-                file.flush()
-                print(f"life {seed}: {end}", flush=True)
-    return [found[seed] for seed in range(lives)]
+def lived_through(members: int, seeds: list[int]) -> Iterator[End]:
+    """What becomes of gangs of so many pods, one after the other."""
+    with kwok(nodes_for(members)) as cluster:
+        for seed in seeds:
+            end = asyncio.run(_life(seed, members, cluster))
+            print(f"life {seed}: {end}", flush=True)
+            yield end
 
 
 async def _life(seed: int, members: int, cluster: Cluster) -> End:

@@ -1,34 +1,48 @@
 """All or nothing on a real API server, whatever goes wrong while a gang is bound: `bench bind_faults_real` in small."""
 
-import json
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bench.bind_faults_real import ends
+from bench.bind_faults import lives
+from bench.bind_faults_real import lived_through
 from bench.disrupting import End
 from tools.testcluster import Unavailable
 from tools.testcluster.cluster import require_built
 
-LIVES, MEMBERS = 2, 12
+MEMBERS = 12
+SEEDS = [0, 1]
+"""Connections that break, answers that are lost, nodes that go, a controller that is killed."""
 
 
-def test_none_or_all_are_bound_in_the_end(tmp_path: Path) -> None:
+def test_none_or_all_are_bound_in_the_end() -> None:
     try:
         require_built()
     except Unavailable as error:
         pytest.skip(str(error))
-    found = ends(LIVES, MEMBERS, tmp_path / "kept")
+    found = list(lived_through(MEMBERS, SEEDS))
     assert all(end.holds for end in found), found
-    assert [end.bound_late for end in found] == [MEMBERS] * LIVES
-    assert sum(end.kills for end in found) == 1
+    assert [end.bound_late for end in found] == [MEMBERS, MEMBERS]
+    assert [end.kills for end in found] == [1, 0]
     assert all(end.faults for end in found)
-    assert len((tmp_path / "kept").read_text().splitlines()) == LIVES
 
 
-def test_lives_that_are_kept_are_not_lived_again(tmp_path: Path) -> None:
-    counts = {"members": 3, "bound": 3, "faults": 1, "kills": 0, "bound_late": 3}
-    end = End(**counts, is_mixed=False, is_led=False, settled_s=0.5, half_s=0.2, late_s=10.0)
-    (tmp_path / "kept").write_text(json.dumps({"seed": 0, **asdict(end)}) + "\n")
-    assert ends(1, 3, tmp_path / "kept") == [end]
+def test_lives_that_are_kept_are_not_lived_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def live(seeds: list[int]) -> Iterator[End]:
+        for seed in seeds:
+            lived.append(seed)
+            yield end(seed)
+            if seed == 1:
+                raise KeyboardInterrupt
+
+    def end(seed: int) -> End:
+        counts = {"members": 3, "bound": 3, "faults": seed, "kills": 0, "bound_late": 3}
+        return End(**counts, is_mixed=False, is_led=False, settled_s=0.5, half_s=0.2, late_s=10.0)
+
+    lived: list[int] = []
+    monkeypatch.setenv("GANGER_BENCH_KEPT", str(tmp_path / "kept"))
+    with pytest.raises(KeyboardInterrupt):
+        lives(4, 3, live)
+    assert lives(4, 3, live) == [end(seed) for seed in range(4)]
+    assert lived == [0, 1, 2, 3]
