@@ -62,6 +62,10 @@ def _job() -> Object:
         "generation": _COUNT | {"description": "how often it was started"},
         "shape": _TEXT | {"description": "nodes and what each of them has: 2x8 is two nodes with eight GPUs each"},
         "nodes": {"type": "array", "items": _TEXT, "description": "where it is", "x-kubernetes-list-type": "atomic"},
+        "starts": {
+            "type": "string",
+            "description": "of an array: attempts of elements that have nodes, as 3:1 7:2",
+        },
         "startTime": _TIME | {"description": "when it was started last"},
         "completionTime": _TIME | {"description": "when it ended"},
         "exitCode": {"type": "integer", "format": "int32", "description": "what its first failed process ended with"},

@@ -275,3 +275,27 @@ def test_jobs_that_are_made_together_come_after_each_other_in_any_order(tmp_path
             assert its.state_of("job-0.default") == "starting"
 
     asyncio.run(play())
+
+
+def test_elements_of_an_array_start_and_are_found_by_the_next_controller(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            one(api, "sweep", array="0-4")
+
+            def pods() -> dict[str, str]:
+                return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in api.objects("pods")}
+
+            async with hearing(access, tmp_path):
+                await until(lambda: len(pods()) == NODES)
+                assert sorted(pods()) == ["sweep-e0-1-0", "sweep-e1-1-0"]
+                found: Any = api.get("gangjobs", "sweep")
+                assert found["status"]["starts"] == "0:1 1:1"
+            before = pods()
+            async with hearing(access, tmp_path) as its:
+                assert its.state_of("sweep.default[1]") == "starting"
+                await asyncio.sleep(0.5)
+                assert pods() == before
+                one(api, "sweep", array="0-4", stop=True)
+                await until(lambda: said(api, "sweep")[0] == "Stopped" and not pods())
+
+    asyncio.run(play())

@@ -110,6 +110,7 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
         "conditions": conditions(row, waits, since_ms, observed),
         "phase": row.state.capitalize(),
         "generation": row.generation,
+        "starts": None if piece is None else _starts(piece),
         "reason": None,
         "message": row.sentence,
         "nodes": list(row.nodes),
@@ -122,6 +123,14 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
         "record": finished.encode(shown) if ended else None if piece is None else pieces.encode(piece),
         **waits,
     }
+
+
+def _starts(piece: pieces.Piece) -> str | None:
+    """Which generation of which elements of an array starts, or runs: no pod of one is made before it is written."""
+    if piece.array is None:
+        return None
+    started = [(gang.job.index, gang.generation) for gang in piece.gangs if gang.start is not None]
+    return " ".join(f"{index}:{generation}" for index, generation in started)
 
 
 def _waiting(state: State, key: ClassKey) -> dict[str, Any]:

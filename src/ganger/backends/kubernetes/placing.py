@@ -13,7 +13,7 @@ from ganger.backends.kubernetes.bind import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.pods import pods
 from ganger.backends.kubernetes.seen import Seen
-from ganger.backends.kubernetes.types import Key, Pod
+from ganger.backends.kubernetes.types import Pod
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 
@@ -33,7 +33,7 @@ BAD_CODE: Final = 65
 class Written(Protocol):
     """Where starts are written before they are carried out: `status.Statuses`."""
 
-    async def written(self, key: Key, generation: int) -> None:
+    async def written(self, gang: str, generation: int) -> None:
         """Come back when the object says that this generation starts. KeyError: it was deleted."""
 
 
@@ -58,7 +58,7 @@ class Placing:
         """
         key, first = names.key_of(start.gang), start.nodes[0]
         try:
-            await self._written.written(key, start.generation)
+            await self._written.written(start.gang, start.generation)
             uid = self._seen.jobs[key].metadata.uid
             await self._gear.put(key, uid)
         except KeyError:

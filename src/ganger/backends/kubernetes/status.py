@@ -12,20 +12,35 @@ from typing import Final
 import msgspec
 
 from ganger.backends.kubernetes.api_error import ApiError
+from ganger.backends.kubernetes.names import key_of
 from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import Resource
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom, Fields, Key, Object
 from ganger.backends.kubernetes.work import Work
+from ganger.model.job import array_of
 
 CALM_S: Final = 10.0
 """At least so long between two writes of an object that say nothing new but a sentence."""
 
 
 class _Told(Fields, frozen=True):
-    """Of a status what is read back."""
+    """Of a status what is read back: which generation starts; of an array, of which elements which: `3:1 7:2`."""
 
     generation: int = 0
+    starts: str = ""
+
+    def says(self, start: "_Start") -> bool:
+        """Whether that start is there."""
+        index, generation = start
+        if index is None:
+            return self.generation >= generation
+        there = (each.split(":") for each in self.starts.split())
+        return any(int(of) == index and int(found) >= generation for of, found in there)
+
+
+_Start = tuple[int | None, int]
+"""Of which element, None of a job that is no array; and which generation."""
 
 
 class Statuses:
@@ -36,8 +51,8 @@ class Statuses:
     ) -> None:
         self._api, self._resource, self._objects, self._may_act = api, resource, objects, may_act
         self._wanted: dict[Key, Object] = {}
-        self._written: dict[Key, int] = {}
-        self._waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._written: dict[Key, _Told] = {}
+        self._waiting: dict[Key, list[tuple[_Start, asyncio.Future[None]]]] = {}
         self._work = Work(self._write, workers=64)
 
     async def run(self) -> None:
@@ -52,17 +67,18 @@ class Statuses:
         else:
             self._work.add_later(key, CALM_S)
 
-    async def written(self, key: Key, generation: int) -> None:
+    async def written(self, gang: str, generation: int) -> None:
         """Come back when the object says that this generation starts. KeyError: there is no such object any more."""
-        known = self._objects.get(key)
+        key, element = key_of(gang), array_of(gang)
+        known, start = self._objects.get(key), (element[1] if element else None, generation)
         if known is None:
             raise KeyError(key)
         # Whoever led before us may have written it.
-        told = msgspec.json.decode(known.status, type=_Told | None)
-        if max(self._written.get(key, 0), told.generation if told else 0) >= generation:
+        told = msgspec.json.decode(known.status, type=_Told | None) or _Told()
+        if told.says(start) or self._written.get(key, told).says(start):
             return
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, []).append((generation, answer))
+        self._waiting.setdefault(key, []).append((start, answer))
         await answer
 
     async def flush(self) -> None:
@@ -99,12 +115,14 @@ class Statuses:
             raise
         if self._wanted.get(key) is wanted:
             del self._wanted[key]
-        self._written[key] = max(self._written.get(key, 0), int(wanted.get("generation") or 0))
+        before = self._written.get(key, _Told())
+        number, starts = max(before.generation, int(wanted.get("generation") or 0)), wanted.get("starts")
+        self._written[key] = now = _Told(number, before.starts if starts is None else starts)
         left = []
-        for generation, answer in self._waiting.pop(key, []):
-            if generation <= self._written[key] and not answer.done():
+        for start, answer in self._waiting.pop(key, []):
+            if now.says(start) and not answer.done():
                 answer.set_result(None)
             else:
-                left.append((generation, answer))
+                left.append((start, answer))
         if left:
             self._waiting[key] = left
