@@ -145,10 +145,10 @@ class Loop:
 
     # -- for backends and faces, from any thread ---------------------------------------------------------------------
 
-    def post(self, event: Event) -> "Future[int]":
-        """Something happened, or is asked for. The future has its seq once it is in the log, 0 if it was stale and
-        dropped, and Refused if it was not taken."""
-        return self.post_all([event])[0]
+    def post(self, event: Event, *beside: Event) -> "Future[int]":
+        """Something happened, or is asked for, and what is taken in one turn with it. The future has its seq once it is
+        in the log, 0 if it was stale and dropped, and Refused if it was not taken."""
+        return self.post_all([event, *beside])[0]
 
     def post_all(self, events: Iterable[Event]) -> list["Future[int]"]:
         """The same for several, which are taken in one turn: nothing happens and nothing is decided between them."""

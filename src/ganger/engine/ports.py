@@ -14,9 +14,14 @@ from ganger.model.event import Event
 from ganger.model.job import Job
 from ganger.model.view import Stacks
 
-Report = Callable[[Event], Future[int]]
-"""How a backend says what happened. Safe from any thread; never blocks on a round. The future is done when the event is
-in the log or was dropped as stale, and has an exception when it was lost: a backend that can hear of it again, does."""
+
+class Report(Protocol):
+    """How a backend says what happened. Safe from any thread; never blocks on a round."""
+
+    def __call__(self, event: Event, *beside: Event) -> Future[int]:
+        """beside: what is taken in the same turn, after it: nothing is decided between. The future is done when the
+        event is in the log or was dropped as stale, and has an exception when it was lost: a backend that can hear of
+        it again, does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

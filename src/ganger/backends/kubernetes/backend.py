@@ -6,7 +6,8 @@ the event loop; what readers ask for on threads of their own is fetched from the
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -34,7 +35,7 @@ from ganger.backends.kubernetes.types import Custom, Key, Node, Pod, PodGroup, R
 from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Measure, NotInThisWorld, Report, Use
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
-from ganger.model.event import NodeLost, NodeReturned
+from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
 from ganger.model.job import Job
 from ganger.model.policy import Level
 from ganger.model.view import Stacks
@@ -219,7 +220,7 @@ class KubernetesBackend:
         self._report = report
         self._supervisor.open(report, tuple(each for each in live if not is_gang_of_others(each.start.gang)))
         self._list()
-        self._others.open(report)
+        self._others.open(self._report_of_others)
 
     def _close(self) -> None:
         if self._telling is not None:
@@ -277,18 +278,37 @@ class KubernetesBackend:
         self._telling = None
         if self._report is None:
             return
-        before = self._seen.nodes
-        for event in self._inventory.events():
+        if happened := self._inventory.events():
+            self._report(*happened)
+            self._look_at(happened)
+
+    def _report_of_others(self, event: Event, *beside: Event) -> Future[int]:
+        """What happened to pods of others, and what became of the nodes: what a gang of theirs lets go of, or was to
+        have, one of its pods may have all the same, and nobody is to be placed there between the two."""
+        assert self._report is not None  # noqa: S101  # else they have none
+        freed = [node for each in (event, *beside) if isinstance(each, Cleared) for node in each.nodes]
+        self._inventory.freed(freed)
+        happened = self._inventory.events() if freed or isinstance(event, StopRequested) else []
+        done = self._report(event, *beside, *happened)
+        if happened:
+            self._look_at(happened)
+        return done
+
+    def _look_at(self, happened: Sequence[Event]) -> None:
+        """What is known of nodes goes by what the core was told."""
+        before, lost = self._seen.nodes, [each.node for each in happened if isinstance(each, NodeLost)]
+        for event in happened:
             if isinstance(event, NodeLost):
                 self._seen.away[event.node] = event.detail
-                self._supervisor.lose(event.node)
             elif isinstance(event, NodeReturned):
                 self._seen.away.pop(event.node, None)
-            self._report(event)
         self._seen.show(self._inventory.cluster())
-        for gone in before.keys() - self._seen.nodes.keys():
-            self._seen.away.pop(gone, None)
-            self._supervisor.lose(gone)
+        gone = before.keys() - self._seen.nodes.keys()
+        for node in (*lost, *sorted(gone)):
+            if node in gone:
+                self._seen.away.pop(node, None)
+            self._supervisor.lose(node)
+            self._others.lose(node)
 
     def _log(self, pod: Key, since: str) -> str:
         """A pod's log, fetched for a reader on another thread."""

@@ -118,6 +118,20 @@ class Inventory:
         for pod in pods:
             self.pod_changed(None, pod)
 
+    def freed(self, nodes: Iterable[str]) -> None:
+        """A gang lets go of these. What others use there is told again: of what a gang has the core did not heed it."""
+        if any(self._seen[name].foreign for name in nodes if name in self._seen):
+            self._shown = None
+
+    def abandon(self, pods: Iterable[types.Pod]) -> None:
+        """The core knows no more what these pods have: where they are bound, it counts as use by others."""
+        theirs = [pod for pod in pods if pod.metadata.uid in self.adopted]
+        for pod in theirs:
+            self.pod_changed(pod, None)
+        self.adopted.difference_update(pod.metadata.uid for pod in theirs)
+        for pod in theirs:
+            self.pod_changed(None, pod)
+
     def _is_ours(self, pod: types.Pod) -> bool:
         """Whether the core knows what it has."""
         known = names.GANG in pod.metadata.annotations or pod.metadata.uid in self.adopted

@@ -17,7 +17,7 @@ from typing import Final
 from ganger.backends.kubernetes.backoff import pause_s
 from ganger.backends.kubernetes.bind import Binder, NotLeadingError, is_over
 from ganger.backends.kubernetes.derived import NotExpressible, Unit, is_of_others, job_of, unit_of, waits
-from ganger.backends.kubernetes.nodes import Inventory
+from ganger.backends.kubernetes.nodes import Inventory, slots_of
 from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.types import Key, Pod, PodGroup
 from ganger.engine.ports import Report
@@ -36,8 +36,9 @@ Explain = Callable[[Key, str], None]
 
 @dataclass(slots=True)
 class _Gang:
-    """pods: in rank order; nodes: where each is, or is being bound to, by UID; left: which there are on each node;
-    meanwhile: pods that ended while others were still being bound."""
+    """pods: in rank order; nodes: where each is, or is being bound to, by UID; slots: which it gets there; left: which
+    there are on each node; missing: which could not be bound, on nodes where others of it are; meanwhile: what came
+    while some were being bound; has_failed: the core was told so."""
 
     id: str
     unit: Unit
@@ -45,11 +46,20 @@ class _Gang:
     generation: int = 0
     nodes: dict[str, str] = field(default_factory=dict)
     left: dict[str, set[str]] = field(default_factory=dict)
+    slots: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    missing: list[Pod] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    meanwhile: list[Pod] = field(default_factory=list)
+    meanwhile: list[Callable[[], None]] = field(default_factory=list)
+    has_failed: bool = False
     is_placing: bool = False
     is_broken: bool = False
     stopping: Stop | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its pods are to be bound. What is bound of one that failed stays, and so what is missing comes."""
+        stays = self.stopping is None or (self.stopping.cause in FAILURES and bool(self.left))
+        return stays and not self.is_broken
 
 
 class Others:
@@ -65,7 +75,7 @@ class Others:
         explain: Explain,
     ) -> None:
         self._binder, self._pods, self._groups, self._explain = binder, pods, groups, explain
-        self._adopted, self._level_of = inventory.adopted, inventory.level_of
+        self._inventory = inventory
         self._loop = asyncio.get_running_loop()
         self._report: Report | None = None
         self._gangs: dict[str, _Gang] = {}
@@ -121,7 +131,7 @@ class Others:
         elif uid in self._bound.get(unit, ()):
             self._bound[unit].discard(uid)
         if (gang := self._gang_of.get(uid)) is not None:
-            if ended:
+            if ended or (pod.spec.node_name and not gang.generation):  # whoever led before us may have bound it
                 self._ended(gang, pod)
         elif now is not None and waits(now):
             self._waiting.setdefault(unit, {})[uid] = now
@@ -165,7 +175,7 @@ class Others:
             return
         name = self.name(unit)
         try:
-            job, ordered = job_of(name, unit.key.name, pods, group, self._level_of)
+            job, ordered = job_of(name, unit.key.name, pods, group, self._inventory.level_of)
         except NotExpressible as why:
             self._say(pods, str(why))
             return
@@ -209,9 +219,11 @@ class Others:
         """Bind a gang where it was decided that it goes."""
         if (gang := self._gangs.get(start.gang)) is None:
             return
-        gang.generation, gang.is_placing = start.generation, True
-        task = self._loop.create_task(self._place(gang, start))
-        self._keep(task)
+        if gang.generation:  # decided before it was known that it has lost a node, and is to stop
+            self._tell(Cleared(gang=gang.id, generation=start.generation, nodes=start.nodes))
+            return
+        gang.generation = start.generation
+        self._place(gang, start)
 
     def stop(self, stop: Stop) -> None:
         """A gang has to go. Its pods are deleted, as by kube-scheduler's preemption; not because one of them failed,
@@ -240,51 +252,123 @@ class Others:
 
     # -- binding ------------------------------------------------------------------------------------------------------
 
-    async def _place(self, gang: _Gang, start: Start) -> None:
+    def _place(self, gang: _Gang, start: Start) -> None:
         places = _places(start)
-        gang.nodes = {pod.metadata.uid: places[at][0] for at, pod in enumerate(gang.pods)}
-        self._adopted.update(gang.nodes)
-        at, why = await self._binder.bind(gang.pods, places, lambda: gang.stopping is None and not gang.is_broken)
-        for index in at:
-            uid = gang.pods[index].metadata.uid
-            gang.left.setdefault(gang.nodes[uid], set()).add(uid)
-            self._bound.setdefault(gang.unit, set()).add(uid)
-        missing = [pod for index, pod in enumerate(gang.pods) if index not in at]
+        for rank, pod in enumerate(gang.pods):
+            gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid] = places[rank]
+        self._inventory.adopt(filter(None, map(self._waiting_now, gang.pods)))
+        self._go_on(gang, gang.pods)
+
+    def _go_on(self, gang: _Gang, pods: list[Pod]) -> None:
+        gang.is_placing = True
+        self._keep(self._loop.create_task(self._bind(gang, pods)))
+
+    async def _bind(self, gang: _Gang, pods: list[Pod]) -> None:
+        """Bind these to what was decided for them, and heed what came meanwhile."""
+        places = {at: (gang.nodes[pod.metadata.uid], gang.slots[pod.metadata.uid]) for at, pod in enumerate(pods)}
+        at, why = await self._binder.bind(pods, places, lambda: gang.is_wanted)
         gang.is_placing = False
-        if missing:
-            self._placed_in_part(gang, start, missing, why)
+        for index in at:
+            self._is_bound(gang, pods[index].metadata.uid)
+        gang.missing = [pod for index, pod in enumerate(pods) if index not in at]
+        if gang.missing:
+            self._placed_in_part(gang, why)
         else:
             self._failures.pop(gang.unit, None)
             self._unbound.pop(gang.unit, None)
-            self._tell(Started(gang=gang.id, generation=gang.generation, nodes=start.nodes))
+            if not gang.has_failed:
+                self._tell(Started(gang=gang.id, generation=gang.generation, nodes=tuple(gang.left)))
         meanwhile, gang.meanwhile = gang.meanwhile, []
-        for pod in meanwhile:
-            self._ended(gang, pod)
+        for each in meanwhile:
+            each()
         if gang.stopping is not None:
             self._end(gang, gang.stopping)
 
-    def _placed_in_part(self, gang: _Gang, start: Start, missing: list[Pod], why: str) -> None:
-        """What is bound is its owner's, and may run by now: it stays, and holds its nodes. The rest waits again."""
-        first = gang.nodes[missing[0].metadata.uid]
-        _log.warning("%s: %d of %d pods could not be bound: %s", gang.id, len(missing), len(gang.pods), why)
-        if gang.stopping is None and not gang.is_broken:
-            self._tell(_failure(gang, first, why))
-        for node in start.nodes:
-            if not gang.left.get(node):
-                self._tell(Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
-        self._adopted.difference_update(pod.metadata.uid for pod in missing)
+    def _is_bound(self, gang: _Gang, uid: str) -> None:
+        gang.left.setdefault(gang.nodes[uid], set()).add(uid)
+        self._bound.setdefault(gang.unit, set()).add(uid)
+
+    def _placed_in_part(self, gang: _Gang, why: str) -> None:
+        """What is bound is its owner's, and may run by now: it stays, and holds its nodes. What is missing of these is
+        tried again there: nobody else is given its slots. The rest waits anew."""
+        _log.warning("%s: %d of %d pods could not be bound: %s", gang.id, len(gang.missing), len(gang.pods), why)
         self._unbound[gang.unit] = why
         self._failures[gang.unit] = self._failures.get(gang.unit, 0) + 1
-        gang.pods = [pod for pod in gang.pods if pod not in missing]
+        rest = [pod for pod in gang.missing if not gang.left.get(gang.nodes[pod.metadata.uid])]
+        gang.missing = [pod for pod in gang.missing if pod not in rest]
+        if rest:
+            self._let_go(gang, rest, why)
+        if gang.missing and gang.is_wanted:
+            self._say(gang.missing, "tried again where its slots are kept")
+            after_s = pause_s(self._failures[gang.unit], FIRST_PAUSE_S, MOST_PAUSE_S)
+            self._loop.call_later(after_s, self._try_missing, gang)
+
+    def _let_go(self, gang: _Gang, rest: list[Pod], why: str) -> None:
+        """Of nodes where nothing of it is bound. One of `rest` may be bound elsewhere, by whoever led before us."""
+        told: list[Event] = []
+        if gang.stopping is None and not gang.is_broken:
+            gang.has_failed = True
+            told.append(_failure(gang, gang.nodes[rest[0].metadata.uid], why))
+        nodes = dict.fromkeys(node for node in gang.nodes.values() if not gang.left.get(node))
+        told += [Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)) for node in nodes]
+        self._give_back(gang, rest)
+        self._tell(*told)
+
+    def _try_missing(self, gang: _Gang) -> None:
+        if self._report is None or gang.is_placing or self._gangs.get(gang.id) is not gang or not gang.is_wanted:
+            return
+        missing, gang.missing = gang.missing, []
+        for pod in missing:
+            uid, now = pod.metadata.uid, self._pods.get(pod.metadata.key)
+            if self._waiting_now(pod) is not None:
+                gang.missing.append(pod)
+            elif now is not None and now.metadata.uid == uid and _is_at(now, gang.nodes[uid], gang.slots[uid]):
+                self._is_bound(gang, uid)  # by a request that had no answer
+            else:
+                self._give_back(gang, [pod])
+        self._go_on(gang, gang.missing)
+
+    def _waiting_now(self, pod: Pod) -> Pod | None:
+        """The pod as it is now, if it is there and may be bound."""
+        now = self._pods.get(pod.metadata.key)
+        return now if now is not None and now.metadata.uid == pod.metadata.uid and waits(now) else None
+
+    def lose(self, node: str) -> None:
+        """A node is gone, and the core has taken it from all gangs. What stands there all the same counts as use by
+        others, should the node come back; what was to be bound there waits anew."""
+        for gang in list(self._gangs.values()):
+            self._lose(gang, node)
+
+    def _lose(self, gang: _Gang, node: str) -> None:
+        if gang.is_placing:
+            gang.meanwhile.append(lambda: self._lose(gang, node))
+            return
+        if node not in gang.nodes.values():
+            return
+        gang.left.pop(node, None)
+        self._give_back_on(gang, node)
+        missing, gang.missing = gang.missing, []
         self._give_back(gang, missing)
+        if not gang.is_broken:
+            gang.is_broken = True  # nobody makes these pods again: it does not wait for other nodes
+            self._tell(StopRequested(gang=gang.id))
+
+    def _give_back_on(self, gang: _Gang, node: str) -> None:
+        there = [pod for pod in gang.pods if gang.nodes.get(pod.metadata.uid) == node]
+        gang.missing = [pod for pod in gang.missing if pod not in there]
+        self._give_back(gang, [pod for pod in there if self._gang_of.get(pod.metadata.uid) is gang])
 
     def _give_back(self, gang: _Gang, pods: list[Pod]) -> None:
         """These are of no gang any more. Those that are there, and not bound, wait."""
+        now = {pod.metadata.uid: pod for each in pods if (pod := self._pods.get(each.metadata.key)) is not None}
+        uids = [pod.metadata.uid for pod in pods]
+        self._inventory.abandon(now[uid] for uid in uids if uid in now)
+        self._inventory.adopted.difference_update(uids)
+        gang.pods = [pod for pod in gang.pods if pod.metadata.uid not in uids]
         for pod in pods:
             del self._gang_of[pod.metadata.uid]
-            now = self._pods.get(pod.metadata.key)
-            if now is not None and now.metadata.uid == pod.metadata.uid and waits(now):
-                self._waiting.setdefault(gang.unit, {})[now.metadata.uid] = now
+            if (found := self._waiting_now(pod)) is not None:
+                self._waiting.setdefault(gang.unit, {})[found.metadata.uid] = found
         if gang.unit in self._waiting and gang.unit not in self._soon:
             failures = self._failures.get(gang.unit, 0)
             self._soon.add(gang.unit)
@@ -295,7 +379,7 @@ class Others:
         """A pod of a gang is over, or gone."""
         uid = pod.metadata.uid
         if gang.is_placing:
-            gang.meanwhile.append(pod)
+            gang.meanwhile.append(lambda: self._ended(gang, pod))
             return
         node = gang.nodes.get(uid, "")
         there = gang.left.get(node, set())
@@ -304,7 +388,6 @@ class Others:
             self._tell(StopRequested(gang=gang.id))
         elif uid in there:
             there.discard(uid)
-            self._adopted.discard(uid)
             if pod.status.phase == "Failed":
                 gang.failed[node] = f"the pod {pod.metadata.name} failed: {pod.status.message or pod.status.reason}"
             if not there:
@@ -312,11 +395,14 @@ class Others:
 
     def _clear(self, gang: _Gang, node: str) -> None:
         """All its pods on a node have ended."""
+        told: list[Event] = []
         if (why := gang.failed.get(node)) is not None:
-            self._tell(_failure(gang, node, why.rstrip(": ")))
+            told.append(_failure(gang, node, why.rstrip(": ")))
         elif gang.stopping is None:
-            self._tell(Finished(gang=gang.id, generation=gang.generation, nodes=(node,)))
-        self._tell(Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
+            told.append(Finished(gang=gang.id, generation=gang.generation, nodes=(node,)))
+        gang.left.pop(node, None)
+        self._give_back_on(gang, node)
+        self._tell(*told, Cleared(gang=gang.id, generation=gang.generation, nodes=(node,)))
         self._tidy(gang.unit)
 
     # -- its own ------------------------------------------------------------------------------------------------------
@@ -328,9 +414,9 @@ class Others:
         if unit not in self._waiting and unit not in self._bound:
             self._unbound.pop(unit, None)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, *beside: Event) -> None:
         if self._report is not None:
-            self._report(event)
+            self._report(event, *beside)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._work.add(task)
@@ -356,6 +442,11 @@ def _places(start: Start) -> dict[int, tuple[str, tuple[int, ...]]]:
         for at, rank in enumerate(share.ranks):
             found[rank] = share.node, tuple(share.devices[at * each : (at + 1) * each])
     return found
+
+
+def _is_at(pod: Pod, node: str, slots: tuple[int, ...]) -> bool:
+    """Whether it is where it was to be, and uses it."""
+    return pod.spec.node_name == node and slots_of(pod) == slots and not is_over(pod)
 
 
 def _failure(gang: _Gang, node: str, why: str) -> Failed:

@@ -399,5 +399,5 @@ def _as_usual(job: str) -> Behaviour:  # noqa: ARG001 - whatever job it is
     return Behaviour()
 
 
-def _nobody_hears(event: e.Event) -> "Future[int]":  # noqa: ARG001 - there is no server: nobody will ever answer
+def _nobody_hears(event: e.Event, *beside: e.Event) -> "Future[int]":  # noqa: ARG001 - there is no server: nobody will ever answer
     return Future()
