@@ -16,6 +16,9 @@ SOCKET_PATH_BYTES: Final = 107
 """The longest path of a unix socket on Linux: sun_path of unix(7), less the terminating zero."""
 
 HOME: Final = "GANGER_HOME"
+CONTROLLER_NAMESPACE: Final = "GANGER_CONTROLLER_NAMESPACE"
+INSTALLED: Final = "ganger-system"
+"""The namespace that `ganger install` puts a controller into, unless another is named."""
 LAUNCHER: Final = "launcher-*.pyz"
 """The file name of the zipapp that starts every task (`launcher.archive`)."""
 TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
@@ -262,6 +265,11 @@ def _outside_a_job(environ: dict[str, str]) -> dict[str, str]:
     kept = [entry for entry in entries if not Path(entry).match(LAUNCHER)]
     rest = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
     return rest | ({"PYTHONPATH": os.pathsep.join(kept)} if kept else {})
+
+
+def controller_namespace(environ: Mapping[str, str]) -> str:
+    """Where the controller of a Kubernetes cluster is, for whoever asks it."""
+    return environ.get(CONTROLLER_NAMESPACE) or INSTALLED
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:

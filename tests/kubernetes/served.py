@@ -129,14 +129,17 @@ async def _running(folder: Path, space: str) -> AsyncIterator[Served]:
                 jobs = GangJobs(to_be, its.backend.statuses.want, [], JobCode(Home(folder / "code"), _no_code))
                 its.log.observed = jobs.observed
                 its.backend.hear(jobs.changed)
-                heeding = asyncio.create_task(policies.follow(its.loop, jobs.again))
+                heeding = asyncio.create_task(policies.follow(its.loop, lambda _: jobs.again()))
                 _answer(found, ObjectService(its.loop, its.log, its.backend, Home(folder / "home")))
                 try:
                     yield found
                 finally:
                     for task in (heeding, following):
                         task.cancel()
-                    await asyncio.gather(heeding, following, return_exceptions=True)
+                    done = await asyncio.gather(heeding, following, return_exceptions=True)
+                    for error in done:
+                        if isinstance(error, Exception):
+                            raise error
 
 
 def _no_code(namespace: str, digest: str, _: bytes) -> None:
@@ -155,7 +158,7 @@ def _answer(found: Served, service: ObjectService) -> None:
     async def nobody(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError(f"without a token: {scope['path']}")
 
-    visitors = Visitors(app, nobody, identify, header=HEADER, trial=TRIAL)
+    visitors = Visitors(app, nobody, identify, service.owner_of, header=HEADER, trial=TRIAL)
     proxy = PROXY.format(space=found.space)
 
     async def who(_: Request, user: str) -> Answer:

@@ -94,3 +94,23 @@ def test_what_was_made_is_taken_back_when_the_next_is_refused(its: Served, tmp_p
     assert ran.returncode == 4
     assert f"{left} of the same file could not be taken back" in ran.stderr
     assert f"next: ganger --context fakeapi stop {left}" in ran.stderr
+
+
+def test_what_changes_nothing_says_who_changes_it(its: Served) -> None:
+    its.let_in("seer", sees_all=True)
+    for words, typed in (
+        (["node", "cordon", "n0"], "kubectl --context fakeapi cordon n0"),
+        (["node", "uncordon", "n0"], "kubectl --context fakeapi uncordon n0"),
+        (["node", "drain", "n0"], "kubectl --context fakeapi drain n0"),
+        (["queue", "set", "mine", "--gpus", "8"], "kubectl --context fakeapi edit queue.ganger.dev mine"),
+        (["queue", "delete", "mine"], "kubectl --context fakeapi delete queue.ganger.dev mine"),
+    ):
+        ran = its.ganger(*words, who="seer")
+        assert (ran.returncode, f"next: {typed}\n" in ran.stderr) == (4, True), ran
+
+
+def test_a_controller_in_another_namespace_is_asked_there(tmp_path: Path) -> None:
+    with served(tmp_path, "ml-platform") as its:
+        assert its.ganger("fit", GANGER_CONTROLLER_NAMESPACE="ml-platform").returncode == 0
+        ran = its.ganger("fit")
+        assert (ran.returncode, "export GANGER_CONTROLLER_NAMESPACE=NAMESPACE" in ran.stderr) == (5, True), ran

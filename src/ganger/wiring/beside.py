@@ -8,13 +8,12 @@ who may not reads which right is missing.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.pods import beside as words_beside
-from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource, Selection
+from ganger.backends.kubernetes.resources import PODS, Resource, Selection
 from ganger.backends.kubernetes.types import Fields, Pod
-from ganger.model.job import ENDED
+from ganger.wiring.chosen_job import ENDED, with_pods
+from ganger.wiring.gang_job_row import OVER
 from ganger.wiring.person import NOT_FOUND, REFUSED, CannotError, Person
 
 Record = dict[str, Any]
@@ -41,13 +40,13 @@ async def beside(who: Person, name: str, rank: int | None, node: str | None) -> 
 
     Raises ApiError and CannotError.
     """
-    found = await who.api.get(GANG_JOBS, name, who.namespace)
-    pods = await who.api.list(PODS, Selection(who.namespace, labels=f"{names.JOB}={name}"))
-    there = _there(pods, names.id_of(found.metadata.key))
-    phase = (msgspec.json.decode(found.status) or {}).get("phase", "unread").lower()
+    its = await with_pods(who, name)
+    pods = await who.api.list(PODS, Selection(who.namespace, labels=f"{names.JOB}={its.found.metadata.name}"))
+    there, state = _there(pods, its.gang), its.state
     # A pod says that it runs until its kubelet has told otherwise.
-    if not there or phase in ENDED:
-        why = f"{name} is {phase}: a command runs beside a rank that runs"
+    if not there or state in (*OVER, ENDED):
+        how = "has ended" if state == ENDED else f"is {state}"
+        why = f"{name} {how}: a command runs beside a rank that runs"
         raise CannotError("not_running", why, who.typed("explain", name), REFUSED)
     pod, beside_rank = _chosen(who, name, there, rank, node)
     await _may(who)

@@ -156,7 +156,9 @@ class Controller(Server):
 
     def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
         assert self._reviewer is not None  # noqa: S101  # made with the world
-        return Visitors(app, super()._gate(app, service), self._reviewer.identify, header=HEADER, trial=TRIAL)
+        assert isinstance(service, ObjectService)  # noqa: S101  # `_service` made it
+        others, identify = super()._gate(app, service), self._reviewer.identify
+        return Visitors(app, others, identify, service.owner_of, header=HEADER, trial=TRIAL)
 
     def _certificate(self) -> tuple[Path, Path]:
         """That of the door. People come by the API server, which asks for none."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import GANG_JOBS
 from ganger.backends.kubernetes.types import Custom
+from ganger.wiring.chosen_job import whole
 from ganger.wiring.gang_job_row import OVER, in_full, row, spec_of, status_of
 from ganger.wiring.person import REFUSED, CannotError, Person
 
@@ -24,13 +25,13 @@ SUSPENDED: Final = ("suspending", "suspended")
 
 async def stop(who: Person, name: str) -> Record:
     """Have it end; gives its row. Raises ApiError and CannotError."""
-    await _living(who, name)
+    await _living(who, name, "stopped")
     return row(await who.api.merge(_place(who, name), {"spec": {"stop": True}}))
 
 
 async def suspend(who: Person, name: str) -> Record:
     """Have it give its nodes back and wait; {row, heard}. Raises ApiError and CannotError."""
-    found = await _living(who, name)
+    found = await _living(who, name, "suspended")
     state = _state(found)
     if state in SUSPENDED:
         raise CannotError("already_suspended", f"{name} is {state} already", who.typed("resume", name), REFUSED)
@@ -39,7 +40,7 @@ async def suspend(who: Person, name: str) -> Record:
 
 async def resume(who: Person, name: str) -> Record:
     """Have it wait for its turn again; {row, heard}. Raises ApiError and CannotError."""
-    found = await _living(who, name)
+    found = await _living(who, name, "resumed")
     state = _state(found)
     if state not in SUSPENDED:
         next_ = who.typed("explain", name) if state in ("pending", "unread") else who.typed("logs", name, "-f")
@@ -49,7 +50,7 @@ async def resume(who: Person, name: str) -> Record:
 
 async def prioritise(who: Person, name: str, priority: int) -> Record:
     """Put it into another place of the queue; {row, heard, before}. Raises ApiError and CannotError."""
-    before = row(await _living(who, name))["priority"]
+    before = row(await _living(who, name, "put into another place"))["priority"]
     now = await who.api.merge(_place(who, name), {"spec": {"priority": priority}})
     return await _heard(who, now, lambda _: True) | {"before": before}
 
@@ -59,7 +60,7 @@ async def ended(who: Person, name: str, timeout_s: float | None) -> Record | Non
     loop = asyncio.get_running_loop()
     until_s = None if timeout_s is None else loop.time() + timeout_s
     while True:
-        found = await who.api.get(GANG_JOBS, name, who.namespace)
+        found = await whole(who, name, "waited for")
         if row(found)["state"] in OVER:
             return in_full(found)
         if until_s is not None and loop.time() >= until_s:
@@ -99,8 +100,8 @@ def _state(found: Custom) -> str:
     return state
 
 
-async def _living(who: Person, name: str) -> Custom:
-    found = await who.api.get(GANG_JOBS, name, who.namespace)
+async def _living(who: Person, name: str, does: str) -> Custom:
+    found = await whole(who, name, does)
     state = row(found)["state"]
     if state in OVER:
         raise CannotError("already_ended", f"{name} has ended already: {state}", who.typed("explain", name), REFUSED)

@@ -17,16 +17,19 @@ from typing import Any, Final
 from ganger.backends.kubernetes import pod_logs
 from ganger.backends.kubernetes.access import Access, NoFileError, Unusable
 from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.names import JOB, id_of
+from ganger.backends.kubernetes.names import JOB
 from ganger.backends.kubernetes.pods import CONTAINER
 from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource, Selection
 from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import GROUP, Custom, Fields, Key, Pod
+from ganger.backends.kubernetes.types import GROUP, Fields, Key, Pod
 from ganger.engine.ports import LogLine, LogQuery
 from ganger.engine.refusal import Refused
-from ganger.wiring import gang_job_change, gang_job_making, policy_writing, questions
+from ganger.settings import controller_namespace
+from ganger.wiring import gang_job_change, gang_job_making, policy_writing, questions, told_of_job
 from ganger.wiring.beside import beside
+from ganger.wiring.chosen_job import ENDED, Chosen, chosen, whole, with_pods
+from ganger.wiring.gang_job_listing import filter_of, listed
 from ganger.wiring.gang_job_row import OVER, in_full, row
 from ganger.wiring.person import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
 
@@ -78,7 +81,8 @@ def ask(context: str, namespace: str | None) -> int:
 async def _answer(access: Access, context: str, namespace: str | None, request: Record) -> Any:
     """What the request asks for. Raises CannotError and Refused."""
     async with Api(access, within_s=WITHIN_S, silent_s=SILENT_S) as api:
-        who = Person(api, context, namespace or access.namespace or "default", chosen=namespace is not None)
+        space, controller = namespace or access.namespace or "default", controller_namespace(os.environ)
+        who = Person(api, context, space, chosen=namespace is not None, controller=controller)
         try:
             return await _Asked(who).do(request)
         except ApiError as error:
@@ -99,9 +103,12 @@ class _Asked:
             case "dry_run":
                 return await gang_job_making.dry_run(self._who, await self._name(), request["request"])
             case "list":
-                return [row(each) for each in await self._api.list(GANG_JOBS, Selection(self._namespace))]
+                wanted = filter_of(request["query"])
+                return listed(map(row, await self._api.list(GANG_JOBS, Selection(self._namespace))), wanted)
             case "get":
-                return in_full(await self._found(request["name"]))
+                return in_full(await whole(self._who, request["name"], "shown"))
+            case "detail" | "explain" | "elements":
+                return await self._told(request)
             case "wait":
                 return await gang_job_change.ended(self._who, request["name"], request["timeout_s"])
             case "stop" | "suspend" | "resume" | "priority":
@@ -115,6 +122,17 @@ class _Asked:
             case _:
                 return await self._logs(request["name"], request["query"], follow=request["follow"])
 
+    async def _told(self, request: Record) -> Record:
+        """What the controller knows of a job."""
+        name, user = request["name"], await self._name()
+        match request["do"]:
+            case "detail":
+                return await told_of_job.detail(self._who, user, name)
+            case "explain":
+                return await told_of_job.explanation(self._who, user, name)
+            case _:
+                return await told_of_job.elements(self._who, user, name, request["query"])
+
     async def _change(self, request: Record) -> Record:
         name = request["name"]
         match request["do"]:
@@ -127,9 +145,6 @@ class _Asked:
             case _:
                 return await gang_job_change.prioritise(self._who, name, request["priority"])
 
-    async def _found(self, name: str) -> Custom:
-        return await self._api.get(GANG_JOBS, name, self._namespace)
-
     async def _name(self) -> str:
         """By which the API server knows whoever asks."""
         known = await self._api.ask(_REVIEWS, {})
@@ -137,9 +152,9 @@ class _Asked:
 
     async def _logs(self, name: str, asked: Record, *, follow: bool) -> Record:
         """Tells the lines, and gives the job as it is then."""
-        found = await self._found(name)
-        query = LogQuery(job=id_of(found.metadata.key), **asked)
-        pods = _Pods(self._api, found.metadata.key, asyncio.get_running_loop())
+        its = await with_pods(self._who, name)
+        query = LogQuery(job=its.gang, **asked)
+        pods = _Pods(self._who, its, asyncio.get_running_loop())
         await pods.look()
         lines: Iterator[LogLine | None] = (
             pod_logs.follow(pods.known, query, pods.fetch, pods.over)
@@ -147,7 +162,7 @@ class _Asked:
             else pod_logs.lines(pods.known, query, pods.fetch)
         )
         await asyncio.to_thread(_tell_all, lines)
-        return row(await self._found(name))
+        return row(its.found)
 
 
 async def _explained(who: Person, error: ApiError, name: str) -> CannotError:
@@ -179,20 +194,21 @@ async def _explained(who: Person, error: ApiError, name: str) -> CannotError:
 class _Pods:
     """The pods of a job, for a reader on another thread than `loop`'s."""
 
-    def __init__(self, api: Api, job: Key, loop: asyncio.AbstractEventLoop) -> None:
-        self._api, self._job, self._loop = api, job, loop
+    def __init__(self, who: Person, its: Chosen, loop: asyncio.AbstractEventLoop) -> None:
+        self._who, self._api, self._its, self._loop = who, who.api, its, loop
         self.known: dict[Key, Pod] = {}
 
     async def look(self) -> None:
         """Find those that came."""
-        found = await self._api.list(PODS, Selection(self._job.namespace, labels=f"{JOB}={self._job.name}"))
+        job = self._its.found.metadata
+        found = await self._api.list(PODS, Selection(job.namespace, labels=f"{JOB}={job.name}"))
         self.known |= {pod.metadata.key: pod for pod in found}
 
     def over(self) -> bool:
-        """Whether the job has ended; looks for pods that came."""
-        job: Custom = self._wait(self._api.get(GANG_JOBS, self._job.name, self._job.namespace))
+        """Whether the job, or the element, has ended; looks for pods that came."""
+        its = self._wait(chosen(self._who, self._its.text))
         self._wait(self.look())
-        return row(job)["state"] in OVER
+        return its.state in (*OVER, ENDED)
 
     def fetch(self, pod: Key, since: str) -> str:
         """The log of a pod, as `pod_logs` wants it."""

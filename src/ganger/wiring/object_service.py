@@ -23,6 +23,11 @@ class ObjectService(Service):
         super().__init__(loop, log, backend, home)
         self._to_be = JobsToBe(loop, log.state_of)
 
+    def owner_of(self, id: str) -> str | None:
+        """Whose a job is; None of one that is not there."""
+        found = self._log.job(id)
+        return found[0].user if found else None
+
     def dry_run(self, submission: Submission, asking: str | None = None) -> DryRun:
         """What the next round would do with the GangJob of that spec in the submission's namespace."""
         check_text(submission)

@@ -25,12 +25,14 @@ class CannotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Asks `api`, about the jobs of one namespace; chosen: the namespace was named, and is not just the context's."""
+    """Asks `api`, about the jobs of one namespace; chosen: the namespace was named, and is not just the context's;
+    controller: the namespace where the controller is."""
 
     api: Api
     context: str
     namespace: str
     chosen: bool
+    controller: str
 
     def typed(self, *words: str) -> str:
         """A command of ganger's, as this person types it."""

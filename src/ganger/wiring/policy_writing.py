@@ -20,7 +20,6 @@ from ganger.engine.spec.schema import written
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
 from ganger.wiring.person import REFUSED, UNREACHABLE, CannotError, Person
-from ganger.wiring.questions import SPACE
 
 Record = dict[str, Any]
 
@@ -129,7 +128,7 @@ async def _accepted(who: Person, wanted: list[_Wanted]) -> None:
             return
         if loop.time() > until_s:
             why = f"{', '.join(silent)}: written, but no controller says whether it is in force"
-            raise CannotError("unreachable", why, who.kubectl("get", "pods", "-n", SPACE), UNREACHABLE)
+            raise CannotError("unreachable", why, who.kubectl("get", "pods", "-n", who.controller), UNREACHABLE)
         await asyncio.sleep(LOOK_EVERY_S)
 
 

@@ -75,8 +75,22 @@ IN_CONTEXT: Final = {
     "in_context_live": ("get", "wait", "suspend", "resume", "priority"),
 }
 """What goes to a Kubernetes cluster with --context: module of this package -> commands."""
-ASK_CONTROLLER: Final = ("top", "fit", "policy", "queue", "node")
+ASK_CONTROLLER: Final = ("top", "fit", "report", "policy", "queue", "node")
 """Commands that with --context ask the controller of the cluster, by way of the API server."""
+INSTEAD: Final = {
+    "events": "kubectl describe gangjob JOB",
+    "attach": "ganger --context NAME logs JOB -f",
+    "retry": "ganger --context NAME submit -f FILE",
+    "clone": "ganger --context NAME submit -f FILE",
+    "diff": "kubectl get gangjobs JOB OTHER -o yaml",
+    "delete": "kubectl delete gangjob JOB",
+    "prune": "kubectl delete gangjob JOB",
+    "secret": "kubectl create secret generic ganger-secrets --from-literal=NAME=VALUE",
+    "server": "kubectl -n ganger-system get deployment ganger-controller",
+    "token": "kubectl create token NAME",
+    "whoami": "kubectl auth whoami",
+}
+"""Of commands that ask a server of ganger's alone: what does it in a cluster. The rest ask neither."""
 
 _FIRST_STEPS: Final = (
     ("ganger run -- python train.py", "run a command as a job and follow it"),
@@ -142,9 +156,10 @@ def _in_context(name: str) -> click.Command | None:
             return command if isinstance(command, click.Command) else None
     if name in ASK_CONTROLLER:
         return _of_table(name)
+    if name in INSTEAD:
+        raise Problem(f"{name} asks a server of ganger's, and --context speaks to the API server", INSTEAD[name])
     if any(name in section for section in COMMANDS.values()):
-        can = ", ".join((*(each for commands in IN_CONTEXT.values() for each in commands), *ASK_CONTROLLER))
-        raise Problem(f"{name} asks a server of ganger's, and --context speaks to the API server: {can} go there", "")
+        raise Problem(f"{name} asks no cluster: leave --context out", f"ganger {name} ...")
     return None
 
 

@@ -23,6 +23,12 @@ _ATTEMPTS: Final = (
 
 def job_lines(job: Record, now: int) -> Iterator[str]:
     """Every line of `ganger get`."""
+    yield from about_lines(job, now)
+    yield f"  next: {_next(job['row'])}"
+
+
+def about_lines(job: Record, now: int) -> Iterator[str]:
+    """All but what to type next."""
     row = job["row"]
     yield f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else "")
     fields = [pair for pair in (*spec_fields(job), *_state_fields(job, now)) if pair[1]]
@@ -40,7 +46,6 @@ def job_lines(job: Record, now: int) -> Iterator[str]:
     yield f"  time{of}: {ledger_line(job['ledger'])}; {format_duration(job['ledger']['total_ms'])} in all"
     for line in cost_lines(job["ledger"]):
         yield f"    {line}"
-    yield f"  next: {_next(row)}"
 
 
 def spec_fields(job: Record) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,11 @@ import click
 
 from ganger.faces.cli.exec import NEITHER, flags_of, visit_options
 from ganger.faces.cli.exit_codes import INTERRUPTED, NOT_STARTED, OK
-from ganger.faces.cli.options import RANKS, exit_code_option, output_option, parse_ranks, spec_options
+from ganger.faces.cli.explain import explanation_lines
+from ganger.faces.cli.jobs import elements_of, listing_options, wanted_of
+from ganger.faces.cli.lines import iso
+from ganger.faces.cli.logs import reading_options, see_ranks
+from ganger.faces.cli.options import exit_code_option, output_option, parse_ranks, spec_options
 from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import (
     Column,
@@ -25,6 +29,7 @@ from ganger.faces.cli.render import (
     show_json,
     show_json_array,
     show_json_line,
+    show_prose,
     show_table,
     when,
 )
@@ -32,6 +37,7 @@ from ganger.faces.cli.request import build_request, has_several_jobs
 from ganger.faces.cli.run import exit_code_of, show_dry_run, typed
 from ganger.faces.cli.several import each
 from ganger.faces.client.gang_jobs import GangJobs
+from ganger.model.job import GangState
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
@@ -115,28 +121,38 @@ def submit_command(
 
 
 @click.command("ls")
-@output_option
+@listing_options
 @click.pass_obj
-def ls_command(named: tuple[str, str | None], output: str) -> None:
-    """List the jobs of a namespace, newest first."""
-    found = sorted(GangJobs(*named).jobs(), key=lambda job: (job["submitted_ms"], job["id"]), reverse=True)
+def ls_command(
+    named: tuple[str, str | None],
+    /,
+    *,
+    array: str | None,
+    all_: bool,
+    states: tuple[tuple[GangState, ...], ...],
+    labels: tuple[str, ...],
+    output: str,
+    **filters: Any,
+) -> None:
+    """List the jobs of a namespace, newest first: those whose GangJobs are there. Or the elements of an array.
+
+    The controller tells of elements; of all else it is not asked.
+    """
+    jobs, wanted = GangJobs(*named), wanted_of(states, labels, filters)
+    listed = jobs.jobs(**wanted) if array is None else elements_of(jobs, array, wanted, everything=all_)
+    found = list(listed)
     if output == "json":
         show_json_array(found)
         return
+    filtered = any(value is not None for value in wanted.values())
+    what = "no job fits" if filtered else f"no jobs yet: {typed(named)} run -- python train.py"
     now = now_ms()
-    rows = [
-        (
-            job["id"],
-            job["state"],
-            job["shape"] or "-",
-            job["queue"],
-            job["user"],
-            ago(job["submitted_ms"], now),
-            _note(job),
-        )
-        for job in found
-    ]
-    show_table(_COLUMNS, rows, f"no jobs yet: {typed(named)} run -- python train.py")
+    show_table(_COLUMNS, [_cells(job, now) for job in found], what)
+
+
+def _cells(job: Record, now: int) -> tuple[str, ...]:
+    shape, submitted = job["shape"] or "-", ago(job["submitted_ms"], now)
+    return job["id"], job["state"], shape, job["queue"], job["user"], submitted, _note(job)
 
 
 @click.command("explain")
@@ -144,52 +160,67 @@ def ls_command(named: tuple[str, str | None], output: str) -> None:
 @output_option
 @click.pass_obj
 def explain_command(named: tuple[str, str | None], job: str, output: str) -> None:
-    """Say how a job is, and why it waits or has ended, as its GangJob has it."""
-    found = GangJobs(*named).job(job)["row"]
+    """Say how a job is, and why it waits or has ended.
+
+    What the controller adds for whom it tells: until when it waits, and what would start it now.
+    """
+    told = GangJobs(*named).explain(job)
+    row, explanation = told["row"], told.get("explanation")
     if output == "json":
-        show_json(found)
+        show_json(row | {"explanation": explanation})
         return
-    show(f"{found['namespace']}/{found['id']} of {found['user']}: {found['state']}")
-    if found["state"] == "unread":
-        show(UNHEARD)
     now = now_ms()
+    if explanation is not None and row["state"] == "pending":
+        first, *others = explanation_lines(explanation, now)
+        show(first)
+        for line in others:
+            show_prose(line)
+        return
+    show(f"{row['namespace']}/{row['id']} of {row['user']}: {row['state']}")
+    if row["state"] == "unread":
+        show(UNHEARD)
     for label in ("reason", "sentence", "shape", "generation", "nodes", "started_ms", "ended_ms", "exit_code"):
-        value = found[label]
+        value = row[label]
         if value in ("", None, []) or (label == "generation" and not value):
             continue
-        told = when(value, now) if label.endswith("_ms") else ", ".join(value) if isinstance(value, list) else value
-        show(f"  {label.removesuffix('_ms').replace('_', ' '):12}{told}")
+        said = when(value, now) if label.endswith("_ms") else ", ".join(value) if isinstance(value, list) else value
+        show(f"  {label.removesuffix('_ms').replace('_', ' '):12}{said}")
 
 
 @click.command("logs")
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts.")
-@click.option(
-    "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
-)
-@click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@output_option
+@reading_options
 @click.pass_obj
 def logs_command(
     named: tuple[str, str | None],
-    job: str,
+    /,
     *,
+    job: str,
     follow: bool,
-    rank: str | None,
     everything: bool,
-    attempt: int | None,
-    tail: int | None,
+    rank: str | None,
+    timestamps: bool,
+    stacks: bool,
     output: str,
+    **query: Any,
 ) -> None:
     """Show what a job's processes wrote, from the logs of its pods; those of pods that are gone are gone."""
+    see_ranks(rank, everything=everything)
+    if stacks:
+        look = f"{typed(named)} logs {quoted(job)} --all --tail 100"
+        raise Problem("stacks are not brought from pods: what its ranks wrote last may say where they were", look)
     ranks = None if rank is None else parse_ranks(rank)
-    every = everything or (rank is not None and ranks is None)
-    query = {"ranks": ranks, "everything": every, "generation": attempt, "tail": tail}
-    lines = GangJobs(*named).logs(job, query, follow=follow)
+    asked = {
+        "ranks": ranks,
+        "everything": everything or (rank is not None and ranks is None),
+        **{name: query[name] for name in ("role", "node", "grep", "tail")},
+        "generation": query["attempt"],
+        "since_ms": query["since"],
+        "until_ms": query["until"],
+    }
+    lines = GangJobs(*named).logs(job, asked, follow=follow)
     if output != "json":
-        _write(lines)
+        _write(lines, timestamps=timestamps)
     elif follow:
         for line in lines:
             show_json_line(line)
@@ -255,11 +286,12 @@ def _submitted(jobs: GangJobs, named: tuple[str, str | None], request: Record) -
         raise
 
 
-def _write(lines: Any) -> None:
+def _write(lines: Any, *, timestamps: bool = False) -> None:
     """Lines of a job as text, at once; whose they are, where it is not the first rank's."""
     for line in lines:
+        at = f"{iso(line['at_ms'])} " if timestamps else ""
         who = f"r{line['rank']} | " if line["rank"] else ""
-        sys.stdout.write(f"{who}{line['text']}\n")
+        sys.stdout.write(f"{at}{who}{line['text']}\n")
         sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from ganger.faces.cli.change import priority_of, priority_said
-from ganger.faces.cli.detail import spec_fields
+from ganger.faces.cli.detail import about_lines, spec_fields
 from ganger.faces.cli.exit_codes import TIMED_OUT
 from ganger.faces.cli.in_context import UNHEARD, ending, job_argument
 from ganger.faces.cli.options import DURATION, exit_code_option, output_option
@@ -16,13 +16,13 @@ from ganger.faces.cli.render import coloured_state, now_ms, quoted, say, show, s
 from ganger.faces.cli.run import exit_code_of, typed
 from ganger.faces.cli.several import each
 from ganger.faces.client.gang_jobs import GangJobs
-from ganger.model.units import parse_duration_ms
+from ganger.model.units import format_duration, parse_duration_ms
 
 Record = dict[str, Any]
 Named = tuple[str, str | None]
 
-_NOT_SAID: Final[Record] = {"directory": "", "git_commit": None, "attempts": []}
-"""Of a job in full, what its object does not say."""
+_NOT_SAID: Final[Record] = {"directory": "", "git_commit": None}
+"""Of a job in full, what neither its object nor the controller says."""
 _jobs_argument = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 
 
@@ -31,23 +31,43 @@ _jobs_argument = click.argument("jobs", metavar="JOB...", nargs=-1, required=Tru
 @output_option
 @click.pass_obj
 def get_command(named: Named, job: str, output: str) -> None:
-    """Show a job: what was asked for, and what became of it, as its GangJob has it."""
-    found = GangJobs(*named).job(job)
+    """Show a job: what was asked for, and what became of it.
+
+    Its GangJob says most of it; attempts, and where its time went, the controller tells whose job it is.
+    """
+    found = GangJobs(*named).detail(job)
     if output == "json":
         show_json(found)
         return
-    row = found["row"]
-    show(f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else ""))
-    asked = list(spec_fields(found | _NOT_SAID)) if found["spec"] else []
-    fields = [pair for pair in (*asked, *_became(row)) if pair[1]]
-    width = max(len(name) for name, _ in fields)
-    for name, value in fields:
-        show(f"  {name:{width}}  {value}")
+    row, now = found["row"], now_ms()
+    if "untold" in found:
+        _show_object(found, now)
+    else:
+        for line in about_lines(found | _NOT_SAID, now):
+            show(line)
     show(f"  next: {typed(named)} {'explain' if row['state'] in ('pending', 'unread') else 'logs'} {quoted(row['id'])}")
 
 
-def _became(row: Record) -> list[tuple[str, str]]:
-    now = now_ms()
+def _show_object(found: Record, now: int) -> None:
+    """What the GangJob alone says, and why that is all."""
+    row = found["row"]
+    show(f"{row['id']}  {coloured_state(row['state'])}" + (f"  {row['sentence']}" if row["sentence"] else ""))
+    asked = list(spec_fields(found | _NOT_SAID | {"attempts": []})) if found["spec"] else []
+    fields = [pair for pair in (*asked, *_became(row, now), ("GPU time", _gpu_time(found))) if pair[1]]
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        show(f"  {name:{width}}  {value}")
+    show(f"  attempts are not shown: {found['untold']['detail'].splitlines()[0]}")
+    say(f"  to see them: {found['untold']['next']}")
+
+
+def _gpu_time(found: Record) -> str:
+    """Where the time of its GPUs went."""
+    parts = found["gpu_seconds"] or {}
+    return " · ".join(f"{name} {format_duration(1000 * amount)}" for name, amount in parts.items() if amount)
+
+
+def _became(row: Record, now: int) -> list[tuple[str, str]]:
     return [
         ("submitted", f"{when(row['submitted_ms'], now)} by {row['user']}"),
         ("started", when(row["started_ms"], now) if row["started_ms"] is not None else ""),

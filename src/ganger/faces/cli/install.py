@@ -13,13 +13,14 @@ import click
 
 from ganger import __version__
 from ganger.faces.cli.problem import Problem
+from ganger.faces.cli.render import say
+from ganger.settings import CONTROLLER_NAMESPACE, INSTALLED
 
 FILES: Final = (
     *("namespace", "gangjobs", "queues", "schedulingpolicies"),
     *("roles", "people", "admission", "fairness", "questions", "controller"),
 )
 """In the order in which they are applied: what others are in, or speak of, comes first."""
-NAMESPACE: Final = "ganger-system"
 _NAME: Final = "kubernetes.io/metadata.name"
 """A label that every namespace has."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -29,7 +30,7 @@ _SETTLED: Final = ("namespace", "roles", "fairness", "questions", "controller")
 
 @click.command("install")
 @click.option("--dry-run", is_flag=True, help="Print the objects; nothing else is done, and this must be said.")
-@click.option("--namespace", default=NAMESPACE, show_default=True, help="Where the controller is to be.")
+@click.option("--namespace", default=INSTALLED, show_default=True, help="Where the controller is to be.")
 @click.option(
     "--image", default=f"ganger:{__version__}", show_default=True, help="What the controller's container is made of."
 )
@@ -50,10 +51,12 @@ def install_command(*, dry_run: bool, namespace: str, image: str) -> None:
     if not _LABEL.fullmatch(namespace):
         raise Problem(
             f"{namespace!r} is not a namespace: write at most 63 of a-z, 0-9 and '-', a letter or digit first and last",
-            f"ganger install --dry-run --namespace {NAMESPACE}",
+            f"ganger install --dry-run --namespace {INSTALLED}",
         )
     if not image or re.search(r"\s", image):
         raise Problem(f"{image!r} is not an image", "ganger install --dry-run --image REGISTRY/ganger")
+    if namespace != INSTALLED:
+        say(f"whoever asks this controller types before: export {CONTROLLER_NAMESPACE}={namespace}")
     folder = importlib.resources.files("ganger") / "manifests"
     for index, name in enumerate(FILES):
         if index:

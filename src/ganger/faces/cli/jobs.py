@@ -1,7 +1,7 @@
 """`ganger ls`, `get`, `stop` and `delete`: jobs in a list, one in full, and their end."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
@@ -20,7 +20,7 @@ from ganger.faces.cli.render import (
     show_json_array,
     show_table,
 )
-from ganger.faces.cli.run import connected
+from ganger.faces.cli.run import connected, program
 from ganger.faces.cli.several import each
 from ganger.faces.cli.times import STATES, span_options
 from ganger.faces.client import Client
@@ -28,6 +28,7 @@ from ganger.model.job import GangState
 from ganger.model.units import format_duration
 
 Record = dict[str, Any]
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 PAGE: Final = 1000
 """Jobs asked for at a time when all are listed."""
@@ -45,15 +46,38 @@ _COLUMNS: Final = (
 )
 
 
+class Elements(Protocol):
+    """Who tells of the elements of arrays."""
+
+    def elements(self, id: str, /, *, limit: int, cursor: str | None, state: str | None) -> Record:
+        """A page of them."""
+
+
+_LISTING: Final = (
+    click.argument("array", metavar="[ARRAY]", required=False, shell_complete=candidates.jobs),
+    click.option(
+        "--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended."
+    ),
+    click.option("--state", "states", type=STATES, multiple=True, help="Only in these states: running,failed or R,F."),
+    click.option("--user", help="Only jobs of this user."),
+    click.option("--queue", shell_complete=candidates.queues, help="Only jobs of this queue."),
+    click.option(
+        "--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: without it."
+    ),
+    span_options("jobs that were there"),
+    output_option,
+)
+
+
+def listing_options(command: Decorated) -> Decorated:
+    """What says which jobs are listed."""
+    for option in reversed(_LISTING):
+        command = option(command)
+    return command
+
+
 @click.command("ls")
-@click.argument("array", metavar="[ARRAY]", required=False, shell_complete=candidates.jobs)
-@click.option("--all", "all_", is_flag=True, help="Every job there ever was, not only live ones and the last ended.")
-@click.option("--state", "states", type=STATES, multiple=True, help="Only in these states: running,failed or R,F.")
-@click.option("--user", help="Only jobs of this user.")
-@click.option("--queue", shell_complete=candidates.queues, help="Only jobs of this queue.")
-@click.option("--label", "labels", multiple=True, metavar="K=V", help="Only jobs with this label; K!=V: without it.")
-@span_options("jobs that were there")
-@output_option
+@listing_options
 def ls_command(
     *,
     array: str | None,
@@ -69,13 +93,10 @@ def ls_command(
     all that fit, however old. An array is one job here: `ganger ls ARRAY` shows what it is made of.
     """
     client = connected()
-    wanted = filters | {
-        "state": ",".join(dict.fromkeys(state for each in states for state in each)) or None,
-        "labels": ",".join(labels) or None,
-    }
+    wanted = wanted_of(states, labels, filters)
     filtered = any(value is not None for value in wanted.values())
     if array is not None:
-        rows = _elements(client, array, wanted, everything=all_)
+        rows = elements_of(client, array, wanted, everything=all_)
     else:
         rows = every_job(client, wanted) if all_ or filtered else iter(client.jobs()["items"])
     if output == "json":
@@ -134,7 +155,15 @@ def delete_command(jobs: tuple[str, ...], output: str) -> int:
     return each(jobs, delete, lambda row: show(f"deleted {quoted(row['id'])}"), output)
 
 
-def _elements(client: Client, array: str, wanted: Record, *, everything: bool) -> Iterator[Record]:
+def wanted_of(states: tuple[tuple[GangState, ...], ...], labels: tuple[str, ...], filters: Record) -> Record:
+    """What is asked for of a listing, from its options."""
+    return filters | {
+        "state": ",".join(dict.fromkeys(state for each in states for state in each)) or None,
+        "labels": ",".join(labels) or None,
+    }
+
+
+def elements_of(client: Elements, array: str, wanted: Record, *, everything: bool) -> Iterator[Record]:
     """The elements of an array: the first page, or all that are wanted."""
     other = [name for name, value in wanted.items() if value is not None and name != "state"]
     if other:
@@ -146,7 +175,7 @@ def _elements(client: Client, array: str, wanted: Record, *, everything: bool) -
         yield from page["items"]
         cursor = page["next"]
         if cursor is not None and not everything:
-            say(f"and more: ganger ls {quoted(array)} --all")
+            say(f"and more: {program()} ls {quoted(array)} --all")
         if cursor is None or not everything:
             return
 

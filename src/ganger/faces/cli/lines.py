@@ -77,7 +77,7 @@ class Writing:
     def text(self, same: Same) -> str:
         """`r0 | loss 2.3  (x4)`, the lowest rank of those that wrote it; without a rank when there is only one."""
         record = same.record
-        at = f"{_iso(record['t'])} " if self._timestamps else ""
+        at = f"{iso(record['t'])} " if self._timestamps else ""
         who = f"{'r' + str(min(same.ranks)):{self._width}} | " if self.processes > 1 else ""
         count = f"  (x{len(same.ranks)})" if len(same.ranks) > 1 else ""
         return f"{at}{who}{record['text']}{count}"
@@ -103,5 +103,6 @@ def _text_of(record: Record) -> tuple[int, str, str]:
     return record["generation"], record["stream"], record["text"]
 
 
-def _iso(at_ms: int) -> str:
+def iso(at_ms: int) -> str:
+    """A moment as it stands before a line."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(timespec="milliseconds")

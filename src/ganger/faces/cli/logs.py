@@ -1,7 +1,8 @@
 """`ganger logs`: what a job's processes wrote."""
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -15,25 +16,45 @@ from ganger.faces.cli.stacks import show_stacks
 from ganger.faces.cli.times import span_options
 from ganger.faces.client import Client
 
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+_OPTIONS: Final = (
+    click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts."),
+    click.option(
+        "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
+    ),
+    click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all."),
+    click.option("--role", help="Only the ranks of this role."),
+    click.option("--node", shell_complete=candidates.nodes, help="Only the ranks on this node."),
+    click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first."),
+    click.option("--grep", type=PATTERN, help="Only lines in which this regular expression is found."),
+    span_options("lines written"),
+    click.option(
+        "--stacks", is_flag=True, help="Where every rank was, each stack once, when the job was found standing still."
+    ),
+    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines, of those that fit."),
+    click.option("--timestamps", is_flag=True, help="Put the time before each line."),
+    output_option,
+)
+
+
+def reading_options(command: Decorated) -> Decorated:
+    """What says which lines are shown."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def see_ranks(rank: str | None, *, everything: bool) -> None:
+    """Problem: `--all` beside some ranks."""
+    if everything and rank not in (None, "all"):
+        raise Problem(f"--all and --rank {rank} do not go together", next="leave one of them out")
+
 
 @click.command("logs")
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts.")
-@click.option(
-    "--rank", type=RANKS, help="Only these ranks: 0,3-5,last. Without it: rank 0, and what others wrote to stderr."
-)
-@click.option("--all", "everything", is_flag=True, help="Every rank, as --rank all.")
-@click.option("--role", help="Only the ranks of this role.")
-@click.option("--node", shell_complete=candidates.nodes, help="Only the ranks on this node.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="An earlier attempt; 1 is the first.")
-@click.option("--grep", type=PATTERN, help="Only lines in which this regular expression is found.")
-@span_options("lines written")
-@click.option(
-    "--stacks", is_flag=True, help="Where every rank was, each stack once, when the job was found standing still."
-)
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines, of those that fit.")
-@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
-@output_option
+@reading_options
 def logs_command(
     *,
     job: str,
@@ -50,8 +71,7 @@ def logs_command(
     Equal lines that several ranks wrote together are shown once, with their number. With -o json every line is an
     object: an array, or with -f one object a line.
     """
-    if everything and rank not in (None, "all"):
-        raise Problem(f"--all and --rank {rank} do not go together", next="leave one of them out")
+    see_ranks(rank, everything=everything)
     query["rank"] = "all" if everything else rank
     client = connected()
     if stacks:

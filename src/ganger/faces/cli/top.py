@@ -9,10 +9,12 @@ import click
 
 from ganger.faces.cli.glance import Line, drawn, spoken, width_of
 from ganger.faces.cli.options import DURATION, output_option
+from ganger.faces.cli.problem import Problem
 from ganger.faces.cli.render import Column, aligned, fancy, show, show_json, show_table
 from ganger.faces.cli.run import connected
 from ganger.faces.cli.tree import in_tree, indented, with_all_below
 from ganger.faces.client import Client
+from ganger.faces.client.in_context import InContext
 from ganger.model.overview import ORDERS
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
 
@@ -34,6 +36,12 @@ STYLES: Final[dict[str, dict[str, Any]]] = {
     "yellow": {"fg": "yellow"},
     "red": {"fg": "red"},
 }
+IN_CLUSTER: Final = {
+    "jobs": "kubectl top pod -l ganger.dev/job",
+    "nodes": "ganger --context NAME node",
+    "queues": "ganger --context NAME queue",
+}
+"""With --context: what shows the most of each of these."""
 _NONE: Final = "-"
 
 
@@ -81,6 +89,9 @@ def top_command(what: str, sort: str | None, refresh: str, once: bool, output: s
     """
     by = _sort_of(what, sort)
     client = connected()
+    views = {"cluster": ORDERS} if isinstance(client, InContext) else SORTS
+    if what not in views:
+        raise Problem(f"nobody measures for `top {what}` what ranks use in a cluster", IN_CLUSTER[what])
     if output == "json":
         show_json(_seen(client, what, by))
     elif once or not fancy(sys.stdout):
@@ -89,7 +100,7 @@ def top_command(what: str, sort: str | None, refresh: str, once: bool, output: s
         from ganger.faces.cli.watch import watch
 
         pause_s = max(0.5, parse_duration_ms(refresh) / 1000)
-        watch(SORTS, (what, by), pause_s, lambda view, by, width: _lines(client, (view, by), width))
+        watch(views, (what, by), pause_s, lambda view, by, width: _lines(client, (view, by), width))
 
 
 def _look(client: Client, what: str, by: str) -> None:

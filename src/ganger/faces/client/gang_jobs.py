@@ -39,14 +39,31 @@ class GangJobs:
         found: Record = json.loads(_said(self._asked({"do": "dry_run", "request": request})))
         return found
 
-    def jobs(self) -> list[Record]:
-        """All jobs of the namespace."""
-        found: list[Record] = self._asked({"do": "list"})
+    def jobs(self, **wanted: Any) -> list[Record]:
+        """All jobs of the namespace, newest first, for which everything `wanted` holds: state, user, queue, labels,
+        since, until, as `Client.jobs` has them."""
+        found: list[Record] = self._asked({"do": "list", "query": wanted})
         return found
 
     def job(self, name: str) -> Record:
         """One job in full: {row, spec}."""
         found: Record = self._asked({"do": "get", "name": name})
+        return found
+
+    def detail(self, name: str) -> Record:
+        """The same with `gpu_seconds`, and what the controller knows besides: attempts, ledger, checkpoint_step,
+        progress, reason, ends_by_ms; or `untold`: why it does not say."""
+        found: Record = self._asked({"do": "detail", "name": name})
+        return found
+
+    def explain(self, name: str) -> Record:
+        """{row, spec, explanation}; `untold` in place of the explanation says why there is none."""
+        found: Record = self._asked({"do": "explain", "name": name})
+        return found
+
+    def elements(self, name: str, **query: Any) -> Record:
+        """A page of the elements of an array, by index: {"items", "next"}; query: limit, cursor, state."""
+        found: Record = self._asked({"do": "elements", "name": name, "query": query})
         return found
 
     def wait(self, name: str, timeout_s: float | None) -> Record | None:
