@@ -177,8 +177,9 @@ def test_a_pod_is_bound_with_its_devices_and_only_once(tried: Callable[[Case], N
             assert bound.spec.node_name == where
             assert bound.metadata.annotations["ganger.dev/gpus"] == "0,1"
             assert [each.status for each in bound.status.conditions if each.type == "PodScheduled"] == ["True"]
+            await api.bind(made.metadata, where, {"ganger.dev/gpus": "0,1"})
             with pytest.raises(ApiError) as error:
-                await api.bind(made.metadata, where, {"ganger.dev/gpus": "0,1"})
+                await api.bind(made.metadata, where, {"ganger.dev/gpus": "2,3"})
             assert error.value.conflict
             await api.delete(PODS, made.metadata, grace_s=0)
             other = await api.create(PODS, pod("a", namespace))

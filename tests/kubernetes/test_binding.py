@@ -1,6 +1,7 @@
 """All or nothing, whatever goes wrong while a gang is bound: the whole controller against the fake API server."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ def submit(its: Controlled) -> None:
 
 def pods(api: FakeApi, generation: int) -> list[Any]:
     return [pod for pod in api.objects("pods") if pod["metadata"]["labels"][names.GENERATION] == str(generation)]
+
+
+def bound(api: FakeApi, generation: int) -> list[Any]:
+    return [pod for pod in pods(api, generation) if pod["spec"].get("nodeName")]
 
 
 def status(api: FakeApi) -> Any:
@@ -156,6 +161,40 @@ def test_a_successor_finishes_what_was_begun(tmp_path: Path) -> None:
     scene(tmp_path, play)
 
 
+def test_a_successor_asks_for_no_pod_that_is_there(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=MEMBERS))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+        api.delete("pods", pods(api, 1)[2]["metadata"]["name"])
+        api.server.used.clear()
+        async with controller(access, tmp_path):
+            await until(lambda: len(bound(api, 1)) == MEMBERS, SETTLES_S)
+        asked = Counter((call.verb, call.resource) for call in api.server.used.elements())
+        assert asked["create", "pods"] == 1
+        assert not asked["get", "pods"]
+
+    scene(tmp_path, play)
+
+
+def test_a_binding_of_a_dead_leader_that_comes_late_is_as_good_as_ones_own(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.inject(Fault(verb="create", resource="pods/binding", delay_s=2.0, times=float("inf")))
+        async with controller(access, tmp_path) as its:
+            submit(its)
+            await until(lambda: len(pods(api, 1)) == MEMBERS)
+            await asyncio.sleep(1.0)
+        assert not bound(api, 1)
+        async with controller(access, tmp_path) as its:
+            await until(lambda: len(bound(api, 1)) == MEMBERS)
+            await asyncio.sleep(SETTLES_S)
+            assert its.state_of(GANG) == "starting"
+        assert len(bound(api, 1)) == MEMBERS
+
+    scene(tmp_path, play)
+
+
 def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Access) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, delay_s=1.0, times=float("inf")))
@@ -201,16 +240,17 @@ def test_a_deleted_job_stops_waiting_and_another_of_its_name_is_another(tmp_path
     scene(tmp_path, play)
 
 
-def test_a_pod_that_went_while_another_of_its_name_was_being_made_ends_nothing(tmp_path: Path) -> None:
+def test_a_pod_that_went_before_another_of_its_name_was_made_ends_nothing(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Access) -> None:
         stuck = api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
         stuck.times = 0
-        api.inject(Fault(verb="create", resource="pods", delay_s=1.0, times=MEMBERS))
+        api.inject(Fault(resource="secrets", delay_s=1.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             await asyncio.sleep(0.5)
+            assert not bound(api, 1)
             api.delete("pods", "big-1-2")
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
             await asyncio.sleep(SETTLES_S)

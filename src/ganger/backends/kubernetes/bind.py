@@ -18,7 +18,7 @@ from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.backoff import pause_s
 from ganger.backends.kubernetes.resources import PODS, Selection
 from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Meta, Object, Pod
+from ganger.backends.kubernetes.types import Key, Meta, Object, Pod
 
 AT_ONCE: Final = 64
 """Requests under way at a time."""
@@ -61,16 +61,21 @@ class Binder:
         self.binds: Counter[str] = Counter()
 
     async def place(
-        self, bodies: Sequence[Object], devices: Mapping[str, Iterable[int]], wanted: Callable[[], bool]
+        self,
+        bodies: Sequence[Object],
+        devices: Mapping[str, Iterable[int]],
+        wanted: Callable[[], bool],
+        there: Mapping[Key, Pod],
     ) -> dict[str, Pod]:
         """The pods, by node, all made and all bound; `devices` are the slots that each has of its node, by node. Broken
-        off when they are not `wanted` any more.
+        off when they are not `wanted` any more. What is `there` of them by what was last seen is not made: a successor
+        has ten seconds, and to be told of each pod of a large gang that it exists already takes most of them.
 
         Raises NotPlacedError, when nothing is left of them; NotLeadingError, with whatever has come of it by then.
         """
         if len(bodies) == 1:  # with one pod nothing can be half done: it is bound by the request that makes it
             bodies = [_bound(bodies[0], devices)]
-        made = await self._each(bodies, self._made, wanted)
+        made = await self._each(bodies, lambda body: self._made(body, there), wanted)
         pods = [made.done[index] for index in sorted(made.done)]
         failed = made.failed
         if failed is None and len(pods) == len(bodies):
@@ -129,9 +134,12 @@ class Binder:
                 _log_again(failures, work.failed[1])
                 await asyncio.sleep(pause_s(failures, FIRST_PAUSE_S, MOST_PAUSE_S))
 
-    async def _made(self, body: Object) -> Pod:
+    async def _made(self, body: Object, there: Mapping[Key, Pod]) -> Pod:
         """The pod, made now or by whoever led before us."""
         about = body["metadata"]
+        seen = there.get(Key(about["namespace"], about["name"]))
+        if seen is not None and _is_it(seen, about):
+            return seen
         try:
             made = await self._api.create(PODS, body)
         except ApiError as error:
@@ -141,10 +149,10 @@ class Binder:
         else:
             self.binds["bound"] += bool(made.spec.node_name)
             return made
-        there = await self._api.get(PODS, about["name"], about["namespace"])
-        if there.metadata.annotations.get(names.GANG) != about["annotations"][names.GANG] or not _may_come(there):
+        found = await self._api.get(PODS, about["name"], about["namespace"])
+        if not _is_it(found, about):
             raise conflict
-        return there
+        return found
 
     async def _bind(self, pod: Pod, devices: Mapping[str, Iterable[int]]) -> None:
         node = node_of(pod.metadata)
@@ -223,6 +231,7 @@ def _log_again(failures: int, error: ApiError) -> None:
         _log.warning("%s%s; trying again until it works, which is not said each time", error, remedy)
 
 
-def _may_come(pod: Pod) -> bool:
-    """Whether it may be bound, or is."""
-    return pod.metadata.deletion_timestamp is None and not is_over(pod)
+def _is_it(pod: Pod, about: Object) -> bool:
+    """Whether a pod of that name is the one that these metadata are of, and may be bound, or is."""
+    is_ours = pod.metadata.annotations.get(names.GANG) == about["annotations"][names.GANG]
+    return is_ours and pod.metadata.deletion_timestamp is None and not is_over(pod)

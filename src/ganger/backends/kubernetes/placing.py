@@ -72,7 +72,8 @@ class Placing:
         for share in start.shares:
             devices.setdefault(share.node, []).extend(share.devices)
         try:
-            return await self._binder.place(pods(start, job, uid, self._gear.setting(key)), devices, wanted)
+            bodies = pods(start, job, uid, self._gear.setting(key))
+            return await self._binder.place(bodies, devices, wanted, self._seen.pods)
         except NotPlacedError as error:
             raise Unplaceable(Cause.START_FAILED, error.node, error.detail) from None
         except ApiError as error:

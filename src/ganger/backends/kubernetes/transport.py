@@ -242,7 +242,8 @@ class Api:
         return True
 
     async def bind(self, pod: Meta, node: str, annotations: Mapping[str, str]) -> None:
-        """Put a pod on a node, with annotations that the pod gets in the same write. Its uid is a precondition.
+        """Put a pod on a node, with annotations that the pod gets in the same write. Its uid is a precondition. It may
+        be bound just so already: what a leader asked for that is dead by now may come late.
 
         Raises ApiError: a conflict when it is bound elsewhere, is being deleted, is gated, or is another by now.
         """
@@ -265,7 +266,7 @@ class Api:
                 raise _conflict(request, "Conflict", f"the pod of that name is another by now: {found.metadata.uid}")
             return _bound(request, found, node, annotations)
 
-        await _until_clear(once, look, self._within_s)
+        await _until_clear(once, look, self._within_s, others_may=True)
 
     # -- again ---------------------------------------------------------------------------------------------------------
 
@@ -294,11 +295,17 @@ def _conflict(request: Request, reason: str, message: str) -> ApiError:
     return ApiError(request.what, HTTPStatus.CONFLICT, reason, message)
 
 
-async def _until_clear(once: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]], within_s: float) -> T:
+async def _until_clear(
+    once: Callable[[], Awaitable[T]],
+    look: Callable[[], Awaitable[T | None]],
+    within_s: float,
+    *,
+    others_may: bool = False,
+) -> T:
     """What must not be done twice. `look` gives what has come of it, None when nothing has, and raises when something
-    else is there instead."""
+    else is there instead. others_may: a conflict may be with somebody who has done the very same."""
     patience = _Patience(within_s)
-    unclear = False
+    unclear = others_may
     while True:
         try:
             return await once()
