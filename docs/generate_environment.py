@@ -14,6 +14,7 @@ PLAIN: Final = Path(__file__).parents[1] / "tests" / "frameworks" / "golden" / "
 
 _MEANINGS: Final = {
     "GANGER_JOB_ID": "the job: `bert-7f3a`",
+    "GANGER_JOB_UID": "the job and no other: where ids are names, which come again, the uid of its object; else its id",
     "GANGER_JOB_NAME": "its name",
     "GANGER_ATTEMPT": "which attempt this is; 1 is the first",
     "GANGER_RANK": "which process this is, from 0, over the whole gang",

@@ -136,6 +136,7 @@ def _in_same_words(environment: Mapping[str, str]) -> dict[str, str]:
         environment["GANGER_TASK_DIR"]: "TASK",
         environment["PYTHONPATH"]: "LAUNCHER",
         environment["GANGER_JOB_ID"]: "JOB",
+        environment["GANGER_JOB_UID"]: "JOB",
         environment["GANGER_MASTER_PORT"]: "PORT",
         environment.get("PWD", "/ganger/work"): "DIRECTORY",
         **dict.fromkeys(addresses, "ADDRESS"),

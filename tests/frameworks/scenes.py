@@ -4,6 +4,7 @@ from ganger.model.placed import Placed, PlacedNode
 
 FOUR = Placed(
     job_id="bert-7f3a",
+    job_uid="bert-7f3a",
     job_name="bert",
     generation=3,
     nodes=(
@@ -27,5 +28,12 @@ def with_roles(*roles: str) -> Placed:
         for rank, role in enumerate(names)
     )
     return Placed(
-        job_id="bert-7f3a", job_name="bert", generation=1, nodes=nodes, host="10.0.0.1", port=29511, max_restarts=0
+        job_id="bert-7f3a",
+        job_uid="bert-7f3a",
+        job_name="bert",
+        generation=1,
+        nodes=nodes,
+        host="10.0.0.1",
+        port=29511,
+        max_restarts=0,
     )

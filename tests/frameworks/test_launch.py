@@ -64,6 +64,15 @@ def test_each_rank_knows_its_place() -> None:
     assert {each["OMP_NUM_THREADS"] for each in got} == {"4"}
 
 
+def test_a_job_has_a_uid_though_its_id_is_one() -> None:
+    job = Job(id="bert.lab", user="a", spec=SPEC, origin=ORIGIN)
+    given = [launch_plans(START, each, NODES, "/run/in")[0].environment for each in (job, replace(job, uid="8f1c"))]
+    assert [(each["GANGER_JOB_ID"], each["GANGER_JOB_UID"]) for each in given] == [
+        ("bert.lab", "bert.lab"),
+        ("bert.lab", "8f1c"),
+    ]
+
+
 def test_devices_are_slots_and_real_gpus_are_numbers_of_the_driver() -> None:
     real, virtual = plans()
     assert real.environment["GANGER_DEVICES"] == "0,1"

@@ -10,6 +10,9 @@ import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.access import Access
+from ganger.engine.launch import launch_plans
+from ganger.model.cluster import Node
+from ganger.model.decision import NodeShare, Start
 from ganger.settings import Home
 from ganger.wiring.gang_jobs import GangJobs
 from ganger.wiring.job_code import JobCode
@@ -129,6 +132,36 @@ def test_a_restart_changes_nothing_by_itself(tmp_path: Path) -> None:
                 await asyncio.sleep(0.5)
                 assert its.loop.copy().gangs[GANG] == before
                 assert (its.state_of(GANG), len(api.objects("pods"))) == ("starting", NODES)
+
+    asyncio.run(play())
+
+
+def uid_told(its: Controlled) -> str:
+    """What a rank of the job would be told of it."""
+    job = its.loop.copy().gangs[GANG].job
+    start = Start(gang=GANG, generation=1, shares=(NodeShare("n0", (0,)),), host="n0", port=1)
+    (plan,) = launch_plans(start, job, {"n0": Node(name="n0")}, "/work")
+    assert plan.environment["GANGER_JOB_ID"] == GANG
+    return plan.environment["GANGER_JOB_UID"]
+
+
+def test_ranks_are_told_the_uid_that_no_later_job_of_that_name_has(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access):
+            uids = []
+            put(api)
+            async with hearing(access, tmp_path) as its:
+                await until(lambda: len(api.objects("pods")) == NODES)
+                uids.append(uid_told(its))
+            async with hearing(access, tmp_path) as its:
+                uids.append(uid_told(its))
+                assert uids == [(api.get("gangjobs", "big") or {})["metadata"]["uid"]] * 2
+                api.delete("gangjobs", "big")
+                await until(lambda: GANG not in its.loop.copy().gangs)
+                put(api)
+                await until(lambda: its.state_of(GANG) == "starting")
+                uids.append(uid_told(its))
+            assert uids[2] == (api.get("gangjobs", "big") or {})["metadata"]["uid"] != uids[0]
 
     asyncio.run(play())
 

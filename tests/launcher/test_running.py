@@ -64,20 +64,21 @@ def test_environment_is_the_plans_and_nothing_else(task: Task, server: Server) -
 
 
 @pytest.mark.parametrize(
-    ("resume", "job", "found"),
+    ("resume", "uid", "found"),
     [("auto", "other", "step-000000012"), ("never", "other", ""), ("never", GANG, "step-000000012")],
 )
-def test_the_newest_whole_checkpoint_is_named(task: Task, server: Server, resume: str, job: str, found: str) -> None:
+def test_the_newest_whole_checkpoint_is_named(task: Task, server: Server, resume: str, uid: str, found: str) -> None:
     root = task.work / "checkpoints"
     for step, size in ((7, 3), (12, 3), (20, 4), (30, None)):
         place = root / f"step-{step:09}"
         place.mkdir(parents=True)
         (place / "model.pt").write_text("abc")
         if size is not None:
-            manifest = {"step": step, "job": job, "files": {"model.pt": {"bytes": size, "crc32": zlib.crc32(b"abc")}}}
+            manifest = {"step": step, "uid": uid, "files": {"model.pt": {"bytes": size, "crc32": zlib.crc32(b"abc")}}}
             (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
     (root / ".step-000000040.draft").mkdir()
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root), "GANGER_RESUME": resume}
+    environment |= {"GANGER_JOB_ID": GANG, "GANGER_JOB_UID": GANG}
     task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
     server.wait("cleared")
     assert task.texts("o") == [f"from {root / found if found else ''}"]
@@ -86,6 +87,17 @@ def test_the_newest_whole_checkpoint_is_named(task: Task, server: Server, resume
     told = server.wait("resumed")
     assert (told["step"], told["passed"]) == (12 if found else None, flaws)
     assert server.kinds().index("resumed") < server.kinds().index("started")
+
+
+def test_the_attempt_has_come_before_its_ranks_look_for_checkpoints(task: Task, server: Server) -> None:
+    root = task.work / "checkpoints"
+    environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)}
+    environment |= {"GANGER_JOB_ID": GANG, "GANGER_JOB_UID": "8f1c"}
+    draft = root / ".step-000000007.8f1c.0.0badcafe.1"
+    draft.mkdir(parents=True)
+    task.run(["/bin/sh", "-c", f"ls -A {root}"], environment=environment)
+    server.wait("cleared")
+    assert task.texts("o") == [f".attempt~000001~000001~{GANG}~8f1c", f"{draft.name}.superseded"]
 
 
 def test_small_checkpoint_is_read_before_it_is_named(task: Task, server: Server) -> None:

@@ -45,7 +45,7 @@ def test_broken_checkpoints_are_passed_over_and_that_is_said(world: Embedded) ->
 def test_a_job_that_begins_from_what_another_left_says_so(world: Embedded) -> None:
     saves = CORRUPTS.partition("if os.environ")[0]
     world.ended(world.submit(python(saves), name="one", checkpoint={"dir": "ckpt", "keep": 2}))
-    assert sorted(path.name for path in (world.work / "ckpt").iterdir()) == ["step-000000003", "step-000000004"]
+    assert sorted(path.name for path in (world.work / "ckpt").glob("step-*")) == ["step-000000003", "step-000000004"]
     again = world.ended(world.submit(python(saves), name="two", checkpoint={"dir": "ckpt"}))
     assert again.attempts[0].resumed_step == again.checkpoint_step == 4
     anew = world.ended(world.submit(python(saves), name="three", checkpoint={"dir": "ckpt", "resume": "never"}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ganger.train import notices, reporting
+from ganger.train import fence, notices, reporting
 
 
 class Rank:
@@ -22,6 +22,7 @@ class Rank:
             GANGER_TASK_DIR=str(self.task),
             GANGER_RANK="3",
             GANGER_JOB_ID="bert-7f3",
+            GANGER_JOB_UID="bert-7f3",
             GANGER_ATTEMPT="2",
             GANGER_NODE_RANK="1",
             GANGER_NODES="2",
@@ -52,7 +53,12 @@ class Rank:
         (self.task / "notice").write_text(json.dumps({"cause": cause, "deadline_ms": deadline_ms}))
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self.checkpoints.iterdir())
+        """What is in the directory besides the markers of attempts."""
+        return sorted(path.name for path in self.checkpoints.iterdir() if not path.name.startswith(fence.PREFIX))
+
+    def is_job(self, name: str, **variables: str) -> None:
+        """A rank of another job, whose id was never another's."""
+        self.set(GANGER_JOB_ID=name, GANGER_JOB_UID=name, **variables)
 
 
 @pytest.fixture(autouse=True)

@@ -54,6 +54,7 @@ def test_manifest_tells_sizes_and_checksums(rank: Rank) -> None:
     assert manifest(rank, 12) == {
         "step": 12,
         "job": "bert-7f3",
+        "uid": "bert-7f3",
         "files": {
             "model.pt": {"bytes": 7, "crc32": zlib.crc32(b"weights")},
             "optimizer/state.pt": {"bytes": 3000, "crc32": zlib.crc32(b"\0" * 3000)},
@@ -160,7 +161,6 @@ def test_damaged_newest_is_passed_over_and_said_so(
 
 def test_no_checkpoint_is_none(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
     assert train.latest() is None
-    rank.checkpoints.mkdir()
     for name in ("step-x", "step-", "other", ".step-000000001.a.1.b.2"):
         (rank.checkpoints / name).mkdir()
     assert train.latest() is None
@@ -168,9 +168,9 @@ def test_no_checkpoint_is_none(rank: Rank, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_resume_never_sees_only_its_own_job(rank: Rank) -> None:
-    rank.set(GANGER_JOB_ID="older", GANGER_ATTEMPT="1")
+    rank.is_job("older", GANGER_ATTEMPT="1")
     save(100)
-    rank.set(GANGER_JOB_ID="bert-7f3", GANGER_RESUME="never")
+    rank.is_job("bert-7f3", GANGER_RESUME="never")
     assert train.latest() is None
     save(5)
     rank.set(GANGER_ATTEMPT="2")
@@ -180,9 +180,9 @@ def test_resume_never_sees_only_its_own_job(rank: Rank) -> None:
 
 
 def test_resume_never_replaces_what_another_job_left_at_a_step(rank: Rank) -> None:
-    rank.set(GANGER_JOB_ID="older")
+    rank.is_job("older")
     save(5, "old")
-    rank.set(GANGER_JOB_ID="bert-7f3", GANGER_RESUME="never")
+    rank.is_job("bert-7f3", GANGER_RESUME="never")
     save(5, "new")
     assert (rank.checkpoints / "step-000000005" / "model.pt").read_text() == "new"
     assert rank.names() == ["step-000000005"]

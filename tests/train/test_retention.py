@@ -82,9 +82,9 @@ def test_all_stay_unless_it_is_said(rank: Rank) -> None:
 
 
 def test_what_other_jobs_or_nobody_made_is_left_alone(rank: Rank) -> None:
-    rank.set(GANGER_JOB_ID="older")
+    rank.is_job("older")
     save(1)
-    rank.set(GANGER_JOB_ID="bert-7f3", GANGER_CHECKPOINT_KEEP="1", GANGER_ATTEMPT="1")
+    rank.is_job("bert-7f3", GANGER_CHECKPOINT_KEEP="1", GANGER_ATTEMPT="1")
     (rank.checkpoints / "step-000000002").mkdir()
     (rank.checkpoints / "step-000000002" / "model.pt").write_text("by hand")
     save(3)
@@ -220,9 +220,9 @@ def test_killed_at_any_moment_the_newest_is_whole_and_the_next_one_clears_up(ran
 def test_killed_while_it_replaces_what_another_job_left_none_is_lost(rank: Rank) -> None:
     number, died = 0, True
     while died:
-        rank.set(GANGER_JOB_ID="older", GANGER_RESUME="auto")
+        rank.is_job("older", GANGER_RESUME="auto")
         save(5, "old")
-        rank.set(GANGER_JOB_ID=f"new-{number}", GANGER_RESUME="never")
+        rank.is_job(f"new-{number}", GANGER_RESUME="never")
         died = _dies_at(number, 5)
         rank.set(GANGER_RESUME="auto")
         save(1)  # clears up

@@ -131,6 +131,7 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
     spec, checkpoint = job.spec, job.spec.checkpoint
     return Placed(
         job_id=job.id,
+        job_uid=job.uid or job.id,
         job_name=spec.name,
         generation=start.generation,
         nodes=tuple(_placed_node(share, spec, nodes[share.node]) for share in start.shares),

@@ -2,12 +2,15 @@
 rank; and which newer ones are not whole. Told by the launcher of rank 0. Called by `generation`, fed by `reports`.
 
 Whole as far as can be told soon: every file that the manifest names is there, with its size; with its contents, if they
-are not many. The rest is checked by whoever loads it (`latest()`).
+are not many. The rest is checked by whoever loads it (`latest()`). Older attempts publish nothing from then on
+(`ganger.train.fence`).
 """
 
 from __future__ import annotations
 
-from ganger.train import whole
+from contextlib import suppress
+
+from ganger.train import fence, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +39,10 @@ class Resumption:
         root = self._plan.environment.get("GANGER_CHECKPOINT_DIR")
         if root is None:
             return {}
+        environment = self._plan.environment
+        job, uid = (environment.get(name, "") for name in ("GANGER_JOB_ID", "GANGER_JOB_UID"))
+        with suppress(OSError):  # it is not there yet, or must not be written: a rank that saves is told
+            fence.Fence(root, job, uid, self._plan.generation).claim()
         step, passed = self._newest(root)
         if step is not None or passed or self._plan.generation > 1:
             self._say(step, passed)
@@ -51,11 +58,12 @@ class Resumption:
             self._say(record["resumed"], record.get("passed", []))
 
     def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
-        job = self._plan.gang if self._plan.environment.get("GANGER_RESUME") == "never" else None
+        environment = self._plan.environment
+        uid = environment.get("GANGER_JOB_UID") if environment.get("GANGER_RESUME") == "never" else None
         passed: list[dict[str, Any]] = []
         for step, directory in whole.found_in(root):
             manifest, flaw = whole.examine(directory, step, READ_BYTES)
-            if job is not None and manifest.get("job", job) != job:
+            if uid is not None and manifest and manifest.get("uid") != uid:
                 continue
             if not flaw:
                 return step, passed

@@ -452,6 +452,8 @@ class Job:
     array: str | None = None
     index: int | None = None
     """Of an element: the id of its array, and which one it is."""
+    uid: str = ""
+    """Of a job whose id may be given to another one later: what is given to none. Empty where ids are not."""
 
     def element(self, index: int) -> "Job":
         """One element of an array job."""

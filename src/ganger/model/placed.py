@@ -50,10 +50,12 @@ class Placed:
     """One generation of a gang, shares of nodes in rank order; ranks meet at `host`:`port`.
 
     max_restarts: attempts that are forgiven; the checkpoint directory is absolute, None for a job that keeps no
-    checkpoints; array, index: the id of the array that it is an element of, and which one, else None.
+    checkpoints; array, index: the id of the array that it is an element of, and which one, else None; job_uid: of the
+    job, never given again, as ids may be.
     """
 
     job_id: str
+    job_uid: str
     job_name: str
     generation: int
     nodes: tuple[PlacedNode, ...]
@@ -159,6 +161,7 @@ def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
     host = placed.hosts[host_rank]
     environment = {
         "GANGER_JOB_ID": placed.job_id,
+        "GANGER_JOB_UID": placed.job_uid,
         "GANGER_JOB_NAME": placed.job_name,
         "GANGER_ATTEMPT": str(placed.generation),
         "GANGER_NODE_RANK": str(host_rank),

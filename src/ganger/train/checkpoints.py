@@ -1,7 +1,8 @@
 """Checkpoints that are seen only when they are whole, and the newest of them that still is.
 
 `DIR/step-000000012/` holds the files and `ganger-checkpoint.json`, which gives each one's size and CRC-32. It is built
-beside its place under a hidden name that tells whose it is, synced, then renamed.
+beside its place under a hidden name that tells whose it is, synced, then renamed, unless a newer attempt has come there
+(`fence`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import os
 import sys
 import time
 
-from ganger.train import drafts, notices, reading, reporting, retention, surroundings, whole
+from ganger.train import disk, drafts, fence, notices, reading, reporting, retention, surroundings, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
+    from typing import Any, NoReturn
 
     from ganger.train.values import Checkpoint
 
@@ -32,7 +33,8 @@ class checkpoint:  # noqa: N801 (used like a function)
 
     It becomes visible when the block ends; then those go that `checkpoint.keep` lets go. When the block raises, nothing
     is left of it. A whole checkpoint of the same step that is already there stays, and this one is dropped. OSError,
-    with a sentence that names the directory, when the disk does not take it.
+    with a sentence that names the directory, when the disk does not take it; with errno ESTALE when a newer attempt of
+    the job has come there meanwhile, and this process is one that nobody could reach to end it.
     """
 
     def __init__(self, step: int) -> None:
@@ -40,17 +42,19 @@ class checkpoint:  # noqa: N801 (used like a function)
         self._root = os.path.abspath(surroundings.checkpoint_directory())
         self._final = whole.directory_of(self._root, self._step)
         self._draft = drafts.draft_of(self._root, self._step)
+        self._fence = _fence(self._root)
 
     def __enter__(self) -> Path:
         from pathlib import Path
 
         try:
             os.makedirs(self._root, exist_ok=True)
+            self._fence.claim()
             drafts.remove_leftovers(self._root)
             drafts.remove(self._draft)  # a process of the same number was killed at this step
             os.mkdir(self._draft)
-        except OSError as error:
-            raise self._named(error) from error
+        except OSError as refused:
+            self._raise(refused)
         self._phase = reporting.phase("checkpoint")
         self._began_s = time.monotonic()
         return Path(self._draft)
@@ -59,33 +63,44 @@ class checkpoint:  # noqa: N801 (used like a function)
         try:
             if kind is None:
                 self._complete()
-            elif trouble := self._trouble():
-                _say(f"the checkpoint of step {self._step} is not saved: {trouble}")
+            else:
+                self._given_up(kind)
         except OSError as refused:
-            raise self._named(refused) from refused
+            drafts.put_back(self._draft, self._final)
+            self._raise(refused)
         finally:
             drafts.remove(self._draft)
             self._phase.__exit__()
         if kind is None:
             self._told()
 
+    def _given_up(self, kind: type[BaseException]) -> None:
+        """The block raised. OSError when that is because a newer attempt took its files from it."""
+        stale = None if os.path.isdir(self._draft) or not issubclass(kind, Exception) else self._stale()
+        if stale:
+            raise stale
+        if trouble := self._trouble():
+            _say(f"the checkpoint of step {self._step} is not saved: {trouble}")
+
     def _complete(self) -> None:
         import json
 
-        files = _sync_files(self._draft)
+        files = disk.sync_files(self._draft)
         with open(os.path.join(self._draft, whole.MANIFEST), "w", encoding="utf-8") as file:
-            json.dump({"step": self._step, "job": surroundings.job(), "files": files}, file)
+            owner = {"job": surroundings.job(), "uid": surroundings.uid()}
+            json.dump({"step": self._step, **owner, "files": files}, file)
             file.flush()
             os.fsync(file.fileno())
-        _sync_directories(self._draft)
+        disk.sync_directories(self._draft)
         self._publish()
-        _sync(self._root)
+        disk.sync(self._root)
 
     def _publish(self) -> None:
         from contextlib import suppress
 
         aside = self._draft + drafts.REPLACED
         while True:
+            self._fence.check()  # after the draft was made: `fence` says why
             try:
                 os.rename(self._draft, self._final)
             except OSError as refused:
@@ -112,9 +127,21 @@ class checkpoint:  # noqa: N801 (used like a function)
         except OSError as error:
             _say(f"older checkpoints in {self._root} cannot be removed: {error.strerror}")
 
-    def _named(self, error: OSError) -> OSError:
-        why = error.strerror or str(error)
-        return OSError(error.errno, f"the checkpoint of step {self._step} cannot be saved in {self._root}: {why}")
+    def _raise(self, error: OSError) -> NoReturn:
+        """Say which checkpoint cannot be saved, and why: an older attempt is told that, wherever it was stopped."""
+        stale = self._stale()
+        because = stale or error
+        why = because.strerror or str(because)
+        said = f"the checkpoint of step {self._step} cannot be saved in {self._root}: {why}"
+        raise OSError(because.errno, said) from (None if stale else error)
+
+    def _stale(self) -> OSError | None:
+        """The refusal, if a newer attempt has come."""
+        try:
+            self._fence.check()
+        except OSError as error:
+            return error if error.errno == errno.ESTALE else None
+        return None
 
     def _trouble(self) -> str:
         """What is wrong with the directory, if that may be why the block raised."""
@@ -143,12 +170,28 @@ def latest() -> Checkpoint | None:
     from ganger.train.values import Checkpoint
 
     root = os.path.abspath(surroundings.checkpoint_directory())
+    _come(root)
     found, passed = _newest(root)
     for step, flaw in passed.items():
         _say(f"the checkpoint {whole.directory_of(root, step)} is passed over: {flaw}")
     flaws = [{"step": step, "flaw": flaw} for step, flaw in passed.items()]
     reporting.append({"resumed": found, "passed": flaws})
     return None if found is None else Checkpoint(step=found, directory=Path(whole.directory_of(root, found)))
+
+
+def _come(root: str) -> None:
+    """What is found is all that older attempts have published, and will. Who may not write there, or is itself the
+    older one, reads all the same."""
+    from contextlib import suppress
+
+    with suppress(OSError):
+        if surroundings.uid() and surroundings.attempt() > 1:
+            os.makedirs(root, exist_ok=True)  # before an older one makes it
+        _fence(root).claim()
+
+
+def _fence(root: str) -> fence.Fence:
+    return fence.Fence(root, surroundings.job(), surroundings.uid(), surroundings.attempt())
 
 
 def _newest(root: str) -> tuple[int | None, dict[int, str]]:
@@ -174,7 +217,7 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
 
 def _counts(manifest: dict[str, Any]) -> bool:
     """Whether it is a checkpoint to begin from, if it is whole: whose one is that cannot be read is not known."""
-    return surroundings.resumes_others() or manifest.get("job", surroundings.job()) == surroundings.job()
+    return surroundings.resumes_others() or not manifest or manifest.get("uid") == surroundings.uid()
 
 
 def _say(sentence: str) -> None:
@@ -182,32 +225,3 @@ def _say(sentence: str) -> None:
 
     with suppress(OSError, ValueError, AttributeError):  # there may be no stderr
         sys.stderr.write(f"ganger: {sentence}\n")
-
-
-# -- onto the disk ---------------------------------------------------------------------------------------------------
-
-
-def _sync_files(directory: str) -> dict[str, dict[str, int]]:
-    """Every file under `directory`, now on the disk: name relative to it -> bytes and crc32."""
-    files = {}
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                crc32 = whole.crc32_of(file)
-                os.fsync(file.fileno())
-                files[os.path.relpath(path, directory)] = {"bytes": file.tell(), "crc32": crc32}
-    return files
-
-
-def _sync_directories(directory: str) -> None:
-    for folder, _, _ in os.walk(directory, topdown=False):
-        _sync(folder)
-
-
-def _sync(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

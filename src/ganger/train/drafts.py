@@ -1,6 +1,6 @@
 """Hidden directories beside checkpoints: what is being written, replaced or removed. Each name tells whose it is, so
-that what a killed process left is cleared away, and never what one that lives is at. Used by `checkpoints` and
-`retention`.
+that what a killed process left is cleared away, and never what one that lives is at. Used by `checkpoints`, `retention`
+and `fence`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 
 from ganger.train import surroundings, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPLACED = ".replaced"
 SUPERSEDED = ".superseded"
@@ -31,6 +35,30 @@ def remove_leftovers(root: str) -> None:
             remove(path)
 
 
+def set_aside(root: str, is_older: Callable[[str, int], bool]) -> None:
+    """Take what attempts are writing out of their hands that are older, by their job's uid and their number: of two
+    renames of one directory only one succeeds, so they have published it by now or never will. OSError when one cannot
+    be renamed."""
+    from contextlib import suppress
+
+    for name in os.listdir(root):
+        owner = _owner_of(name)
+        if owner and not name.endswith((REPLACED, SUPERSEDED)) and is_older(owner[0], owner[1]):
+            aside = os.path.join(root, name + SUPERSEDED)
+            remove(aside)
+            with suppress(FileNotFoundError):  # it was published, or removed
+                os.rename(os.path.join(root, name), aside)
+
+
+def put_back(draft: str, directory: str) -> None:
+    """What was set aside for a draft that is not to come takes its place again, if there is anything, and nothing came
+    there."""
+    from contextlib import suppress
+
+    with suppress(OSError):
+        os.rename(draft + REPLACED, directory)
+
+
 def remove(directory: str) -> None:
     """Delete it with what is in it, as far as that can be done."""
     import shutil
@@ -44,8 +72,8 @@ def _is_whole(directory: str, of: str) -> bool:
 
 
 def _owner() -> str:
-    """job.attempt.place.pid, where pids of one place can be compared."""
-    return f"{surroundings.job()}.{surroundings.attempt()}.{_place()}.{os.getpid()}"
+    """uid.attempt.place.pid, where pids of one place can be compared."""
+    return f"{surroundings.uid()}.{surroundings.attempt()}.{_place()}.{os.getpid()}"
 
 
 def _place() -> str:
@@ -60,19 +88,30 @@ def _place() -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _is_dead(draft: str) -> bool:
+def _owner_of(name: str) -> tuple[str, int, str, int] | None:
+    """The same, of a hidden directory; None where its name does not tell."""
     for suffix in (REPLACED, SUPERSEDED):
-        draft = draft[: -len(suffix)] if draft.endswith(suffix) else draft
-    parts = draft[1:].split(".", 1)[-1].rsplit(".", 3)
-    if len(parts) != 4 or not (parts[1].isdecimal() and parts[3].isdecimal()):
+        name = name[: -len(suffix)] if name.endswith(suffix) else name
+    parts = name[1:].split(".", 1)[-1].rsplit(".", 3)
+    is_draft = name.startswith(f".{whole.PREFIX}") and len(parts) == 4
+    if not is_draft or not (parts[1].isdecimal() and parts[3].isdecimal()):
+        return None
+    return parts[0], int(parts[1]), parts[2], int(parts[3])
+
+
+def _is_dead(draft: str) -> bool:
+    if draft.endswith(SUPERSEDED):
+        return True  # nobody wants it back, and several may remove it
+    owner = _owner_of(draft)
+    if owner is None:
         return False
-    job, attempt, place, pid = parts
-    if job == surroundings.job() and int(attempt) < surroundings.attempt():
+    uid, attempt, place, pid = owner
+    if uid == surroundings.uid() and attempt < surroundings.attempt():
         return True
-    if place != _place() or int(pid) == os.getpid():
+    if place != _place() or pid == os.getpid():
         return False
     try:
-        os.kill(int(pid), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:

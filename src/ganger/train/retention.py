@@ -6,7 +6,7 @@ what is broken, is nobody's to remove. One goes out of sight whole before its fi
 
 from __future__ import annotations
 
-from ganger.train import drafts, reading, surroundings, whole
+from ganger.train import drafts, fence, reading, surroundings, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,10 +21,11 @@ def superseded(steps: Iterable[int], keep: int, keep_every: int | None = None) -
 
 def remove_superseded(root: str, newest: int) -> None:
     """Remove what the checkpoint of step `newest`, just completed, has made superfluous; never that one itself, nor one
-    that is being read. OSError when something cannot be removed."""
+    that is being read. OSError when something cannot be removed, or a newer attempt has come."""
     keep, keep_every = surroundings.checkpoints_kept()
     if keep is None:
         return
+    fence.Fence(root, surroundings.job(), surroundings.uid(), surroundings.attempt()).check()
     mine = [step for step, directory in whole.found_in(root) if _is_mine(directory, step)]
     for step in superseded(mine, keep, keep_every):
         aside = drafts.draft_of(root, step) + drafts.SUPERSEDED
@@ -34,4 +35,4 @@ def remove_superseded(root: str, newest: int) -> None:
 
 def _is_mine(directory: str, step: int) -> bool:
     manifest, flaw = whole.examine(directory, step, most_bytes=-1)
-    return not flaw and manifest.get("job") == surroundings.job()
+    return not flaw and manifest.get("uid") == surroundings.uid()

@@ -55,6 +55,11 @@ def job() -> str:
     return os.environ.get("GANGER_JOB_ID", "")
 
 
+def uid() -> str:
+    """Of the job; unlike its id it is never given again. "" outside ganger."""
+    return os.environ.get("GANGER_JOB_UID", "")
+
+
 def checkpoint_directory() -> str:
     return os.environ.get("GANGER_CHECKPOINT_DIR") or "checkpoints"
 

@@ -194,7 +194,7 @@ class GangJobs:
         """What is to be submitted. Refused says why it cannot be."""
         spec = spec_of(about.key, said)
         job = self._to_be.job(about.key, said.get("user", NOBODY), spec)
-        return replace(job, origin=self._code.brought(job.spec, about, job.origin))
+        return replace(job, uid=about.uid, origin=self._code.brought(job.spec, about, job.origin))
 
     def _differs(self, now: Custom, was: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         name, by = id_of(now.metadata.key), str(said.get("user", NOBODY))
