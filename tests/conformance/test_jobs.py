@@ -69,6 +69,9 @@ def test_a_job_that_comes_back_begins_at_its_checkpoint(
     found = told(on_machine, ids[0])
     assert told(in_pods, ids[1]) == found
     assert [each["resumed_step"] for each in found.attempts] == [None, 4]
+    uid = in_pods.its.kubectl("get", "gangjob", "back", "-o", "jsonpath={.metadata.uid}")
+    left = [[path.name for path in (shared / name).glob(".attempt~*")] for name in ("here", "there")]
+    assert left == [[f".attempt~000001~000002~{ids[0]}~{ids[0]}"], [f".attempt~000001~000002~{ids[1]}~{uid}"]]
 
 
 def test_a_secret_reaches_its_ranks_and_is_shown_by_none(on_machine: OnMachine, in_pods: InPods) -> None:
