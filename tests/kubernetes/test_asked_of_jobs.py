@@ -124,6 +124,16 @@ def test_a_command_beside_a_rank_of_an_element(its: Served, array: str, tmp_path
     assert (ran.returncode, "is an array" in ran.stderr) == (4, True), ran
 
 
+def test_an_array_is_waited_for(its: Served, array: str) -> None:
+    """Its nodes are taken, and it waits for no longer than it says."""
+    assert array
+    words = ("run", "--array", "0-3", "--gpu", "8", "--queue-time", "1s", "--nodes", "2", "--name", "waits", "--", "x")
+    ran = its.ganger(*words)
+    assert ran.returncode == 1, ran
+    assert "elements: ganger --context fakeapi ls waits-" in ran.stderr
+    assert ran.stderr.splitlines()[-1].startswith("✗ waits-")
+
+
 def test_why_a_job_waits(its: Served, array: str) -> None:
     name = its.ganger("submit", "--gpu", "8", "--nodes", "2", "--name", "wide", "--", "x").stdout.strip()
     its.wait(name, "Pending")

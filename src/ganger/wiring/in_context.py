@@ -151,7 +151,7 @@ class _Asked:
         return known.status.user_info.username
 
     async def _logs(self, name: str, asked: Record, *, follow: bool) -> Record:
-        """Tells the lines, and gives the job as it is then."""
+        """Tells the lines, and gives the job as it was before."""
         its = await with_pods(self._who, name)
         query = LogQuery(job=its.gang, **asked)
         pods = _Pods(self._who, its, asyncio.get_running_loop())

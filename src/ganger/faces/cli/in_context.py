@@ -83,18 +83,22 @@ def run_command(
         return show_dry_run(jobs.dry_run(request), output)
     if has_several_jobs(request):
         raise Problem("run follows one job, and the file has several", next=f"{typed(named)} submit -f {flags['path']}")
-    name = _submitted(jobs, named, request)[0]["id"]
-    say(f"✓ submitted {name}   stop: {typed(named)} stop {name}   logs: {typed(named)} logs {name} -f")
+    name, its = _submitted(jobs, named, request)[0]["id"], typed(named)
+    is_array = bool(jobs.job(name)["spec"]["array"])
+    look = f"elements: {its} ls {name}" if is_array else f"logs: {its} logs {name} -f"
+    say(f"✓ submitted {name}   stop: {its} stop {name}   {look}")
     try:
-        _write(jobs.logs(name, {"first": 1}, follow=True))
-        ended = jobs.job(name)["row"]
+        if not is_array:  # what elements write is in the logs of each
+            _write(jobs.logs(name, {"first": 1}, follow=True))
+        ended = jobs.wait(name, None)
     except KeyboardInterrupt:
         say(f"\ndetached: {name} goes on")
-        say(f"  come back:      {typed(named)} logs {name} -f")
-        say(f"  stop it:        {typed(named)} stop {name}")
+        say(f"  come back:      {its} {f'wait {name}' if is_array else f'logs {name} -f'}")
+        say(f"  stop it:        {its} stop {name}")
         return INTERRUPTED
-    say(ending(ended))
-    return exit_code_of(ended, own_exit_code)
+    assert ended is not None  # noqa: S101  # it was waited for without an end
+    say(ending(ended["row"]))
+    return exit_code_of(ended["row"], own_exit_code)
 
 
 @click.command("submit", context_settings={"allow_interspersed_args": False})
