@@ -101,6 +101,7 @@ def test_the_controller_has_few_rights() -> None:
     }
     assert not any("*" in (*key, *said) for key, said in verbs.items())
     assert verbs["", "secrets"] == {"create", "patch"}, "nobody's secrets are read"
+    assert verbs["", "configmaps"] == {"create", "patch", "delete"}
     assert verbs["", "nodes"] == {"list", "watch"}
     assert verbs["ganger.dev", "gangjobs"] == {"list", "watch"}, "a job is its owner's"
     leases = [rule for kind, rule in roles() if "leases" in rule["resources"]]

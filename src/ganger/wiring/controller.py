@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,10 +28,10 @@ from ganger.backends.kubernetes.access import Access, Unusable
 from ganger.backends.kubernetes.backend import KubernetesBackend
 from ganger.backends.kubernetes.gear import Entry, Gear
 from ganger.backends.kubernetes.lease import Election, Lost
-from ganger.backends.kubernetes.names import id_of
+from ganger.backends.kubernetes.names import id_of, key_of
 from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Custom
+from ganger.backends.kubernetes.types import Custom, Key
 from ganger.core.apply import submitted
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import GangStep
@@ -50,6 +51,7 @@ from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 from ganger.settings import Home
 from ganger.tasks.door import server_context
+from ganger.wiring.code_archives import Archives
 from ganger.wiring.door_certificate import entry
 from ganger.wiring.finished import finished
 from ganger.wiring.gang_jobs import OVER, GangJobs
@@ -122,10 +124,18 @@ class Controller(Server):
             core.start()
             open_.push_async_callback(asyncio.to_thread, core.join, END_S)
             open_.callback(loop.close)
-            code = JobCode(self._home, partial(_put_code, backend.gear, event_loop))
+            archives = Archives(api, options.namespace, backend, lambda: election.leading)
+            archives.know(_code_of(image), {key_of(name).namespace for name in unread})
+            code = JobCode(self._home, partial(_put_code, archives, event_loop))
             jobs = GangJobs(JobsToBe(loop, log.state_of), backend.statuses.want, image.gangs, code)
             log.observed = jobs.observed
-            backend.hear(jobs.changed)
+
+            def heard(before: Custom | None, now: Custom | None) -> None:
+                archives.heard(before, now)
+                jobs.changed(before, now)
+
+            backend.hear(heard)
+            await open_.enter_async_context(_running(archives.run()))
 
             def in_force(document: PolicyDocument) -> None:
                 backend.lay_out(document.topology)
@@ -192,9 +202,15 @@ class Controller(Server):
         """Objects are the truth: nothing of the state directory is missed."""
 
 
-def _put_code(gear: Gear, loop: asyncio.AbstractEventLoop, namespace: str, digest: str, archive: bytes) -> None:
+def _put_code(archives: Archives, loop: asyncio.AbstractEventLoop, job: Key, digest: str, archive: bytes) -> None:
     """For a thread that brings the code of a job."""
-    asyncio.run_coroutine_threadsafe(gear.put_code(namespace, digest, archive), loop).result()
+    asyncio.run_coroutine_threadsafe(archives.put(job, digest, archive), loop).result()
+
+
+def _code_of(image: Image) -> dict[Key, str]:
+    """The hash of their code, of live jobs that have any."""
+    jobs = chain((gang.job for gang in image.gangs), (array.job for array in image.arrays))
+    return {key_of(job.id): job.origin.code_hash for job in jobs if job.origin.code_hash}
 
 
 @asynccontextmanager

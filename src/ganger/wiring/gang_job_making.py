@@ -7,6 +7,7 @@ nothing), and what was made is taken back when one is refused all the same.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,7 +23,7 @@ from ganger.engine.submission import new_id
 from ganger.model.job import ENDED, After, GangState, JobSpec, array_of
 from ganger.wiring import questions
 from ganger.wiring.gang_job_row import row
-from ganger.wiring.own_code import bring
+from ganger.wiring.own_code import bring, brought
 from ganger.wiring.person import REFUSED, USAGE, CannotError, Person
 
 Record = dict[str, Any]
@@ -144,15 +145,21 @@ async def _tried(who: Person, every: Iterable[_ToBe]) -> None:
 
 
 async def _made(who: Person, to_be: _ToBe) -> Custom:
-    digest = await bring(who, to_be.spec, to_be.directory)
+    code = await brought(to_be.spec, to_be.directory)
+    if code is not None:
+        await bring(who, code)
     about: Record = {"name": to_be.name, "namespace": who.namespace}
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "GangJob",
-        "metadata": about | ({"annotations": {CODE: digest}} if digest else {}),
+        "metadata": about | ({"annotations": {CODE: code.digest}} if code is not None else {}),
         "spec": to_be.written | {"user": to_be.user},
     }
-    return await who.api.create(GANG_JOBS, body)
+    made = await who.api.create(GANG_JOBS, body)
+    if code is not None:
+        with suppress(ApiError):  # the job is made; that its code went in this very moment is all but impossible
+            await bring(who, code)
+    return made
 
 
 async def _taken_back(who: Person, made: Sequence[Custom], refused: _ToBe, why: Exception) -> CannotError:

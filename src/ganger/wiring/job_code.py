@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.types import Meta
+from ganger.backends.kubernetes.types import Key, Meta
 from ganger.engine.refusal import Refused
 from ganger.engine.repository import fetch
 from ganger.model.job import GitCode, JobSpec, Origin
@@ -30,8 +30,8 @@ MOST_BYTES: Final = 900 * 1024
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _ELSEWHERE: Final = "put it into the image, or on a volume, and leave code: out"
 
-Put = Callable[[str, str, bytes], None]
-"""Has an archive of that hash there, in a namespace. Raises ApiError."""
+Put = Callable[[Key, str, bytes], None]
+"""Has an archive of that hash there for a GangJob. Raises ApiError."""
 
 
 class JobCode:
@@ -53,7 +53,7 @@ class JobCode:
         check_size(data)
         digest = hashlib.sha256(data).hexdigest()
         try:
-            self._put(about.namespace, digest, data)
+            self._put(about.key, digest, data)
         except ApiError as error:
             raise Refused("store_failed", f"code: {error}", "submit it again", 500) from None
         return replace(origin, git_commit=found.commit, code_hash=digest)
@@ -76,6 +76,12 @@ def packed(directory: Path) -> bytes:
     return buffer.getvalue()
 
 
+def named(about: Meta) -> str | None:
+    """The SHA-256 of the archive that a GangJob says to have brought along, if it is one."""
+    digest = about.annotations.get(names.CODE, "")
+    return digest if _DIGEST.fullmatch(digest) else None
+
+
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
@@ -83,8 +89,8 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _packed_before(path: str, about: Meta) -> str:
-    digest = about.annotations.get(names.CODE, "")
-    if not _DIGEST.fullmatch(digest):
+    digest = named(about)
+    if digest is None:
         why = f"code: {path} is a directory of the machine that the job was written on, which a controller does not see"
         raise Refused("bad_spec", why, f"write code: {{git: URL, ref: BRANCH}}; or {_ELSEWHERE}")
     return digest

@@ -1,22 +1,20 @@
 """A directory of a person's machine as the code of a GangJob: packed, and put into the job's namespace, as the person.
 
-Called by `in_context` before the GangJob is made. What is left out, and what is refused, is what a server of ganger's
-leaves out and refuses (`engine.snapshot`); and all of it, packed, has to fit into one object.
+Called by `gang_job_making`, before the GangJob is made and again when it is. What is left out, and what is refused, is
+what a server of ganger's leaves out and refuses (`engine.snapshot`); and all of it, packed, has to fit into one object.
 """
 
 import asyncio
 import base64
 import hashlib
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.resources import Resource
-from ganger.backends.kubernetes.types import Fields, Meta
+from ganger.backends.kubernetes.resources import CONFIG_MAPS
+from ganger.backends.kubernetes.types import ConfigMap
 from ganger.engine.command import check_directory
 from ganger.engine.snapshot import snapshot
 from ganger.model.job import GitCode, JobSpec
@@ -24,37 +22,53 @@ from ganger.wiring.job_code import check_size, packed
 from ganger.wiring.person import REFUSED, CannotError, Person
 
 
-class _File(Fields, frozen=True):
-    metadata: Meta
-    binary_data: dict[str, str] = msgspec.field(default_factory=dict)
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """The SHA-256 of an archive, and the archive as base64."""
+
+    digest: str
+    content: str = field(repr=False)
 
 
-_CONFIG_MAPS: Final = Resource("", "v1", "configmaps", _File)
+async def brought(spec: JobSpec, directory: str) -> Brought | None:
+    """The code that a job brings along; None when that is no directory. `directory`: where the person stands.
 
-
-async def bring(who: Person, spec: JobSpec, directory: str) -> str | None:
-    """The SHA-256 of the archive that pods find; None for a job that brings no directory. `directory`: where the person
-    stands. Raises ApiError, CannotError and Refused."""
+    Raises Refused."""
     if spec.code is None or isinstance(spec.code, GitCode):
         return None
     archive = await asyncio.to_thread(_packed, Path(directory), spec.code)
     check_size(archive, "leave files out by lines in .gangerignore, name a repository (code: {git: URL})")
-    digest = hashlib.sha256(archive).hexdigest()
-    name, content = names.code_name(digest), base64.b64encode(archive).decode()
+    return Brought(hashlib.sha256(archive).hexdigest(), base64.b64encode(archive).decode())
+
+
+async def bring(who: Person, code: Brought) -> None:
+    """Have it where pods find it. Once more when the GangJob is made: before that, a controller knows of nobody who
+    uses what it finds there, and may remove it. Raises ApiError and CannotError."""
+    name = names.code_name(code.digest)
     about = {"name": name, "namespace": who.namespace}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "immutable": True}
+    there = await _found(who, name)
+    if there is None:
+        try:
+            there = await who.api.create(CONFIG_MAPS, body | {"binaryData": {names.ARCHIVE: code.content}})
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            there = await who.api.get(CONFIG_MAPS, name, who.namespace)
+    # Whoever brought the same code before; or somebody who wants other code to run.
+    if there.binary_data.get(names.ARCHIVE) != code.content:
+        why = f"the ConfigMap {name} of namespace {who.namespace} has other code than its name says"
+        next_ = who.kubectl("-n", who.namespace, "delete", "configmap", name)
+        raise CannotError("code_replaced", why, next_, REFUSED)
+
+
+async def _found(who: Person, name: str) -> ConfigMap | None:
     try:
-        await who.api.create(_CONFIG_MAPS, body | {"binaryData": {names.ARCHIVE: content}})
+        return await who.api.get(CONFIG_MAPS, name, who.namespace)
     except ApiError as error:
-        if not error.conflict:
+        if not error.missing:
             raise
-        # Whoever brought the same code before; or somebody who wants other code to run.
-        there = await who.api.get(_CONFIG_MAPS, name, who.namespace)
-        if there.binary_data.get(names.ARCHIVE) != content:
-            why = f"the ConfigMap {name} of namespace {who.namespace} has other code than its name says"
-            next_ = who.kubectl("-n", who.namespace, "delete", "configmap", name)
-            raise CannotError("code_replaced", why, next_, REFUSED) from None
-    return digest
+        return None
 
 
 def _packed(directory: Path, code: str) -> bytes:

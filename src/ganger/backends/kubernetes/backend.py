@@ -101,6 +101,11 @@ class KubernetesBackend:
         """The GangJobs there are."""
         return list(self._jobs.objects.values())
 
+    async def caught_up(self, namespace: str) -> None:
+        """Come back when `jobs` has whatever had been done to those of a namespace before this was asked. Raises
+        ApiError."""
+        await self._jobs.caught_up(namespace)
+
     @property
     def cluster(self) -> Cluster:
         """The nodes there are."""

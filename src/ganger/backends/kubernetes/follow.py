@@ -63,6 +63,7 @@ class Follower(Generic[T]):
         self._failures = 0
         self._said = ""
         self.synced = asyncio.Event()
+        self._word = asyncio.Event()
         self.trouble: ApiError | None = None
         """Why nothing can be heard at present."""
 
@@ -75,6 +76,14 @@ class Follower(Generic[T]):
     def lag_s(self) -> float:
         """For how long the server has said nothing; infinite before it has said everything once."""
         return asyncio.get_running_loop().time() - self.heard_s
+
+    async def caught_up(self, namespace: str) -> None:
+        """Come back when everything has been told that had happened in a namespace before this was asked: at the latest
+        with the next word of a server that says each minute that nothing has happened. Raises ApiError."""
+        version = await self._api.version(self._resource, namespace)
+        while self._version < version:
+            self._word.clear()
+            await self._word.wait()
 
     async def run(self) -> None:
         """Follow, until cancelled."""
@@ -147,6 +156,7 @@ class Follower(Generic[T]):
     def _heard(self) -> None:
         self.heard_s = asyncio.get_running_loop().time()
         self.trouble = None
+        self._word.set()
 
     def _failed(self, error: ApiError) -> None:
         self._failures = max(self._failures, 1)

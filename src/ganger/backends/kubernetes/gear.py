@@ -61,11 +61,6 @@ class Gear:
         await self._once((key.namespace, ""), lambda: self._put_launcher(key.namespace))
         await self._once((key.namespace, uid), lambda: self._put_identity(key, uid))
 
-    async def put_code(self, namespace: str, digest: str, archive: bytes) -> None:
-        """Have the code of a job there, by its hash. Raises ApiError."""
-        name = names.code_name(digest)
-        await self._once((namespace, digest), lambda: self._put_file(namespace, name, names.ARCHIVE, archive))
-
     def forget(self, key: Key, uid: str) -> None:
         """The job has ended."""
         self._there.pop((key.namespace, uid), None)
@@ -83,16 +78,9 @@ class Gear:
         await asyncio.shield(task)
 
     async def _put_launcher(self, namespace: str) -> None:
-        await self._put_file(namespace, self._name, "launcher.pyz", self._launcher)
-
-    async def _put_file(self, namespace: str, name: str, key: str, content: bytes) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": namespace},
-            "binaryData": {key: base64.b64encode(content).decode()},
-            "immutable": True,
-        }
+        about = {"name": self._name, "namespace": namespace}
+        content = {"launcher.pyz": base64.b64encode(self._launcher).decode()}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "binaryData": content, "immutable": True}
         await self._api.apply(CONFIG_MAPS, body)
 
     async def _put_identity(self, key: Key, uid: str) -> None:

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from urllib.parse import quote
 
-from ganger.backends.kubernetes.types import GROUP, Bare, Custom, Lease, Node, Page, Pod, PodGroup, ResourceClaim
+from ganger.backends.kubernetes.types import (
+    GROUP,
+    Bare,
+    ConfigMap,
+    Custom,
+    Lease,
+    Node,
+    Page,
+    Pod,
+    PodGroup,
+    ResourceClaim,
+)
 
 T = TypeVar("T")
 
@@ -38,7 +49,7 @@ PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node)
 CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", ResourceClaim)
 POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", PodGroup)
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", Bare)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", Bare)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", Lease)
 GANG_JOBS: Final = Resource(GROUP, "v1alpha1", "gangjobs", Custom)

@@ -111,6 +111,11 @@ class Api:
         """All objects at once. Raises ApiError."""
         return [each async for page in self.pages(resource, which) for each in page.items or ()]
 
+    async def version(self, resource: Resource[Any], namespace: str) -> int:
+        """The resource version that a list of them has now. Raises ApiError."""
+        request = asking("list", Place(resource, namespace), {"limit": "1"})
+        return int(decoded(request, await self._repeated(request), resource.page).metadata.resource_version)
+
     async def watch(
         self, resource: Resource[T], which: Selection, since: str, *, lasts_s: float, silent_s: float
     ) -> AsyncGenerator[News[T]]:

@@ -376,6 +376,14 @@ class Bare(Fields, frozen=True):
     metadata: Meta
 
 
+class ConfigMap(Fields, frozen=True):
+    """Text, and bytes as base64, by key."""
+
+    metadata: Meta
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+
+
 class Custom(Fields, frozen=True):
     """A GangJob, Queue or SchedulingPolicy: spec and status as they stand, to be parsed by whoever knows them."""
 

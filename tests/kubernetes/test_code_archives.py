@@ -1,0 +1,308 @@
+"""Code that no job uses any more goes, and none that a job uses: on the fake API server and on virtual time."""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.binding import CRD
+from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.backend import KubernetesBackend
+from ganger.backends.kubernetes.gear import Entry, Gear
+from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes.types import Key
+from ganger.engine.launch import launch_plans
+from ganger.wiring.code_archives import AT_ONCE, KEPT_S, LOOK_S, NOTE, Archives
+from ganger.wiring.own_code import Brought, bring
+from ganger.wiring.person import Person
+from tests.kubernetes.test_manifests import roles
+from tools.fakeapi import FakeApi, Fault
+from tools.skipping import SkippingLoop
+
+OWN = "ganger-system"
+BYTES = b"an archive"
+DIGEST = hashlib.sha256(BYTES).hexdigest()
+CODE = Brought(DIGEST, base64.b64encode(BYTES).decode())
+NAME = names.code_name(DIGEST)
+HOUR_S = KEPT_S + 2 * LOOK_S
+OVER = {"phase": "Succeeded", "record": "{}"}
+LIVES = {"phase": "Running", "record": '{"gangs": []}'}
+
+
+def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]]) -> None:
+    async def played() -> None:
+        async with FakeApi() as api:
+            api.put(CRD)
+            api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
+            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(played())
+
+
+@asynccontextmanager
+async def cleaning(
+    access: Access, folder: Path, live: Mapping[Key, str] | None = None, alone: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[Archives, KubernetesBackend]]:
+    """What a controller has to remove code: what it knows of GangJobs, but no loop that takes any."""
+    launcher = folder / "launcher.pyz"
+    launcher.write_bytes(b"never run here")
+    async with Api(access) as api:
+        gear = Gear(api, launcher, Entry(address="none:1", certificate="", key=b"k"), "none")
+        backend = KubernetesBackend(api, gear, launch_plans, lambda: True)
+        archives = Archives(api, OWN, backend, lambda: True)
+        tasks = [asyncio.create_task(backend.run())]
+        try:
+            await backend.listed()
+            archives.know(live or {}, alone)
+            backend.hear(archives.heard)
+            tasks.append(asyncio.create_task(archives.run()))
+            yield archives, backend
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def person(access: Access) -> AsyncIterator[Person]:
+    async with Api(access) as api:
+        yield Person(api, "here", "default", chosen=False, controller=OWN)
+
+
+def put_job(api: FakeApi, name: str = "job", status: Any = LIVES, digest: str = DIGEST) -> None:
+    about = {"name": name, "namespace": "default", "annotations": {names.CODE: digest} if digest else {}}
+    job = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about}
+    api.put({**job, "spec": {"run": "true"}, "status": status})
+
+
+def put_code(api: FakeApi, name: str = NAME) -> None:
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+    api.put(made | {"immutable": True, "binaryData": {names.ARCHIVE: CODE.content}})
+
+
+def content(api: FakeApi, name: str = NAME) -> Any:
+    found = api.get("configmaps", name)
+    return found and base64.b64decode(found["binaryData"][names.ARCHIVE])
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    deadline_s = asyncio.get_running_loop().time() + 2 * HOUR_S
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline_s, "it never came to be"
+        await asyncio.sleep(0.5)
+
+
+def noted(api: FakeApi) -> list[str]:
+    found: Any = api.get("configmaps", NOTE, OWN)
+    return found["data"]["known"].split() if found else []
+
+
+def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api)
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(3 * HOUR_S)
+            assert content(api) == BYTES
+            put_job(api, status=OVER)
+            await asyncio.sleep(KEPT_S - LOOK_S)
+            assert content(api) == BYTES, "it may be submitted again"
+            await asyncio.sleep(3 * LOOK_S)
+            assert content(api) is None
+            assert noted(api) == []
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "Refused"}, {"phase": "Succeeded", "record": '{"gangs": []}'}])
+def test_jobs_that_are_yet_to_be_taken_and_those_of_which_somebody_wrote_that_they_ended(
+    status: Any, tmp_path: Path
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api, status=status)
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(2 * HOUR_S)
+            assert content(api) == BYTES
+            api.delete("gangjobs", "job")
+            await asyncio.sleep(HOUR_S)
+            assert content(api) is None
+
+    scene(tmp_path, play)
+
+
+def test_code_that_another_job_shares_stays(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api, "one", OVER)
+        put_job(api, "two")
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(2 * HOUR_S)
+            assert content(api) == BYTES
+
+    scene(tmp_path, play)
+
+
+def test_the_next_controller_finds_what_nobody_uses_though_its_job_is_gone_and_lists_nothing(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api)
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(60)
+        assert noted(api) == [f"default/{NAME}"]
+        api.delete("gangjobs", "job")
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(HOUR_S)
+        assert content(api) is None
+        granted = {
+            (verb, group, resource)
+            for _, rule in roles()
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        used = {each for each in api.used() if each[2] == "configmaps"}
+        assert used == {("patch", "", "configmaps"), ("delete", "", "configmaps")} <= granted
+
+    scene(tmp_path, play)
+
+
+def test_a_job_of_which_the_controller_was_not_told_in_time_gets_its_code_back(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api)
+        async with cleaning(access, tmp_path), person(access) as ada:
+            await asyncio.sleep(60)
+            late = api.inject(Fault(verb="delete", resource="configmaps", delay_s=1))
+            put_job(api, status=OVER)
+            await until(lambda: late.struck)
+            api.freeze_watches("gangjobs")
+            put_job(api, "next")
+            await bring(ada, CODE)
+            before: Any = api.get("configmaps", NAME)
+            await until(lambda: content(api) is None)
+            await until(lambda: content(api) == BYTES)
+            after: Any = api.get("configmaps", NAME)
+            assert (after["immutable"], after["metadata"]["uid"] != before["metadata"]["uid"]) == (True, True)
+            await asyncio.sleep(2 * HOUR_S)
+            assert content(api) == BYTES
+            put_job(api, "next", OVER)
+            await asyncio.sleep(HOUR_S)
+            assert content(api) is None, "what was put back is known"
+
+    scene(tmp_path, play)
+
+
+def test_code_that_goes_before_its_job_is_made_is_brought_again_when_it_is(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with person(access) as ada:
+            await bring(ada, CODE)
+            await bring(ada, CODE)
+            assert [call.verb for call in api.server.used if call.resource == "configmaps"] == ["get", "create"]
+            api.delete("configmaps", NAME)
+            put_job(api)
+            await bring(ada, CODE)
+            assert content(api) == BYTES
+
+    scene(tmp_path, play)
+
+
+def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api, status={})
+        put_job(api, "other", status={}, digest="b" * 64)
+        put_code(api, names.code_name("b" * 64))
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(60)
+
+            def change() -> None:
+                found: Any = api.get("configmaps", NAME)
+                api.put(found | {"metadata": found["metadata"] | {"labels": {"kept": "by-somebody"}}})
+
+            late = api.inject(Fault(verb="delete", resource="configmaps", name=NAME, delay_s=10))
+            for name in ("job", "other"):
+                api.delete("gangjobs", name)
+            await until(lambda: late.struck)
+            change()
+            await asyncio.sleep(60)
+            assert content(api) == BYTES, "it is not what was to be removed"
+            assert content(api, names.code_name("b" * 64)) is None
+            await asyncio.sleep(HOUR_S)
+            assert content(api) is None
+
+    scene(tmp_path, play)
+
+
+def test_code_that_was_fetched_is_put_once_and_again_when_it_was_removed(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with cleaning(access, tmp_path) as (archives, backend):
+            for name in ("one", "two"):
+                put_job(api, name, digest="")
+            await until(lambda: len(backend.jobs) == 2)
+            for job in backend.jobs:
+                await archives.put(job.metadata.key, DIGEST, BYTES)
+            assert content(api) == BYTES
+            assert [many for call, many in api.server.used.items() if call.name == NAME] == [1]
+            await asyncio.sleep(2 * HOUR_S)
+            assert content(api) == BYTES
+            api.delete("gangjobs", "one")
+            put_job(api, "two", OVER, digest="")
+            await asyncio.sleep(HOUR_S)
+            assert content(api) is None
+            put_job(api, "three", digest="")
+            await archives.put(Key("default", "three"), DIGEST, BYTES)
+            assert content(api) == BYTES
+        async with cleaning(access, tmp_path, {Key("default", "three"): DIGEST}):
+            await asyncio.sleep(2 * HOUR_S)
+            assert content(api) == BYTES
+        async with cleaning(access, tmp_path, alone=("default",)):
+            await asyncio.sleep(2 * HOUR_S)
+            assert content(api) == BYTES, "nobody knows what the job uses whose record cannot be read"
+
+    scene(tmp_path, play)
+
+
+def test_a_right_that_lacks_or_a_server_that_is_away_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        put_code(api)
+        put_job(api, status={})
+        rule = api.inject(Fault(verb="delete", resource="configmaps", status=403, reason="Forbidden", times=100))
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(60)
+            api.delete("gangjobs", "job")
+            await asyncio.sleep(HOUR_S)
+            assert content(api) == BYTES
+            assert "grants what is needed" in caplog.text
+            rule.times = 0
+            await api.restart(120)
+            await asyncio.sleep(HOUR_S)
+            assert content(api) is None
+
+    scene(tmp_path, play)
+
+
+def test_more_than_are_removed_at_once(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        digests = [f"{at:064x}"[::-1] for at in range(AT_ONCE + 3)]
+        for at, digest in enumerate(digests):
+            put_code(api, names.code_name(digest))
+            put_job(api, f"job-{at}", {}, digest)
+        async with cleaning(access, tmp_path):
+            await asyncio.sleep(60)
+            assert len(noted(api)) == len(digests)
+            for at in range(len(digests)):
+                api.delete("gangjobs", f"job-{at}")
+            await asyncio.sleep(HOUR_S)
+            assert api.objects("configmaps", "default") == []
+
+    scene(tmp_path, play)
