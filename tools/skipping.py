@@ -8,6 +8,10 @@ import asyncio
 import selectors
 from typing import Any
 
+RESOLUTION_S = 1e-9
+"""By how much a loop's timers may be early. Where no time passes by itself, who then looks at the clock, and waits for
+the rest, would do so for ever."""
+
 
 class _Skipping(selectors.DefaultSelector):
     """Instead of waiting, it passes the time."""
@@ -19,7 +23,7 @@ class _Skipping(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0 if timeout is not None else None)
         if not ready and timeout is not None and timeout > 0:
-            self.skipped_s += timeout
+            self.skipped_s += timeout + RESOLUTION_S
         return ready
 
 

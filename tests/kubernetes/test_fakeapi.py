@@ -5,8 +5,9 @@ Its answers are held to the real ones by test_conformance_*.
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,27 @@ def test_a_client_that_discovers_types_gets_on_with_it(tmp_path: Path) -> None:
             await client.close()
 
     run(case())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34])
+def test_it_leaves_nobody_behind_who_is_only_connecting(turns: int, tls: bool) -> None:
+    async def case() -> None:
+        async with asyncio.timeout(WITHIN_S), FakeApi(tls=tls) as api:
+            trusting = ssl._create_unverified_context() if tls else None
+            port = int(api.url.rpartition(":")[2])
+            connecting = asyncio.create_task(asyncio.open_connection("127.0.0.1", port, ssl=trusting))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await api.down()
+            with suppress(OSError):
+                reader, writer = await connecting
+                with closing(writer):
+                    writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+                    assert await reader.read() == b""
+            assert not api.server.connections
+
+    asyncio.run(case())
 
 
 # -- kubelets ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.lease import Election, Lost
+from ganger.backends.kubernetes.lease import ASKED_WITHIN_S, Election, Lost
 from ganger.backends.kubernetes.transport import Api
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job import Retry
@@ -220,7 +220,7 @@ async def leading(access: Access) -> AsyncIterator[tuple[Election, "asyncio.Task
         leads.set()
         await asyncio.Event().wait()
 
-    async with Api(access) as own:
+    async with Api(access, within_s=ASKED_WITHIN_S) as own:
         election = Election(own, "default", "ganger-controller", f"life-{asyncio.get_running_loop().time()}")
         task = asyncio.create_task(election.lead(hold))
         await leads.wait()

@@ -74,14 +74,22 @@ class FakeApi:
 
     async def up(self) -> None:
         """Listens, on the port of the time before if there was one."""
+        self.server.away = False
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(self.server.connected, "127.0.0.1", self._port, ssl=self._tls)
         self._port = self._listening.sockets[0].getsockname()[1]
 
     async def down(self) -> None:
-        """Breaks every connection and listens no more; the state stays."""
+        """Breaks every connection and listens no more; the state stays. Who is only connecting is let in no more."""
+        self.server.away = True
         if self._listening:
+            loop = asyncio.get_running_loop()
+            for each in self._listening.sockets:
+                loop.remove_reader(each.fileno())
+            for _ in range(2):  # whom asyncio has accepted by now it cannot take in any more once it is closed
+                await asyncio.sleep(0)
             self._listening.close()
+            self._listening = None
         for connection in list(self.server.connections):
             connection.abort()
         if self.server.connections:
@@ -187,6 +195,11 @@ class FakeApi:
     def used(self, user: str = "admin") -> set[tuple[str, str, str]]:
         """What somebody has asked for so far, as roles say it: (verb, API group, resource with its sub-resource)."""
         return {(call.verb, call.group, call.resource) for call in self.server.used if call.user == user}
+
+    def expire(self, token: str) -> None:
+        """Lets nobody in by that token any more, nor listen on."""
+        del self.server.tokens[token]
+        self.cut_watches()
 
     def allow(self, authorizer: Authorizer | None) -> None:
         """Asks it from now on whether a call may be made, as RBAC is asked; None lets everybody do everything."""

@@ -54,6 +54,7 @@ class Server:
         self.used: Counter[Call] = Counter()
         self.connections: set[Connection] = set()
         self.deserted = asyncio.Event()
+        self.away = True
         self.watches: dict[Connection, Watch] = {}
         self.beside: dict[tuple[str, str], Beside] = {}
         """What is no object: (method, pattern of a path) -> who answers there, as the API server's proxy does."""
@@ -70,10 +71,14 @@ class Server:
             watch.tell(change)
 
     def connected(self) -> Connection:
-        connection = Connection(self.handle, self.gone)
+        """Somebody connects; that is done when TLS has been agreed on, and may never be."""
+        return Connection(self.handle, self.come, self.gone)
+
+    def come(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.deserted.clear()
-        return connection
+        if self.away:
+            connection.abort()  # it was accepted while there still was somebody
 
     def gone(self, connection: Connection) -> None:
         self.connections.discard(connection)

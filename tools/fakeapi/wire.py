@@ -30,8 +30,13 @@ class Request:
 class Connection(asyncio.Protocol):
     """frozen: half-open, nothing is read or written any more although it stays up."""
 
-    def __init__(self, handle: Callable[[Request], None], gone: Callable[["Connection"], None]) -> None:
-        self._handle, self._gone = handle, gone
+    def __init__(
+        self,
+        handle: Callable[[Request], None],
+        come: Callable[["Connection"], None],
+        gone: Callable[["Connection"], None],
+    ) -> None:
+        self._handle, self._come, self._gone = handle, come, gone
         self._buffer = bytearray()
         self._busy = False
         self._closing = False
@@ -43,6 +48,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        self._come(self)
 
     def data_received(self, data: bytes) -> None:
         if self.frozen:

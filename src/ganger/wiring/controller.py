@@ -27,7 +27,7 @@ from ganger import __version__
 from ganger.backends.kubernetes.access import Access, Unusable
 from ganger.backends.kubernetes.backend import KubernetesBackend
 from ganger.backends.kubernetes.gear import Entry, Gear
-from ganger.backends.kubernetes.lease import Election, Lost
+from ganger.backends.kubernetes.lease import ASKED_WITHIN_S, Election, Lost
 from ganger.backends.kubernetes.names import id_of, key_of
 from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.transport import Api
@@ -98,7 +98,8 @@ class Controller(Server):
     async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
         options, event_loop = self._options, asyncio.get_running_loop()
         async with AsyncExitStack() as open_:
-            api, own = [await open_.enter_async_context(Api(options.access)) for _ in range(2)]
+            api = await open_.enter_async_context(Api(options.access))
+            own = await open_.enter_async_context(Api(options.access, within_s=ASKED_WITHIN_S))
             self._reviewer = Reviewer(api, options.namespace)
             election = await open_.enter_async_context(self._leading(own))
             backend = await self._backend(api, lambda: election.leading)

@@ -97,6 +97,11 @@ class Access:
         assert config is not None  # noqa: S101  # it has the one context that was just made
         return cls(config)
 
+    @property
+    def is_kept_by_others(self) -> bool:
+        """Whether somebody else renews the credential, in its file: one that has run out may be good in a moment."""
+        return self._user.token_file is not None
+
     async def headers(self) -> dict[str, str]:
         """What to send with a request that is made now. Raises Unusable when a program gives no credential."""
         if asyncio.get_running_loop().time() >= self._until_s:

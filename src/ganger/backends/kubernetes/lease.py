@@ -26,6 +26,8 @@ RENEWED_WITHIN_S: Final = 10.0
 RETRY_S: Final = 2.0
 ATTEMPT_S: Final = 5.0
 """How long one attempt may take, its repetitions included."""
+ASKED_WITHIN_S: Final = ATTEMPT_S / 2
+"""How long its Api is to repeat a request: less, or else an attempt would end before it is known what was wrong."""
 
 _NEVER: Final = float("-inf")
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -76,7 +77,7 @@ class Wire:
                     yield answer
                     return
             async with self._sent(session, request, silent_s, await self._access.headers()) as answer:
-                await _check(request, answer)
+                await _check(request, answer, may_be_renewed=self._access.is_kept_by_others)
                 yield answer
         except Unusable as error:
             raise ApiError(request.what, 0, "NoCredential", str(error), passes=True) from error
@@ -108,9 +109,11 @@ class Wire:
         )
 
 
-async def _check(request: Request, answer: aiohttp.ClientResponse) -> None:
+async def _check(request: Request, answer: aiohttp.ClientResponse, *, may_be_renewed: bool = False) -> None:
+    """Raises ApiError when it went wrong. may_be_renewed: other credentials may be there in a moment."""
     if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise refusal(request.what, answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
+        error = refusal(request.what, answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
+        raise replace(error, passes=error.passes or (may_be_renewed and error.status == HTTPStatus.UNAUTHORIZED))
 
 
 def _session(connections: int) -> aiohttp.ClientSession:

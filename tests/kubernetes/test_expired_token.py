@@ -1,0 +1,134 @@
+"""A token that runs out under a controller: said, tried again, nothing lost. Fake API server, virtual time."""
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bench.binding import GANG, Controlled, controller
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.lease import Lost
+from tests.kubernetes.test_trouble import MEMBERS, bound, leading, ruled, scene, status, submit, until
+from tools.fakeapi import Call, FakeApi, Fault
+
+RUN_OUT = "what this process shows to the API server has run out: renew the token"
+FOR_S = 300.0
+
+
+class Renewed:
+    """A token in a file, as a pod's service account has one."""
+
+    def __init__(self, api: FakeApi, folder: Path) -> None:
+        self._api, self._file = api, folder / "token"
+        self.now = ""
+        self.renew()
+        config = api.kubeconfig(folder / "config", self.now)
+        written = json.loads(config.read_text())
+        written["users"][0]["user"] = {"tokenFile": str(self._file)}
+        config.write_text(json.dumps(written))
+        self.access = Access.of_files([config])
+
+    def renew(self) -> None:
+        self.now = f"renewed-at-{asyncio.get_running_loop().time()}"
+        self._file.write_text(self._api.user(self.now))
+
+    def expire(self) -> None:
+        self._api.expire(f"{self.now}-token")
+
+
+@dataclass(slots=True)
+class Expiring(Fault):
+    """The token runs out with the write of pods that comes after so many."""
+
+    token: Renewed | None = None
+    writes: int = 0
+    is_over: bool = False
+
+    def strikes(self, call: Call, rng: random.Random) -> bool:
+        if self.token is not None and not self.is_over and call.verb == "create" and call.resource.startswith("pods"):
+            self.is_over = self.writes == 0
+            self.writes -= 1
+            if self.is_over:
+                self.token.expire()
+                return True
+        return False
+
+
+def silent_s(its: Controlled) -> float:
+    """As metrics say it, of pods."""
+    return next(each for each in its.backend.measures() if each.name == "ganger_watch_silence_seconds").values["pods"]
+
+
+def uids(api: FakeApi) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in api.objects("pods")}
+
+
+def test_a_token_that_was_renewed_in_its_file_is_read_again_and_nobody_notices(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(api: FakeApi, _: Access) -> None:
+        token = Renewed(api, tmp_path)
+        async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            before, old = uids(api), f"{token.now}-token"
+            token.renew()
+            api.expire(old)
+            await asyncio.sleep(FOR_S)
+            assert (leads.done(), uids(api)) == (False, before)
+            api.kubelet.finish("default", bound(api)[0], 3)
+            await until(lambda: {name.rsplit("-", 2)[1] for name in bound(api)} == {"2"})
+        assert RUN_OUT not in caplog.text
+
+    scene(tmp_path, play)
+
+
+def test_a_token_that_nobody_renews_is_said_and_what_runs_runs_on_until_somebody_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(api: FakeApi, _: Access) -> None:
+        token = Renewed(api, tmp_path)
+        async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as its:
+            submit(its)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            before = uids(api)
+            token.expire()
+            await asyncio.sleep(FOR_S)
+            assert f"could not watch pods: 401 Unauthorized: Unauthorized; {RUN_OUT}" in caplog.text
+            assert "the lease ganger-controller: could not patch leases" in caplog.text
+            assert silent_s(its) >= FOR_S - 1
+            assert isinstance(leads.exception(), Lost)
+            assert (its.state_of(GANG), uids(api)) == ("starting", before)
+            token.renew()
+            await until(lambda: silent_s(its) < 60)
+            assert (its.state_of(GANG), uids(api)) == ("starting", before)
+        api.server.used.clear()
+        async with leading(token.access) as (election, _leads), ruled(token.access, tmp_path, election) as its:
+            await asyncio.sleep(FOR_S)
+            assert (its.state_of(GANG), its.loop.copy().gangs[GANG].generation) == ("starting", 1)
+            done = {(call.verb, call.resource) for call in api.server.used}
+            assert not done & {("create", "pods"), ("create", "pods/binding"), ("delete", "pods")}
+            assert uids(api) == before
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize("after_writes", [0, 1, MEMBERS, MEMBERS + 1])
+def test_a_start_in_the_midst_of_which_it_runs_out_costs_no_attempt_when_it_is_renewed_soon(
+    after_writes: int, tmp_path: Path
+) -> None:
+    async def play(api: FakeApi, _: Access) -> None:
+        token = Renewed(api, tmp_path)
+        async with controller(token.access, tmp_path) as its:
+            struck = api.inject(Expiring(status=401, reason="Unauthorized", token=token, writes=after_writes))
+            submit(its, retries=0)
+            await until(lambda: struck.is_over)
+            await asyncio.sleep(5)
+            token.renew()
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            assert its.loop.copy().gangs[GANG].generation == 1
+
+    scene(tmp_path, play)
