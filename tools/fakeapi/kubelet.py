@@ -14,6 +14,7 @@ from tools.fakeapi.store import Change, Key, Object, Stored, Table
 from tools.fakeapi.writes import Deletion, Writes
 
 BATCH = 100
+SIGTERM_CODE = 143
 Act = Callable[[Table, Stored, Object], None]
 
 
@@ -79,7 +80,12 @@ class Kubelet:
             self._writes.replace(table, stored, self._running(pod), status=True)
 
     def _stop(self, table: Table, stored: Stored, pod: Object) -> None:
-        if "deletionTimestamp" in pod["metadata"] and pod["spec"]["nodeName"] not in self.down:
+        if "deletionTimestamp" not in pod["metadata"] or pod["spec"]["nodeName"] in self.down:
+            return
+        if "finalizers" in pod["metadata"] and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            # One that will still be shown has ended all the same; the write brings us here again.
+            self.finish(*stored.key, exit_code=SIGTERM_CODE)
+        else:
             self._writes.delete(table, stored, Deletion(grace_s=0))
 
     def _ready(self, node: Object) -> Object:
