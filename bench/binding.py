@@ -163,8 +163,8 @@ async def controller(
         loop.open()
         tasks = [following, event_loop.create_task(_turn(loop))]
         if policies is not None:
-            figures = QueueFigures(loop, policies, used)
-            log.changed = figures.changed
+            figures = QueueFigures(loop, policies, used, backend.statuses.owes)
+            log.told, policies.regrouped = figures.told, figures.look_again
             tasks.append(event_loop.create_task(figures.run()))
         try:
             yield Controlled(backend, loop, log)

@@ -134,7 +134,6 @@ def _queue() -> Object:
     status = {
         "observedGeneration": _COUNT | {"description": "which metadata.generation was read last"},
         "conditions": _CONDITIONS,
-        "seq": _COUNT | {"description": "ganger's own: the event that this is the state after"},
         "record": _TEXT | {"description": "ganger's own: what of it is in force"},
         "waiting": _COUNT | {"description": "jobs that wait in it and below it"},
         "running": _COUNT | {"description": "jobs that have nodes, in it and below it"},

@@ -66,9 +66,9 @@ async def following(access: Access, folder: Path) -> AsyncIterator[tuple[Loop, P
             await asyncio.gather(runs, follows, return_exceptions=True)
 
 
-async def until(holds: Callable[[], Any]) -> None:
+async def until(holds: Callable[[], Any], within_s: float = WITHIN_S) -> None:
     loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + WITHIN_S
+    deadline_s = loop.time() + within_s
     while not holds():
         assert loop.time() < deadline_s, "it never came to be"
         await asyncio.sleep(0.05)
@@ -171,6 +171,27 @@ def test_a_queue_with_jobs_stays_until_they_have_ended(tmp_path: Path) -> None:
             loop.post(Submitted(job=replace(job, spec=replace(job.spec, queue="a"))))
             await until(lambda: loop.copy().gangs)
             api.delete("queues", "a", "")
+            api.put(queue("b"))
+            await until(lambda: "b" in in_force(loop))
+            assert "a" in in_force(loop)
+            loop.post(StopRequested(gang=job.id))
+            await until(lambda: "a" not in in_force(loop))
+
+    scene(tmp_path, play)
+
+
+def test_a_queue_that_went_while_nobody_looked_keeps_no_other_change_out(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": {"name": "big"}, "spec": {}})
+        api.put(queue("a"))
+        async with following(access, tmp_path) as (loop, _):
+            await until(lambda: "a" in in_force(loop))
+            job = job_of(1)
+            loop.post(Submitted(job=replace(job, spec=replace(job.spec, queue="a"))))
+            await until(lambda: "record" in (api.get("gangjobs", "big") or {}).get("status", {}))
+        api.delete("queues", "a", "")
+        async with following(access, tmp_path) as (loop, _):
+            assert "a" in in_force(loop)
             api.put(queue("b"))
             await until(lambda: "b" in in_force(loop))
             assert "a" in in_force(loop)

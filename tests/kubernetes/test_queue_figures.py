@@ -5,8 +5,8 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,135 @@ def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
             its.loop.post(StopRequested(gang=blocks))
             await until(lambda: "starting" in map(its.state_of, waiting))
             assert its.state_of("next-bob.default") == "starting", "ada came first, and has had more"
+
+    scene(tmp_path, play)
+
+
+def held(found: Any, user: str = "ada") -> int:
+    """Thousandths of GPUs times milliseconds that a user has held, in all queues."""
+    return sum(amounts[0] for each in found["spent"] if each["user"] == user for _, amounts in each["periods"])
+
+
+SPELL_S = 300.0
+SPELL = 8_000 * 300_000
+"""That the whole node was held for so long."""
+
+
+@dataclass(slots=True)
+class Crash(Fault):
+    """From that write on none is done: get, watch and list are none. `came`: the first of these was asked for."""
+
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def strikes(self, call: Call, rng: random.Random) -> bool:
+        does = Fault.strikes(self, call, rng)
+        if does:
+            self.came.set()
+        return does
+
+
+def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with leading(access, tmp_path) as its:
+            job = submit(api, its, "long", "ada")
+            await until(lambda: its.state_of(job) == "starting")
+            await asyncio.sleep(SPELL_S)
+            unsaid = Fault(verb="patch", resource="gangjobs/status", times=float("inf"), status=503)
+            api.inject(unsaid)
+            its.loop.post(StopRequested(gang=job))
+            await until(lambda: not its.state_of(job))
+            await asyncio.sleep(5 * USAGE_S)
+            assert not usage(api), "its object says that it runs"
+        unsaid.times = 0
+        async with leading(access, tmp_path) as its:
+            assert its.state_of(job) == "starting"
+            its.loop.post(StopRequested(gang=job))
+            await until(lambda: usage(api))
+            assert SPELL <= held(usage(api)) < 2.8 * SPELL
+
+    scene(tmp_path, play)
+
+
+def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) -> None:
+    async def spent(api: FakeApi, access: Access, crash: Crash) -> tuple[int, bool]:
+        """What was held in all, and whether all that was to be written was."""
+        async with leading(access, tmp_path) as its:
+            await use(api, its, "before", "ada", SPELL_S)
+            await until(lambda: usage(api))
+            assert SPELL <= held(usage(api)) < 1.5 * SPELL
+            job = submit(api, its, "last", "ada")
+            await until(lambda: its.state_of(job) == "starting")
+            await asyncio.sleep(2 * SPELL_S)
+            api.inject(crash)
+            its.loop.post(StopRequested(gang=job))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(crash.came.wait(), 2 * USAGE_S)
+        is_whole = not crash.struck
+        crash.times = 0
+        async with leading(access, tmp_path) as its:
+            its.loop.post(StopRequested(gang=job))
+            await until(lambda: not its.state_of(job))
+            await asyncio.sleep(2 * USAGE_S)
+            return held(usage(api)), is_whole
+
+    found = list[tuple[int, bool]]()
+    while not any(is_whole for _, is_whole in found):
+        crash = Crash(verb="[!gwl]*", skip=len(found), times=float("inf"), dropped=True)
+
+        async def play(api: FakeApi, access: Access, crash: Crash = crash) -> None:
+            found.append(await spent(api, access, crash))
+
+        scene(tmp_path, play)
+    assert len(found) > 5, "it ends a pod, and tells a job, and queues"
+    for at, (amount, _) in enumerate(found):
+        assert amount < 4.5 * SPELL, f"crash at write {at}: what was held is counted once"
+        assert amount >= SPELL, f"crash at write {at}: what was written before is not lost"
+    assert found[0][0] >= 3 * SPELL, "its end was not known, and is counted when it is"
+    assert found[-1][0] >= 3 * SPELL
+
+
+def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        api.put(queue("lab"))
+        async with leading(access, tmp_path) as its:
+            await until(lambda: "lab" in its.loop.copy().queues)
+            job = submit(api, its, "first", "ada", "lab")
+            await until(lambda: its.state_of(job) == "starting")
+            await asyncio.sleep(SPELL_S)
+            its.loop.post(StopRequested(gang=job))
+            await until(lambda: usage(api, "lab"))
+            late = submit(api, its, "late", "bob", "lab")
+            await until(lambda: its.state_of(late) == "starting")
+            api.delete("queues", "lab", "")
+            await until(lambda: usage(api, "root"), within_s=600.0)
+            before = known(its.loop.copy())
+            assert [each.queue for each in before[0]] == ["lab"], "it is in force for those in it"
+        async with leading(access, tmp_path) as its:
+            assert known(its.loop.copy())[0] == before[0]
+            its.loop.post(StopRequested(gang=late))
+            await until(lambda: "lab" not in its.loop.copy().queues)
+            await until(lambda: {each["queue"] for each in usage(api, "root")["spent"]} == {"root"})
+            assert SPELL <= held(usage(api, "root")) < 1.5 * SPELL
+        async with leading(access, tmp_path) as its:
+            assert {each.queue for each in its.loop.copy().standings.spent()} == {"root"}
+
+    scene(tmp_path, play)
+
+
+def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        for made in (queue("lab"), queue("team", parent="lab")):
+            api.put(made)
+        async with leading(access, tmp_path) as its:
+            await until(lambda: "team" in its.loop.copy().queues)
+            job = submit(api, its, "first", "ada", "team")
+            await until(lambda: its.state_of(job) == "starting")
+            await asyncio.sleep(SPELL_S)
+            its.loop.post(StopRequested(gang=job))
+            await until(lambda: usage(api, "team"))
+            api.delete("queues", "team", "")
+            await until(lambda: usage(api, "lab"), within_s=600.0)
+            assert SPELL <= held(usage(api, "lab")) < 1.5 * SPELL
 
     scene(tmp_path, play)
 

@@ -143,8 +143,8 @@ class Controller(Server):
                 jobs.again()
 
             await open_.enter_async_context(_running(policies.follow(loop, in_force)))
-            figures = QueueFigures(loop, policies, used)
-            log.changed = figures.changed
+            figures = QueueFigures(loop, policies, used, backend.statuses.owes)
+            log.told, policies.regrouped = figures.told, figures.look_again
             open_.push_async_callback(figures.end)
             await open_.enter_async_context(_running(figures.run()))
             yield log, loop, backend
@@ -259,7 +259,7 @@ def image_of(
     at_ms = max((*(gang.since_ms for gang in gangs), *(each.at_ms for each in used.values())), default=0)
     rest = Image(seq=seq, at_ms=at_ms, nodes=nodes, levels=cluster.levels)
     rest = replace(rest, rules=policy.rules, queues=list(queues.values()))
-    spent = spent_by_now(used.values(), policy.rules.half_life_ms)
+    spent = spent_by_now(used.values(), policy.rules.half_life_ms, queues)
     rest = replace(rest, spent=spent, runs=runs_known(used))
     ready = {node.name: NodeState.READY for node in nodes}
     return pieces.together(every, replace(rest, node_states=ready)), frozenset(unread)

@@ -62,6 +62,8 @@ class PolicyObjects:
         self._unread: dict[str, str] = {}
         """Of which queues what was used could not be read, and why."""
         self._news = asyncio.Event()
+        self.regrouped: Callable[[], None] = lambda: None
+        """Called when what was used of a queue may belong to another object: one is gone, or another policy holds."""
         self._api, self._may_act = api, may_act
 
     async def run(self) -> None:
@@ -98,6 +100,10 @@ class PolicyObjects:
                 _log.error("%s: what was used cannot be read: %s", key.name, error)
         return found
 
+    def shown(self) -> frozenset[str]:
+        """The queues of which something can be shown: those that are always there are given an object."""
+        return frozenset((ROOT, DEFAULT, *(key.name for key in self._queues.objects)))
+
     async def show(self, told: Mapping[str, Mapping[str, Any]]) -> None:
         """Have these figures in the status of each queue. A queue that is always there is given an object once there is
         something to say of it; of others that have none any more nothing is said."""
@@ -119,6 +125,9 @@ class PolicyObjects:
 
     async def follow(self, loop: Loop, taken: Callable[[PolicyDocument], None]) -> None:
         """Have the loop's policy be what the objects say, until cancelled. `taken` is told when it became another."""
+        with loop.view() as state:  # one whose object went while nobody looked is there for those who are in it
+            kept: Specs = {name: {} for name in state.queues if name not in (ROOT, DEFAULT)}
+        self._in_force = {**kept, **self._in_force}
         while True:
             self._news.clear()
             with loop.view() as state:
@@ -133,6 +142,8 @@ class PolicyObjects:
     def _changed(self, before: Custom | None, now: Custom | None) -> None:
         if before is None or now is None or bytes(before.spec) != bytes(now.spec):
             self._news.set()
+        if now is None:
+            self.regrouped()
 
     def _objects(self) -> dict[str, Custom]:
         found = {key.name: each for key, each in self._queues.objects.items()}
@@ -152,6 +163,7 @@ class PolicyObjects:
         for name, found in objects.items():
             self._tell(name, found, refused.get(name))
         if before != self._in_force:
+            self.regrouped()
             taken(_read(self._in_force))
         return AGAIN_S if refused else None
 

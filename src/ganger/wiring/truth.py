@@ -53,8 +53,8 @@ class ObjectLog(EventLog):
         self._rows: dict[str, Projection] = {}
         self._answered: set[str] = set()
         self.observed: Mapping[str, int] = {}
-        self.changed: Callable[[], None] = lambda: None
-        """Called when something happened."""
+        self.told: Callable[[int, bool], None] = lambda seq, is_news: None  # noqa: ARG005
+        """Called when objects were told of all up to an event; and whether that was anything of a job."""
 
     def restore(self, upto: int | None = None) -> State:
         """What the objects said when this controller began, and what has happened since."""
@@ -81,8 +81,6 @@ class ObjectLog(EventLog):
     def snapshot(self, state: State) -> None:
         """Tell the objects that changed what they are now."""
         super().snapshot(state)
-        if self._rows:
-            self.changed()
         rows, self._rows = self._rows, {}
         answered, self._answered = self._answered, set()
         for name, piece in pieces.pieces(state, rows).items():
@@ -93,6 +91,7 @@ class ObjectLog(EventLog):
                     name = gang.array or gang.id
                     if name not in rows:
                         self._tell(name, _waiting(state, key), soon=False)
+        self.told(state.seq, bool(rows))
 
 
 def _status(state: State, shown: Projection, piece: pieces.Piece | None, observed: int) -> dict[str, Any]:

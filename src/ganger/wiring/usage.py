@@ -5,7 +5,7 @@ It is what the state has of it, so a successor orders jobs as whoever wrote it w
 is read strictly: figures of a time to come would keep a user back for ever.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -13,8 +13,10 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from ganger.core.history import KEPT, SIZES, Runs
+from ganger.core.queues import Vector
 from ganger.core.share import NOTHING, REMEMBERED, Spent, respent
 from ganger.core.state import State
+from ganger.model.queue import ROOT
 
 MOST_BYTES: Final = 768 * 1024
 """What is kept in one object, whose limit is 1.5 MiB."""
@@ -44,13 +46,15 @@ def _usage() -> TypeAdapter[Usage]:
     return TypeAdapter(Usage)
 
 
-def usage_of(state: State) -> dict[str, Usage]:
-    """By queue, of those that were used."""
+def usage_of(state: State, shown: Container[str]) -> dict[str, Usage]:
+    """By queue, of those that were used. What was used of one whose object is gone, so that it is not `shown`, is kept
+    with root's for as long as its jobs keep it in force."""
+    homes = {name: name if name in shown else ROOT for name in state.tree.index}
     spent, runs = dict[str, list[Spent]](), dict[str, list[Runs]]()
     for each in state.standings.spent():
-        spent.setdefault(each.queue, []).append(each)
+        spent.setdefault(homes.get(each.queue, ROOT), []).append(each)
     for known in state.history.runs():
-        runs.setdefault(known.queue, []).append(known)
+        runs.setdefault(homes.get(known.queue, known.queue), []).append(known)
     when = Usage(at_ms=state.at_ms, half_life_ms=state.standings.half_life_ms)
     return {
         name: replace(when, spent=tuple(spent.get(name, ())), runs=tuple(runs.get(name, ())))
@@ -76,7 +80,7 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     usage = _usage().validate_json(text)
     if not 0 <= usage.at_ms <= now_ms + AHEAD_MS or usage.half_life_ms < 1:
         raise ValueError(f"at_ms {usage.at_ms}, half_life_ms {usage.half_life_ms}: no such time was yet")
-    if ({each.queue for each in usage.spent} | {each.queue for each in usage.runs}) - {queue}:
+    if queue != ROOT and ({each.queue for each in usage.spent} | {each.queue for each in usage.runs}) - {queue}:
         raise ValueError(f"it is of another queue than {queue}")
     for each in usage.spent:
         for period, amounts in each.periods:
@@ -85,20 +89,28 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     for known in usage.runs:
         if not 0 < len(known.times_ms) <= KEPT or min(known.gpu_milli, *known.times_ms) < 0:
             raise ValueError(f"runs of {known.user}: no run times are {known.times_ms}")
-    if len({each.user for each in usage.spent}) != len(usage.spent):
+    if len({(each.queue, each.user) for each in usage.spent}) != len(usage.spent):
         raise ValueError("spent: a user is there twice")
     return usage
 
 
-def spent_by_now(found: Iterable[Usage], half_life_ms: int) -> list[Spent]:
-    """What was used of all these, in half-lives as they are now."""
+def spent_by_now(found: Iterable[Usage], half_life_ms: int, queues: Container[str]) -> list[Spent]:
+    """What was used of all these, in half-lives as they are now; of queues that are gone it is root's."""
     every = list[Spent]()
     for usage in found:
         if usage.half_life_ms == half_life_ms:
             every += usage.spent
         else:
             every += respent(usage.spent, usage.half_life_ms, half_life_ms, usage.at_ms)
-    return every
+    sums = dict[tuple[str, str], dict[int, Vector]]()
+    for each in every:
+        periods = sums.setdefault((each.queue if each.queue in queues else ROOT, each.user), {})
+        for period, (gpus, cpus, memory) in each.periods:
+            had = periods.get(period, NOTHING)
+            periods[period] = (had[0] + gpus, had[1] + cpus, had[2] + memory)
+    return [
+        Spent(queue=queue, user=user, periods=tuple(sorted(periods.items()))) for (queue, user), periods in sums.items()
+    ]
 
 
 def runs_known(found: Mapping[str, Usage]) -> list[Runs]:

@@ -52,6 +52,8 @@ class Statuses:
         self._api, self._resource, self._objects, self._may_act = api, resource, objects, may_act
         self._wanted: dict[Key, Object] = {}
         self._written: dict[Key, _Told] = {}
+        self._owed: dict[Key, int] = {}
+        """The first event of which something is not written yet."""
         self._waiting: dict[Key, list[tuple[_Start, asyncio.Future[None]]]] = {}
         self._work = Work(self._write, workers=64)
 
@@ -62,6 +64,8 @@ class Statuses:
     def want(self, key: Key, status: Object, *, soon: bool = True) -> None:
         """Have these fields of an object's status be so; not `soon`: when it is convenient."""
         self._wanted[key] = self._wanted.get(key, {}) | status
+        if "seq" in status:
+            self._owed.setdefault(key, status["seq"])
         if soon:
             self._work.add(key)
         else:
@@ -81,6 +85,10 @@ class Statuses:
         self._waiting.setdefault(key, []).append((start, answer))
         await answer
 
+    def owes(self, seq: int) -> bool:
+        """Whether of an event up to that one something is still to be written."""
+        return any(first <= seq for first in self._owed.values())
+
     async def flush(self) -> None:
         """Write all that is wanted by now. Raises ApiError."""
         for key in list(self._wanted):
@@ -89,6 +97,7 @@ class Statuses:
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._wanted.pop(key, None)
+        self._owed.pop(key, None)
         self._written.pop(key, None)
         for _, answer in self._waiting.pop(key, []):
             if not answer.done():
@@ -115,6 +124,9 @@ class Statuses:
             raise
         if self._wanted.get(key) is wanted:
             del self._wanted[key]
+            self._owed.pop(key, None)
+        elif key in self._owed and "seq" in wanted:
+            self._owed[key] = wanted["seq"] + 1
         before = self._written.get(key, _Told())
         number, starts = max(before.generation, int(wanted.get("generation") or 0)), wanted.get("starts")
         self._written[key] = now = _Told(number, before.starts if starts is None else starts)
