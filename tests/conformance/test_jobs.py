@@ -1,5 +1,6 @@
 """The same jobs on the embedded engine and on a real cluster: people learn the same of them."""
 
+import json
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -152,4 +153,9 @@ def said_while_waiting(world: World) -> tuple[str, Any]:
 
 
 def reach(world: World, id: str, state: str) -> None:
-    until(lambda: world.client.job(id)["row"]["state"] == state, f"{id} to be {state}")
+    try:
+        until(lambda: world.client.job(id)["row"]["state"] == state, f"{id} to be {state}")
+    except AssertionError as late:
+        late.add_note(json.dumps([world.client.job(id), world.client.explain(id)], indent=1))
+        late.add_note("\n".join(map(json.dumps, world.client.events(gang=id)["items"])))
+        raise

@@ -25,6 +25,8 @@ AT_ONCE: Final = 64
 FIRST_PAUSE_S: Final = 0.2
 MOST_PAUSE_S: Final = 2.0
 """Before what must be undone is tried again."""
+TURNED_AWAY: Final = ("OutOf", "UnexpectedAdmissionError")
+"""How reasons of kubelets begin that let no pod in which was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
 _log = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
@@ -141,18 +143,23 @@ class Binder:
         if seen is not None and _is_it(seen, about):
             return seen
         try:
-            made = await self._api.create(PODS, body)
+            return await self._create(body)
         except ApiError as error:
             if not error.conflict:
                 raise
             conflict = error
-        else:
-            self.binds["bound"] += bool(made.spec.node_name)
-            return made
         found = await self._api.get(PODS, about["name"], about["namespace"])
+        if _is_of(found, about) and turned_away(found):  # it was there when its siblings were being made again
+            await self._delete(found, at_once=True)
+            return await self._create(body)
         if not _is_it(found, about):
             raise conflict
         return found
+
+    async def _create(self, body: Object) -> Pod:
+        made = await self._api.create(PODS, body)
+        self.binds["bound"] += bool(made.spec.node_name)
+        return made
 
     async def _bind(self, pod: Pod, devices: Mapping[str, Iterable[int]]) -> None:
         node = node_of(pod.metadata)
@@ -224,6 +231,12 @@ def is_over(pod: Pod) -> bool:
     return is_refused or pod.status.phase in ("Succeeded", "Failed")
 
 
+def turned_away(pod: Pod) -> bool:
+    """Whether its node would not have it, because by its own count there is no room."""
+    reason, begun = pod.status.reason, bool(pod.status.container_statuses)
+    return pod.status.phase == "Failed" and not begun and reason.startswith(TURNED_AWAY)
+
+
 def _log_again(failures: int, error: ApiError) -> None:
     """What must be done is tried until it is; that is said once."""
     if failures == 1:
@@ -231,7 +244,12 @@ def _log_again(failures: int, error: ApiError) -> None:
         _log.warning("%s%s; trying again until it works, which is not said each time", error, remedy)
 
 
+def _is_of(pod: Pod, about: Object) -> bool:
+    """Whether a pod of that name is of the gang that these metadata are of."""
+    of: str = about["annotations"][names.GANG]
+    return pod.metadata.annotations.get(names.GANG) == of
+
+
 def _is_it(pod: Pod, about: Object) -> bool:
-    """Whether a pod of that name is the one that these metadata are of, and may be bound, or is."""
-    is_ours = pod.metadata.annotations.get(names.GANG) == about["annotations"][names.GANG]
-    return is_ours and pod.metadata.deletion_timestamp is None and not is_over(pod)
+    """Whether it is that, and may be bound, or is."""
+    return _is_of(pod, about) and pod.metadata.deletion_timestamp is None and not is_over(pod)

@@ -22,8 +22,6 @@ STUCK: Final = (
     *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
 )
 """Why a container waits that will not come by waiting."""
-TURNED_AWAY: Final = ("OutOf", "UnexpectedAdmissionError")
-"""How reasons of kubelets begin that let no pod in which was bound to them: OutOfcpu, OutOfnvidia.com/gpu ..."""
 STUCK_AFTER_S: Final = 60.0
 """How long a container may be kept from running: a registry may be away for a moment."""
 BAD_CODE: Final = 65
@@ -125,12 +123,6 @@ def ending(pod: Pod) -> tuple[Cause, str]:
 def has_succeeded(pod: Pod | None) -> bool:
     """Whether all that ran in it exited with 0: a launcher's code is that of its first rank that failed."""
     return pod is not None and pod.status.phase == "Succeeded"
-
-
-def turned_away(pod: Pod) -> bool:
-    """Whether its node would not have it, because by its own count there is no room."""
-    reason, begun = pod.status.reason, bool(pod.status.container_statuses)
-    return pod.status.phase == "Failed" and not begun and reason.startswith(TURNED_AWAY)
 
 
 def stuck(pod: Pod) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.backoff import pause_s
-from ganger.backends.kubernetes.bind import NotLeadingError, is_over
+from ganger.backends.kubernetes.bind import NotLeadingError, is_over, turned_away
 from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.placing import (
     STUCK_AFTER_S,
@@ -24,7 +24,6 @@ from ganger.backends.kubernetes.placing import (
     ending,
     has_succeeded,
     stuck,
-    turned_away,
 )
 from ganger.backends.kubernetes.pods import SECRETS, WORK
 from ganger.backends.kubernetes.seen import Seen
