@@ -85,9 +85,10 @@ class FaultProxy:
     # -- called by the wire --------------------------------------------------------------------------------------------
 
     def _connected(self) -> Connection:
-        connection = Connection(self._handle, self._gone)
+        return Connection(self._handle, self._come, self._gone)
+
+    def _come(self, connection: Connection) -> None:
         self._connections[connection] = None
-        return connection
 
     def _gone(self, connection: Connection) -> None:
         if (watch := self._connections.pop(connection, None)) is not None:
