@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -96,6 +96,27 @@ def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, messag
             await until(lambda: status(api).get("phase") == "Failed")
             assert message in status(api)["message"]
             assert not condition(api, "Stuck")
+            await until(lambda: not bound(api))
+
+    scene(tmp_path, play)
+
+
+def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: Path) -> None:
+    """As it is with one whose ConfigMap is gone: its kubelet says nothing of that on the pod."""
+
+    async def play(api: FakeApi, access: Access) -> None:
+        api.kubelet.down.add("n1")
+        async with controller(access, tmp_path) as its:
+            submit(its, retries=0)
+            await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
+            without = next(pod for pod in api.objects("pods") if pod["spec"]["nodeName"] == "n1")
+            ready = {"type": "PodReadyToStartContainers", "status": "False"}
+            api.put(without | {"status": without["status"] | {"conditions": [ready]}})
+            keep_waiting(api, cast(Any, api.get("pods", without["metadata"]["name"])), "ContainerCreating", "")
+            await asyncio.sleep(500)
+            assert its.state_of(GANG) == "starting", "a disk may take so long to come"
+            await until(lambda: status(api).get("phase") == "Failed")
+            assert f"kubectl describe pod {without['metadata']['name']} --namespace default" in status(api)["message"]
             await until(lambda: not bound(api))
 
     scene(tmp_path, play)

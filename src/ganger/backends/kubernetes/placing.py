@@ -24,6 +24,10 @@ STUCK: Final = (
 """Why a container waits that will not come by waiting."""
 STUCK_AFTER_S: Final = 60.0
 """How long a container may be kept from running: a registry may be away for a moment."""
+UNREADY_AFTER_S: Final = 600.0
+"""How long a pod may wait for its volumes and its network: a disk that a lost node held is let go after six minutes."""
+READY_TO_START: Final = "PodReadyToStartContainers"
+"""Of a pod: its kubelet has all that containers need of it but their images."""
 BAD_CODE: Final = 65
 """With what a launcher ends that does not run the job's code, as docs/launcher-protocol.md has it."""
 
@@ -132,3 +136,13 @@ def stuck(pod: Pod) -> str:
         if waiting is not None and waiting.reason in STUCK:
             return f"the pod on {node_of(pod.metadata)} cannot run: {waiting.reason}: {waiting.message}".rstrip(": ")
     return ""
+
+
+def unready(pod: Pod) -> str:
+    """Why no container of a pod has been begun, where that is neither its image nor its making; nothing while none is
+    to be expected. A volume that is not there comes by no waiting, but the kubelet says of it nothing on the pod."""
+    is_ready = next((each.status for each in pod.status.conditions if each.type == READY_TO_START), "")
+    if is_ready != "False" or pod.status.phase != "Pending" or stuck(pod):
+        return ""
+    named = f"kubectl describe pod {pod.metadata.name} --namespace {pod.metadata.namespace}"
+    return f"the pod on {node_of(pod.metadata)} waits for its volumes or its network: {named} says for which"

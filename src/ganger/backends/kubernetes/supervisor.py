@@ -7,7 +7,7 @@ says nothing any more is not missed before its pod has ended: a broken network a
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -19,11 +19,13 @@ from ganger.backends.kubernetes.bind import NotLeadingError, is_over, turned_awa
 from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.placing import (
     STUCK_AFTER_S,
+    UNREADY_AFTER_S,
     Placing,
     Unplaceable,
     ending,
     has_succeeded,
     stuck,
+    unready,
 )
 from ganger.backends.kubernetes.pods import SECRETS, WORK
 from ganger.backends.kubernetes.seen import Seen
@@ -228,13 +230,15 @@ class Supervisor:
     def _watch_stuck(self, generation: Generation, pod: Pod) -> None:
         """Its node says nothing more of a pod that cannot run: whether it still cannot is looked at later."""
         if stuck(pod):
-            self._loop.call_later(STUCK_AFTER_S, self._give_up_stuck, generation, pod.metadata.key)
+            self._loop.call_later(STUCK_AFTER_S, self._give_up, generation, pod.metadata.key, stuck)
+        elif unready(pod):
+            self._loop.call_later(UNREADY_AFTER_S, self._give_up, generation, pod.metadata.key, unready)
 
-    def _give_up_stuck(self, generation: Generation, key: Key) -> None:
+    def _give_up(self, generation: Generation, key: Key, why: Callable[[Pod], str]) -> None:
         pod = self._seen.pods.get(key)
         mark = names.mark(pod) if pod is not None else None
-        if pod is not None and mark is not None and mark.node not in generation.failed and stuck(pod):
-            self._fail(generation, mark.node, stuck(pod))
+        if pod is not None and mark is not None and mark.node not in generation.failed and why(pod):
+            self._fail(generation, mark.node, why(pod))
 
     def _end_stale(self, key: Key) -> None:
         """Delete a pod, if it is of a generation that nobody wants any more and has not ended by itself."""
