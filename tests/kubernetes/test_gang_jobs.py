@@ -13,6 +13,7 @@ from ganger.backends.kubernetes.access import Access
 from ganger.engine.launch import launch_plans
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
+from ganger.model.job import GangState
 from ganger.settings import Home
 from ganger.wiring.gang_jobs import GangJobs
 from ganger.wiring.job_code import JobCode
@@ -306,6 +307,30 @@ def test_jobs_that_are_made_together_come_after_each_other_in_any_order(tmp_path
             one(api, "job-0")
             await until(lambda: its.state_of("job-9.default") == "pending")
             assert its.state_of("job-0.default") == "starting"
+
+    asyncio.run(play())
+
+
+def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as (api, access), controller(access, tmp_path) as its:
+            loop, asked = asyncio.get_running_loop(), set[str]()
+
+            def state_of(id: str) -> GangState | None:
+                """As it was before the job came that was asked for."""
+                if id == "first.default" and id not in asked:
+                    asked.add(id)
+                    loop.call_soon_threadsafe(one, api, "first")
+                    asyncio.run_coroutine_threadsafe(until(lambda: its.state_of(id)), loop).result()
+                    return None
+                return its.log.state_of(id)
+
+            jobs = GangJobs(JobsToBe(its.loop, state_of), its.backend.statuses.want, [], no_code(tmp_path))
+            its.log.observed = jobs.observed
+            its.backend.hear(jobs.changed)
+            one(api, "next", after=[{"job": "first"}])
+            one(api, "last", after=[{"job": "next"}])
+            await until(lambda: its.state_of("last.default") == "pending")
 
     asyncio.run(play())
 

@@ -33,6 +33,7 @@ CODES: Final[dict[str, Code]] = {
     "no_review": Code(503, "the API server of the cluster did not say whose a token is"),
     "no_token": Code(401, "a request over TCP came without a token"),
     "not_all_jobs": Code(403, "the answer names jobs of all namespaces, and whoever asks may not list these"),
+    "not_your_job": Code(403, "the job is another's, and whoever asks may not list the jobs of all namespaces"),
     "read_only": Code(403, "through the API server's proxy nothing is changed, and not everything is answered"),
     "bad_request": Code(400, "the request cannot be read"),
     "too_many_ranks": Code(409, "more ranks are listed than a request may list"),

@@ -124,17 +124,19 @@ class GangJobs:
         task.add_done_callback(self._waiting.remove)
 
     async def _submit(self, found: Custom) -> None:
-        key = found.metadata.key
+        key, refused = found.metadata.key, None
         try:
             spec = msgspec.json.decode(found.spec)
             job = await asyncio.to_thread(self._job, found.metadata, spec)
             # Nothing is said of the job before the round that takes it, and that has read this generation.
             self.observed[job.id] = found.metadata.generation
             await self._put_in(job, spec)
-        except Refused as refused:
-            self._refuse(found, refused)
+        except Refused as why:
+            refused = why
         finally:
             now = self._submitting.pop(id_of(key))
+        if refused is not None:
+            self._refuse(found, refused)  # perhaps to be submitted again at once
         self._catch_up(found, now)
         if id_of(key) in self._known:
             for name in sorted(self._come_later.pop(id_of(key), ())):
