@@ -181,7 +181,7 @@ class _Real:
         """Inside it a controller leads."""
         self._lease.at_s = None
         with controller(self._kubeconfig, quiet=True) as its:
-            await until(lambda: its.leads, "a leader")
+            await its.comes()
             led_s = self._lease.at_s or 0.0
             if not self._is_submitted:
                 self._is_submitted, led_s = True, asyncio.get_running_loop().time()

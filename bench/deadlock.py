@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from typing import Final
 
-from bench.kwok import clear, controller, kwok, until
+from bench.kwok import clear, controller, kwok
 from bench.kwok_gangs import THEIRS, Watched, each, group_of, groups_gone, pod_of, watching
 from bench.measure import Figure
 from ganger.backends.kubernetes.resources import POD_GROUPS, PODS
@@ -26,7 +26,7 @@ SETTLES_S: Final = 8.0
 def run() -> list[Figure]:
     deadlocks = []
     with kwok(NODES) as cluster, controller(cluster.kubeconfig) as its:
-        asyncio.run(until(lambda: its.leads, "the controller"))
+        asyncio.run(its.comes())
         for number in range(ROUNDS):
             first, then = asyncio.run(_interleaved(cluster, f"r{number}", SCHEDULER))
             print(f"ganger: {first}; when the first had gone: {then}", flush=True)

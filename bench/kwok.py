@@ -69,6 +69,23 @@ class Controller:
         """Whether it has begun to."""
         return " serves " in self.log.read_text()
 
+    async def comes(self) -> None:
+        """Until it leads. RuntimeError: it ended, or does not come to it; what it said."""
+        try:
+            await until(lambda: self.leads or not self._lives, "a leader")
+        except TimeoutError:
+            raise RuntimeError(f"no leader within {WITHIN_S:g} s; it said: {self._last}") from None
+        if not self.leads:
+            raise RuntimeError(f"the controller ended before it led; it said: {self._last}")
+
+    @property
+    def _lives(self) -> bool:
+        return self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE
+
+    @property
+    def _last(self) -> str:
+        return self.log.read_text()[-3000:]
+
 
 @contextmanager
 def controller(kubeconfig: Path, *, quiet: bool = False) -> Iterator[Controller]:

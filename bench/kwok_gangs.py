@@ -51,7 +51,7 @@ def run() -> list[Figure]:
     took: dict[tuple[str, str], list[float]] = {}
     half: dict[str, list[float]] = {SCHEDULER: [], THEIRS: []}
     with kwok(NODES) as cluster, controller(cluster.kubeconfig) as its:
-        asyncio.run(until(lambda: its.leads, "the controller"))
+        asyncio.run(its.comes())
         for number in range(ROUNDS):
             for shape, (gangs, size) in SHAPES.items():
                 for by in (SCHEDULER, THEIRS) if number % 2 else (THEIRS, SCHEDULER):

@@ -72,7 +72,7 @@ async def _ordeal(cluster: Cluster) -> tuple[Found, list[float]]:
                 if chance.random() < 0.3:  # while it starts
                     await asyncio.sleep(chance.uniform(0, STARTS * starts_s[-1]))
                 else:
-                    await until(lambda of=its_process: of.leads, "a leader")
+                    await its_process.comes()
                     starts_s.append(time.monotonic() - began_s)
                     looks.led_s = time.monotonic()
                     await asyncio.sleep(chance.uniform(0, WORKING_S))
@@ -81,7 +81,7 @@ async def _ordeal(cluster: Cluster) -> tuple[Found, list[float]]:
             if number % 10:
                 await its.take_away(LEASES, "ganger-controller")
         with controller(cluster.kubeconfig) as its_process:
-            await until(lambda: its_process.leads, "the last leader")
+            await its_process.comes()
             looks.led_s = time.monotonic()
             tasks[0].cancel()
             await asyncio.gather(tasks[0], return_exceptions=True)
