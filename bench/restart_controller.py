@@ -16,7 +16,7 @@ import os
 import random
 import re
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from bench.kwok import NAMESPACE, Seen, controller, job, kwok, seen, until
@@ -173,8 +173,13 @@ class Looks:
             if len({pod.metadata.labels[names.GENERATION] for pod in pods}) > 1:
                 self.found.doubled.add(name)
         # A pod that goes keeps its GPUs until it is gone.
-        used = Counter(pod.spec.node_name for pod in self._its.pods.objects.values() if pod.spec.node_name)
-        self.found.doubled |= {node for node, count in used.items() if count > 1}
+        used = defaultdict(list)
+        for pod in self._its.pods.objects.values():
+            used[pod.spec.node_name].append(f"{pod.metadata.name}{', going' * bool(pod.metadata.deletion_timestamp)}")
+        doubled = {f"{node} ({'; '.join(pods)})" for node, pods in used.items() if node and len(pods) > 1}
+        if not doubled <= self.found.doubled:
+            print(f"look {self.count}, {time.monotonic() - self.led_s:.2f} s after it led: {doubled}", flush=True)
+        self.found.doubled |= doubled
 
     def _look_for_halves(self, bound: dict[str, list[Pod]]) -> None:
         now_s, members = time.monotonic(), self._members()

@@ -12,9 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
+from ruamel.yaml import YAML
 
-from bench.binding import CRD, OFFER
-from bench.kwok import controller, job
+from bench.binding import OFFER
+from bench.kwok import DEFINITIONS, MANIFESTS, controller, job
 from bench.measure import Figure
 from tools.fakeapi import FakeApi
 
@@ -39,7 +40,8 @@ def run() -> list[Figure]:
 async def _waiting(folder: Path) -> list[tuple[str, str, float]]:
     """Figures: name, unit, value."""
     async with FakeApi(tls=True, kubelet=True) as api:
-        api.put(CRD)
+        for name in DEFINITIONS:
+            api.put(YAML(typ="safe").load((MANIFESTS / f"{name}.yaml").read_text()))
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": OFFER})
         with controller(api.kubeconfig(folder / "config")) as its:
             api.put(job("first", resources={"gpu": 8}))

@@ -82,11 +82,12 @@ async def _each_fault_once() -> dict[str, float]:
             following = asyncio.create_task(follower.run())
             await follower.synced.wait()
             for name, commands in faults.items():
-                await asyncio.to_thread(server.tell, "change", f"before-{name}")
+                pods = name.replace("_", "-")
+                await asyncio.to_thread(server.tell, "change", f"before-{pods}")
                 await _equal(server, told)
                 for command in commands:
                     await asyncio.to_thread(server.tell, *command)
-                await asyncio.to_thread(server.tell, "change", f"after-{name}")
+                await asyncio.to_thread(server.tell, "change", f"after-{pods}")
                 took[name] = await _equal(server, told)
             following.cancel()
     return took

@@ -139,13 +139,13 @@ def test_runs_with_faults_are_shown_by_mean_and_spread_over_what_is_drawn(
     assert len({run["goodput"]["useful"] for run in told["runs"]}) == 1
     assert len({run["goodput"]["allocated"] for run in told["runs"]}) > 1, "seeds draw other nodes"
     table = shell(*words).out
-    assert re.search(r"^POLICY +GOODPUT +ETTR +LOST GPU-H ", table, re.MULTILINE)
+    assert re.search(r"^POLICY +GOODPUT +ETTR +INTERRUPTED +MTTI +MTTR +LOST GPU-H ", table, re.MULTILINE)
     assert re.search(r"^POLICY +COST +NODE-H +A FINISHED GPU-H", table, re.MULTILINE)
     assert len(re.findall(r"^(?:fifo|srtf)", table, re.MULTILINE)) == 4 * len(
         re.findall(r"^POLICY", table, re.MULTILINE)
     )
     assert re.search(r"^fifo, mean of 4 +0\.\d{4} ", table, re.MULTILINE)
-    assert re.search(r"^srtf, \+/- +0\.\d{4} ", table, re.MULTILINE)
+    assert re.search(r"^srtf, ± +0\.\d{4} ", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,20 @@ def test_a_directory_travels_as_code(ganger: Typed, its: Controlled, tmp_path: P
     assert (ran.returncode, "nowhere" in ran.stderr) == (2, True), ran
 
 
+def test_code_of_a_job_that_is_refused_does_not_stay(ganger: Typed, its: Controlled, tmp_path: Path) -> None:
+    where = space(its, "ada")
+    (tmp_path / "run.sh").write_text("true")
+    its.on.kubectl("--namespace", where, "create", "quota", "none", "--hard=count/gangjobs.ganger.dev=0")
+    said = ("--namespace", where, "get", "quota", "none", "-o", "jsonpath={.status.hard}")
+    until(lambda: "gangjobs" in its.on.kubectl(*said), "the quota to hold")
+    there = its.on.kubectl("--namespace", where, "get", "configmaps", "-o", "name")
+    ran = ganger("ada", "submit", "--code", str(tmp_path), "--", "sh", "run.sh")
+    assert (ran.returncode, "exceeded quota" in ran.stderr) == (4, True), ran
+    assert its.on.kubectl("--namespace", where, "get", "configmaps", "-o", "name") == there
+    its.on.kubectl("--namespace", where, "delete", "quota", "none")
+    until(lambda: ganger("ada", "submit", "--", "true").returncode == 0, "the quota to be gone")
+
+
 def test_get_and_wait(ganger: Typed) -> None:
     name = submitted(ganger, "--queue", "default", "--retry", "0", "--", "sh", "-c", "sleep 5; exit 3")
     ran = ganger("ada", "wait", name, "--timeout", "1s")

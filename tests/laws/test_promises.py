@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core import profile
-from ganger.core.plan import plan
+from ganger.core.fit import ask
+from ganger.core.plan import held, plan
 from ganger.core.policy import Policy
 from ganger.core.runtime import NEVER_MS
 from ganger.core.state import State
@@ -110,8 +111,25 @@ class Trustworthy:
                 break
             for name in leaving:
                 self._leaves(name)
+        assert self._leaves_to_others(after_tries=True) == self._leaves_to_others(after_tries=False)
         late = [name for name, told in self.promised.items() if _by_ms(told) < self.now_ms]
         assert not late, f"{late} were promised a start by now, and wait"
+
+    def _leaves_to_others(self, *, after_tries: bool) -> list[object]:
+        """What promises leave for gangs such as these are of: the same after those had a turn that did not start."""
+        with held(self.state, self.now_ms, self.policy) as (now, _):
+            laid = now.promises.laid
+            gangs = [each.gang for each in laid.in_order()]
+
+            def left() -> list[object]:
+                shapes = [gang.shape.parts for gang in gangs]
+                kept = [laid.kept_until(self.now_ms + HOUR_MS, parts) for parts in shapes]
+                return [*map(laid.longest_ms, shapes), *([column.tolist() for column in each] for each in kept)]
+
+            for gang in gangs if after_tries else ():
+                left()
+                now.promises.start(gang, ask(gang))
+            return left()
 
     def _leaves(self, name: str) -> None:
         gang = self.state.gangs[name]

@@ -32,6 +32,29 @@ _OTHERS: Final = ""
 """Whose rows are what others have, whom ganger does not place: no gang's."""
 
 
+def overtaken(gangs: Iterable[Gang]) -> dict[str, dict[str, None]]:
+    """By gang, nodes that it has left as far as can be told though it does not say so: another has begun there since,
+    on the same devices. Records that are written one by one say such things when their writer ends between two."""
+    holders: dict[tuple[str, int], Gang] = {}
+    found: dict[str, dict[str, None]] = {}
+    for gang in gangs:
+        if gang.start is None or any(part.has_share for part in gang.shape.parts):
+            continue
+        left = dict.fromkeys(gang.left)
+        for share in gang.start.shares:
+            for device in share.devices if share.node in left else ():
+                other = holders.setdefault((share.node, device), gang)
+                if other is not gang:
+                    first, last = sorted((other, gang), key=_began)
+                    holders[share.node, device] = last
+                    found.setdefault(first.id, {})[share.node] = None
+    return found
+
+
+def _began(gang: Gang) -> tuple[int, int]:
+    return gang.began_ms, gang.number
+
+
 class Holding(dict[str, Shares]):
     """Shares by gang. residents: gangs by node; sharers: gangs that have shares of devices; ledger: a row for each
     share; now_ms: of the round, from which what it places itself runs."""

@@ -98,7 +98,12 @@ class Laid:
 
     @contextmanager
     def lifted(self, promises: list[Promise]) -> Iterator[None]:
-        """Inside it nothing is kept by them."""
+        """Inside it nothing is kept by them, and nothing else is laid down: what was found before is so afterwards."""
+        if not promises:
+            yield
+            return
+        near, found = self._near, (self._kept, self._longest, self.tried)
+        self._kept, self._longest, self.tried = {}, {}, {}
         for promise in promises:
             self.drop(promise)
         try:
@@ -106,6 +111,8 @@ class Laid:
         finally:
             for promise in promises:
                 self.put(promise)
+            if self._near is near:
+                self._kept, self._longest, self.tried = found
 
     def in_order(self) -> list[Promise]:
         """Those in force, the soonest first."""

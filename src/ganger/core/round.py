@@ -202,6 +202,14 @@ class Round:
         beyond = 0 if most.large.per_queue is None else max(0, own - most.large.per_queue)
         return len(there) - own + beyond < most.per_queue
 
+    @property
+    def bounds(self) -> tuple[bool, bool, bool]:
+        """What of all queues together bears on who is urgent: whether one more gang of any may be promised a start, or
+        have room kept, and whether nobody gives way."""
+        most = reservations(self.policy, self.state.rules)
+        may_promise = most is not None and _is_below(len(self.promises.standing), most.total)
+        return may_promise, len(self.claims) < MOST_CLAIMS, self.nobody_gives_way
+
     def may_be_head(self, queue: str, *, large: bool = False) -> bool:
         """Whether the next gang of the queue may be promised a start, though it has not waited for long; `large`: the
         next of the large ones that have."""

@@ -17,7 +17,7 @@ from ganger.core.charged import Charged
 from ganger.core.due import Due
 from ganger.core.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.history import History, Runs
-from ganger.core.holding import Holding
+from ganger.core.holding import Holding, overtaken
 from ganger.core.lines import Lines
 from ganger.core.nodes import NodeTable
 from ganger.core.queues import RESOURCES, QueueTree, Vector, need
@@ -389,12 +389,14 @@ class State:
             self.shares.set_aside(self.nodes.foreign)
         self.charged = Charged(self.gangs, self.shares, self.tree)
         self.history.nobody_waits()
+        lost = overtaken(self.gangs.values())
         for gang in self.gangs.values():
             after.waits(self, gang)
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
             elif gang.start:
-                self.take(gang, tuple(share for share in gang.start.shares if share.node in gang.left))
+                there = [node for node in gang.left if node not in lost.get(gang.id, ())]
+                self.take(gang, tuple(share for share in gang.start.shares if share.node in there))
                 self.meter(gang)
             self.due.note(gang, lives=True)
 

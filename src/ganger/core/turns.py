@@ -44,7 +44,8 @@ class Turns:
 
     def __init__(self, now: Round, urgent: Callable[[str, bool], int | None]) -> None:
         """Nobody has had a turn."""
-        self._state, self._now_ms, self._policy, self._urgent = now.state, now.now_ms, now.policy, urgent
+        self._now, self._urgent = now, urgent
+        self._state, self._now_ms, self._policy = now.state, now.now_ms, now.policy
         self._out, self._promises, self._promised = now.ending, now.promises, now.promises.standing
         self._claims = now.claims
         self._longest: dict[Kind, int] = {}
@@ -58,8 +59,13 @@ class Turns:
             self._with_promise.setdefault(entry.group, []).append(entry)
         self._with_room = {name: None for name in self._promised if self._promises.laid.has_room(name)}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
+        self._queues = [crowd.at for crowd in self._lines.queues.values()]
+        shape = self._lines.queue_numbers.most, self._lines.kind_numbers.most
+        self._open_cells: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
+        """(queues, kinds) the same as `_open`."""
         self._open = self._within_quota()
         self._since: dict[tuple[str, bool], int | None] = {}
+        self._as_of = now.bounds
         large = now.state.rules.reservations.large
         many = large.nodes if large.per_queue != 0 else NEVER_MS
         self._large = {kind: None for kind in self._lines.kinds.values() if kind.shape.all_nodes >= many}
@@ -107,7 +113,7 @@ class Turns:
             # is promised one: the next of its queue may be, before others take the room. Where running gangs have an
             # order too, some of its owner's may give way now.
             self._by_nodes.clear()
-            self._since.clear()
+            self._forget_urgent(entry, others=entry.group.again)
             self._look_again()
         self._offer(entry.line)
 
@@ -119,9 +125,10 @@ class Turns:
             # Else others of its class may be promised one too.
             self._refused[entry.group.of_class] = None
         self._had[entry.gang.id] = None
-        self._since.clear()  # room may be kept for it, and for one less of the others
+        self._forget_urgent(entry)  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
             self._open[entry.gang.queue].pop(entry.kind, None)
+            self._open_cells[entry.line.crowd.at, entry.kind.at] = False
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
         if is_longer and not entry.group.again and entry.gang.expected is None:
             others_ms = self._promises.others_ms if why is Why.HELD else entry.group.stays_ms - 1
@@ -174,17 +181,14 @@ class Turns:
 
     def _worth_a_try(self, cells: Ints) -> NDArray[np.bool_]:
         """(groups,) whether one of each may be: its kind is open and it does not stay for too long, or it is urgent."""
-        kinds, queues = self._lines.kind_numbers.most, self._lines.queue_numbers.most
-        crowds = [(crowd.at, queue) for queue, crowd in self._lines.queues.items()]
+        queues, kinds = self._open_cells.shape
         found: NDArray[np.bool_] = np.zeros(cells.shape[1], dtype=bool)
         if self._kinds:
-            open_ = np.zeros((queues, kinds), dtype=bool)
-            for at, queue in crowds:
-                open_[at, [kind.at for kind in self._open[queue]]] = True
+            open_ = self._open_cells[self._queues]
             anywhere = np.logical_or.reduce(open_)
             found = anywhere[cells[KIND]]
-            if not all(np.array_equal(open_[at], anywhere) for at, _ in crowds):
-                found &= open_[cells[QUEUE], cells[KIND]]
+            if not (open_ == anywhere).all():
+                found &= self._open_cells[cells[QUEUE], cells[KIND]]
             if self._promised or self._longest:
                 with_promise = [group.row for group in self._with_promise]
                 promised = found[with_promise] & self._promised_may()
@@ -195,10 +199,10 @@ class Turns:
                 found &= short | (cells[AGAIN] > 0) if any(kind.again for kind in self._kinds) else short
                 found[with_promise] = promised | (found[with_promise] & self._has_others())
         since = np.full((2, queues), -1, dtype=np.int64)
-        for at, queue in crowds:
+        for queue, crowd in self._lines.queues.items():
             for large in (False, True) if self._large else (False,):
                 since_ms = self._since_ms(queue, large=large)
-                since[int(large), at] = -1 if since_ms is None else since_ms
+                since[int(large), crowd.at] = -1 if since_ms is None else since_ms
         if not (since >= 0).any():
             return found
         sizes = np.zeros(kinds, dtype=np.int64)
@@ -373,11 +377,20 @@ class Turns:
             self._since[which] = self._urgent(*which)
         return self._since[which]
 
+    def _forget_urgent(self, entry: Entry, *, others: bool = False) -> None:
+        """A turn has changed how many of its queue are promised a start or have room kept; `others`: of others, too."""
+        if others or self._as_of != self._now.bounds:
+            self._as_of = self._now.bounds
+            self._since.clear()
+        for large in (False, True):
+            self._since.pop((entry.gang.queue, large), None)
+
     def _close(self, kind: Kind) -> None:
         """There is no place for it any more in this round."""
         del self._kinds[kind]
         for open_ in self._open.values():
             open_.pop(kind, None)
+        self._open_cells[:, kind.at] = False
         if not self._kinds:
             self._look()
 
@@ -417,11 +430,12 @@ class Turns:
         tree, kinds = self._state.tree, list(self._kinds)
         wanted = np.array([tree.wanted(kind.shape) for kind in kinds], dtype=np.int64).reshape(-1, len(tree.resources))
         found: dict[str, dict[Kind, None]] = {}
-        for queue in self._lines.queues:
+        for queue, crowd in self._lines.queues.items():
             at = tree.index[queue]
             left = [min(UNLIMITED, tree.available(at, r)) for r in range(len(tree.resources))]
             able = ((wanted == 0) | (wanted <= np.array(left))).all(axis=1)
             found[queue] = {kinds[each]: None for each in np.flatnonzero(able).tolist()}
+            self._open_cells[crowd.at, [kind.at for kind in found[queue]]] = True
         return found
 
 

@@ -397,7 +397,9 @@ class Loop:
             if gang.stop_sent and gang.state in LEAVING:
                 left_ms = max(0, gang.notice_until_ms - now_ms)
                 stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent, notice_ms=left_ms)
-            lives.append(Live(job=gang.job, start=gang.start, stopping=stopping))
+            held = {share.node for share in self._state.shares[gang.id]}
+            lost = tuple(node for node in gang.left if node not in held)
+            lives.append(Live(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
         return lives
 
 

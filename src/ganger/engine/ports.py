@@ -74,11 +74,13 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """A generation that, by the log, holds nodes. `stopping` is its stop when one was decided."""
+    """A generation that, by the log, holds nodes. `stopping` is its stop when one was decided; `lost`: nodes of it that
+    another one has by now, where that was written and its own end there was not."""
 
     job: Job
     start: Start
     stopping: Stop | None = None
+    lost: tuple[str, ...] = ()
 
 
 class LogLine(NamedTuple):

@@ -146,8 +146,6 @@ async def _tried(who: Person, every: Iterable[_ToBe]) -> None:
 
 async def _made(who: Person, to_be: _ToBe) -> Custom:
     code = await brought(to_be.spec, to_be.directory)
-    if code is not None:
-        await bring(who, code)
     about: Record = {"name": to_be.name, "namespace": who.namespace}
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -155,10 +153,14 @@ async def _made(who: Person, to_be: _ToBe) -> Custom:
         "metadata": about | ({"annotations": {CODE: code.digest}} if code is not None else {}),
         "spec": to_be.written | {"user": to_be.user},
     }
+    if code is None:
+        return await who.api.create(GANG_JOBS, body)
+    async with who.api.trying() as trial:
+        await trial.create(GANG_JOBS, body)  # the code of a job that is refused would stay: nobody hears of it
+    await bring(who, code)
     made = await who.api.create(GANG_JOBS, body)
-    if code is not None:
-        with suppress(ApiError):  # the job is made; that its code went in this very moment is all but impossible
-            await bring(who, code)
+    with suppress(ApiError):  # the job is made; that its code went in this very moment is all but impossible
+        await bring(who, code)
     return made
 
 

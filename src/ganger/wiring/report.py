@@ -10,11 +10,12 @@ from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ganger import __version__
+from ganger.model.sim_figures import OF
 from ganger.model.units import format_duration
 from ganger.wiring import pictures
 from ganger.wiring.pictures import COLOURS, Axes
 from ganger.wiring.report_style import STYLE
-from ganger.wiring.report_tables import OF, fill_tables
+from ganger.wiring.report_tables import fill_tables
 from ganger.wiring.told import Record
 
 TIMES: Final = {"jct_ms": "completion time", "queueing_ms": "waiting"}

@@ -155,7 +155,7 @@ class KubernetesBackend:
         if is_gang_of_others(start.gang):
             self._hop(self._others.start, start)
         else:
-            self._hop(self._supervisor.start, start, job)
+            self._hop(self._begin, start, job)
 
     def stop(self, stop: Stop, job: Job) -> None:
         self._hop((self._others if is_gang_of_others(stop.gang) else self._supervisor).stop, stop)
@@ -221,11 +221,18 @@ class KubernetesBackend:
     # -- on the event loop --------------------------------------------------------------------------------------------
 
     def _open(self, report: Report, live: tuple[Live, ...]) -> None:
+        ours = {(each.job.id, each.start.generation) for each in live}
+        marks = ((pod, names.mark(pod)) for pod in self._pods.objects.values())
+        self._inventory.outlive(pod for pod, mark in marks if mark and (mark.gang, mark.generation) not in ours)
         self._seen.show(self._inventory.cluster())
         self._report = report
         self._supervisor.open(report, tuple(each for each in live if not is_gang_of_others(each.start.gang)))
         self._list()
         self._others.open(self._report_of_others)
+
+    def _begin(self, start: Start, job: Job) -> None:
+        self._inventory.know(start.gang, start.generation)
+        self._supervisor.start(start, job)
 
     def _close(self) -> None:
         if self._telling is not None:

@@ -57,6 +57,8 @@ class Inventory:
         self._others: dict[str, Requested] = {}
         self._ours: set[str] = set()
         self._disowned: frozenset[str] = frozenset()
+        self._stale: dict[str, types.Pod] = {}
+        """By UID, our pods of which the core knows nothing."""
         self.adopted: set[str] = set()
         """UIDs of pods that others made and the core places, from before they are bound until they have ended."""
         self._slots: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -99,6 +101,11 @@ class Inventory:
                 node = pod.spec.node_name
                 self._others[node] = self._others.get(node, NOTHING).plus(requested(pod), sign)
                 self._changed.add(node)
+        if was is not None and was.metadata.uid in self._stale:
+            if now is None:
+                del self._stale[was.metadata.uid]
+            else:
+                self._stale[was.metadata.uid] = now
 
     def disown(self, jobs: frozenset[str], pods: Iterable[types.Pod]) -> None:
         """The core knows nothing of these jobs: what their `pods` have is used as if they were others'."""
@@ -107,6 +114,23 @@ class Inventory:
             self.pod_changed(pod, None)
         self._disowned |= jobs
         for pod in theirs:
+            self.pod_changed(None, pod)
+
+    def outlive(self, pods: Iterable[types.Pod]) -> None:
+        """The core knows nothing of these, which are to go: until they have, what they have is used as if they were
+        others'."""
+        for pod in list(pods):
+            self.pod_changed(pod, None)
+            self._stale[pod.metadata.uid] = pod
+            self.pod_changed(None, pod)
+
+    def know(self, gang: str, generation: int) -> None:
+        """The core knows from now on what pods of this generation have, if there are any already."""
+        for pod in list(self._stale.values()):
+            mark = names.mark(pod)
+            if mark is None or (mark.gang, mark.generation) != (gang, generation):
+                continue
+            self.pod_changed(pod, None)
             self.pod_changed(None, pod)
 
     def adopt(self, pods: Iterable[types.Pod]) -> None:
@@ -136,6 +160,7 @@ class Inventory:
         """Whether the core knows what it has."""
         known = names.GANG in pod.metadata.annotations or pod.metadata.uid in self.adopted
         known = known and (not self._disowned or _job_of(pod) not in self._disowned)
+        known = known and pod.metadata.uid not in self._stale
         return known and pod.spec.scheduler_name == types.SCHEDULER
 
     def _ours_changed(self, pod: types.Pod, *, is_there: bool) -> None:

@@ -7,7 +7,7 @@ says nothing any more is not missed before its pod has ended: a broken network a
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -95,11 +95,10 @@ class Supervisor:
         for gone in {pod.spec.node_name for pods in there.values() for pod in pods.values()} - self._seen.nodes.keys():
             if gone:
                 self.lose(gone)
-        for generation in list(self._generations.values()):
-            self._resume(generation, there.pop((generation.gang, generation.number), {}))
-        for stale in there.values():
-            for pod in stale.values():
-                self._end_stale(pod.metadata.key)
+        for one in live:
+            self._resume(self._generations[one.job.id], there.pop((one.job.id, one.start.generation), {}), one.lost)
+        for pod in [pod for stale in there.values() for pod in stale.values()]:
+            self._end_stale(pod.metadata.key)
 
     def start(self, start: Start, job: Job) -> None:
         """Begin a generation; the one before it is over by the log."""
@@ -430,20 +429,21 @@ class Supervisor:
 
     # -- after a restart ----------------------------------------------------------------------------------------------
 
-    def _resume(self, generation: Generation, there: Mapping[str, Pod]) -> None:
-        """Carry on with a generation of which this controller knows only what objects say."""
+    def _resume(self, generation: Generation, there: Mapping[str, Pod], lost: Collection[str]) -> None:
+        """Carry on with a generation of which this controller knows what objects say; it is over where it is `lost`."""
         self._know(generation)
         nodes = generation.start.nodes
         ran = any(pod.status.phase != "Pending" for pod in there.values())
+        unbound = any(not pod.spec.node_name for pod in there.values())
         if generation.stopping is not None:
             self._end(generation, generation.stopping)
-        elif not ran or (len(there) == len(nodes) and any(not pod.spec.node_name for pod in there.values())):
+        elif not lost and (not ran or (len(there) == len(nodes) and unbound)):
             self._do(self._begin(generation))
         else:
             self._do(self._renew(generation))
             for node in nodes:
                 pod = there.get(node)
-                if pod is None:
+                if pod is None or (node in lost and not is_over(pod)):
                     self._conclude(generation, node, (Cause.LAUNCHER_LOST, f"the pod on {node} was deleted"))
                 elif is_over(pod):
                     self._conclude(generation, node, ending(pod))

@@ -1,0 +1,36 @@
+"""Records that contradict each other: two gangs that say they have the same devices, of which one began later."""
+
+from dataclasses import replace
+
+from ganger.core.holding import overtaken
+from ganger.core.state import State
+from ganger.engine.loop import copy_of
+from ganger.model import event as e
+from ganger.policies import fifo
+from tests.pictures.film import Film
+
+
+def test_who_began_last_has_the_devices_and_the_other_can_leave() -> None:
+    film = Film(fifo, "n1:.. n2:..", "")
+    film.do("A:2x2")
+    film.round()
+    before = copy_of(film.state).gangs["A"]
+    film.do("up A")
+    film.do("done A")
+    film.do("B:1x2")
+    film.round()
+    image = film.state.image()
+    image = replace(image, gangs=[before, *image.gangs])
+    (taken,) = film.state.gangs["B"].nodes
+    assert overtaken(image.gangs) == {"A": {taken: None}}
+
+    state = State(image)
+    state.validate()
+    assert [share.node for share in state.shares["B"]] == [taken]
+    assert [share.node for share in state.shares["A"]] == [node for node in before.nodes if node != taken]
+    state.apply(e.Stamped(state.seq + 1, state.at_ms, e.StopRequested(gang="A")))
+    for node in before.nodes:
+        state.apply(e.Stamped(state.seq + 1, state.at_ms, e.Cleared(gang="A", generation=1, nodes=(node,))))
+        state.validate()
+    assert [share.node for share in state.shares["B"]] == [taken]
+    assert "A" not in state.shares
