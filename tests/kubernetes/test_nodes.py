@@ -446,6 +446,35 @@ def test_pods_come_change_and_go() -> None:
     assert told(inventory) == []
 
 
+def generation_2(name: str, slots: str) -> types.Pod:
+    made = ours(name, slots)
+    known = made.metadata.annotations | {"ganger.dev/node": "n1"}
+    about = msgspec.structs.replace(made.metadata, annotations=known, labels={"ganger.dev/generation": "2"})
+    return msgspec.structs.replace(made, metadata=about)
+
+
+def test_pods_of_which_the_core_knows_nothing_are_others_until_they_are_gone_or_it_does() -> None:
+    inventory, going, stays = Inventory(), generation_2("going", "0,1"), generation_2("stays", "2")
+    inventory.node_changed(None, node())
+    for each in (going, stays):
+        inventory.pod_changed(None, each)
+
+    def foreign() -> int:
+        return len(inventory.cluster().nodes[0].foreign)
+
+    assert foreign() == 0
+    inventory.outlive([going, stays])
+    assert foreign() == 3
+    inventory.know("a.b", 3)
+    assert foreign() == 3, "that is another generation"
+    inventory.pod_changed(going, None)
+    assert foreign() == 1
+    inventory.know("a.b", 2)
+    assert foreign() == 0
+    inventory.pod_changed(stays, None)
+    assert foreign() == 0
+
+
 def test_a_pod_may_be_known_before_its_node() -> None:
     inventory = Inventory()
     inventory.pod_changed(None, pod())
