@@ -1,7 +1,9 @@
 """A state taken to pieces, one for each of its jobs, and put together again, decides as the whole one does."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,10 @@ from ganger.engine import pieces
 from ganger.engine.codec import decode_image, encode_image
 from ganger.engine.log import EventLog
 from ganger.engine.registry import policies
+from ganger.policies import fifo
 from tests.engine.days import Day, days
 from tests.engine.scenes import folded, played
+from tests.pictures.film import Film
 
 
 @given(day=days(), at=st.floats(0, 1))
@@ -41,6 +45,33 @@ def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pyte
 def test_what_is_no_piece_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"piece of a state|validation error"):
         pieces.decode(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("state", "succeeded", "is succeeded"),
+        ("state", "pending", "is pending, and has nodes"),
+        ("left", ["n9"], "is left on n9, where it never was"),
+        ("devices", [[0, 10_000]], "a device that no node has"),
+        ("devices", [[-1, 0]], "a device that no node has"),
+        ("devices", [[1, 1]], "has a device twice"),
+    ],
+)
+def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: object, why: str) -> None:
+    film = Film(fifo, "n1:.. n2:..", "")
+    film.do("A:1x2")
+    film.round()
+    written = json.loads(pieces.encode(pieces.pieces(film.state, ["A"])["A"] or pieces.Piece(gangs=())))
+    assert pieces.decode(json.dumps(written)).gangs[0].id == "A"
+    gang = written["gangs"][0]
+    if field == "devices":
+        for share, devices in zip(gang["start"]["shares"], cast(list[object], value), strict=True):
+            share["devices"] = devices
+    else:
+        gang[field] = value
+    with pytest.raises(ValueError, match=why):
+        pieces.decode(json.dumps(written))
 
 
 def test_who_does_not_live_has_none() -> None:

@@ -1,17 +1,21 @@
 """A controller that ends between two writes: what its successor makes of objects that contradict each other."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.binding import GANG, controller
+import pytest
+
+from bench.binding import GANG, JOB, OFFER, controller, job_of
 from ganger.backends.kubernetes.access import Access
-from ganger.model.event import StopRequested
+from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_left_behind import NEXT, keep, submit_next
 from tests.kubernetes.test_trouble import MEMBERS, bound, scene, status, submit, until
 from tools.fakeapi import FakeApi, Fault
 
 LONG_S = 10_000.0
+SMALLER = {"allocatable": OFFER["allocatable"] | {"nvidia.com/gpu": "1"}}
 
 
 def test_a_node_that_two_gangs_say_they_have_is_that_of_the_one_that_began_last(tmp_path: Path) -> None:
@@ -55,6 +59,35 @@ def test_pods_of_a_job_that_is_gone_keep_their_nodes_until_they_are(tmp_path: Pa
             for pod in api.objects("pods"):
                 api.put(pod | {"status": {"phase": "Succeeded"}})
             await until(lambda: its.state_of(NEXT) == "starting" and len(bound(api)) == MEMBERS)
+            its.loop.copy().validate()
+
+    scene(tmp_path, play)
+
+
+@pytest.mark.parametrize("becomes", ["gone", "smaller"])
+def test_a_node_that_went_while_no_controller_was_there(becomes: str, tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            for name in ("big", "next"):
+                api.put(JOB | {"metadata": {"name": name, "namespace": "default"}})
+                job = job_of(1)
+                its.loop.post(Submitted(job=replace(job, id=f"{name}.default", spec=replace(job.spec, name=name))))
+            await until(lambda: len(bound(api)) == 2 and its.state_of(NEXT) == "starting")
+        lost, kept = sorted(api.objects("pods"), key=lambda pod: str(pod["spec"]["nodeName"]))
+        api.delete("pods", lost["metadata"]["name"])
+        gang = lost["metadata"]["annotations"]["ganger.dev/gang"]
+        assert lost["spec"]["nodeName"] == "n0"
+        if becomes == "gone":
+            api.delete("nodes", "n0", "")
+        else:
+            api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": SMALLER})
+        async with controller(access, tmp_path) as its:
+            await until(lambda: its.state_of(gang) != "starting" or its.loop.copy().gangs[gang].generation == 2)
+            assert kept["metadata"]["uid"] in uids(api)
+            if becomes == "gone":
+                assert (its.state_of(gang), bound(api)) == ("pending", [kept["metadata"]["name"]])
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}, "status": OFFER})
+                await until(lambda: its.state_of(gang) == "starting" and len(bound(api)) == 2)
             its.loop.copy().validate()
 
     scene(tmp_path, play)

@@ -7,7 +7,7 @@ for worlds whose truth are the cluster's own objects: there a restarted controll
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -15,7 +15,10 @@ from ganger.core.arrays import ArrayJob
 from ganger.core.gang import Gang
 from ganger.core.state import Image, State
 from ganger.model.decision import Reserve
-from ganger.model.job import Job
+from ganger.model.job import GangState, Job
+
+MOST_DEVICES: Final = 10_000
+"""No node has so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,24 @@ def decode(text: str | bytes) -> Piece:
             told["array"]["job"] = job
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a piece of a state: {error!r}") from None
-    return _pieces().validate_python(told)
+    piece = _pieces().validate_python(told)
+    for gang in piece.gangs:
+        _check(gang)
+    return piece
+
+
+def _check(gang: Gang) -> None:
+    """ValueError: it says of itself what cannot be."""
+    shares = gang.start.shares if gang.start is not None else ()
+    devices = [(share.node, device) for share in shares for device in share.devices]
+    if gang.ended or (gang.start is None) != (gang.state in (GangState.PENDING, GangState.SUSPENDED)):
+        raise ValueError(f"{gang.id} is {gang.state}, and {'has no nodes' if gang.start is None else 'has nodes'}")
+    if strange := {*gang.left} - {share.node for share in shares}:
+        raise ValueError(f"{gang.id} is left on {', '.join(sorted(strange))}, where it never was")
+    if any(not 0 <= device < MOST_DEVICES for _, device in devices):
+        raise ValueError(f"{gang.id} has a device that no node has")
+    if len({*devices}) < len(devices) and not any(part.has_share for part in gang.shape.parts):
+        raise ValueError(f"{gang.id} has a device twice")
 
 
 def is_piece(text: str | bytes) -> bool:

@@ -249,10 +249,8 @@ def image_of(
         seq += 1
         every.append(pieces.Piece(gangs=(_running_gang(each, seq),)))
     gangs = [gang for piece in every for gang in piece.gangs]
-    there = {node.name for node in cluster.nodes}
-    gone = sorted({node for gang in gangs for node in gang.nodes} - there)
-    # The core learns that these are gone by the first listing, as it would have.
-    nodes = [*cluster.nodes, *(Node(name=name) for name in gone)]
+    # The core learns what is gone, or has become smaller, by the first listing, as it would have.
+    nodes = _as_they_were(cluster.nodes, gangs)
     # A queue whose object went while nobody looked stays for those who are in it.
     queues = policy.queues | {gang.queue: Queue(name=gang.queue) for gang in gangs if gang.queue not in policy.queues}
     used = {name: each for name, each in used.items() if name in queues}
@@ -263,6 +261,16 @@ def image_of(
     rest = replace(rest, spent=spent, runs=runs_known(used))
     ready = {node.name: NodeState.READY for node in nodes}
     return pieces.together(every, replace(rest, node_states=ready)), frozenset(unread)
+
+
+def _as_they_were(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
+    """The nodes, and those that gangs say they have; each with as many GPUs as they say it has."""
+    gpus: dict[str, int] = {}
+    for share in (share for gang in gangs if gang.start is not None for share in gang.start.shares):
+        gpus[share.node] = max(gpus.get(share.node, 0), 1 + max(share.devices, default=-1))
+    gone = sorted(gpus.keys() - {node.name for node in nodes})
+    every = (*nodes, *(Node(name=name) for name in gone))
+    return [replace(node, gpus=gpus[node.name]) if node.gpus < gpus.get(node.name, 0) else node for node in every]
 
 
 def _running_gang(taken: TakenOver, seq: int) -> Gang:
