@@ -34,7 +34,7 @@ def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pyte
     assert set(written) == jobs
 
     rest = decode_image(encode_image(replace(state.image(), gangs=[], arrays=[], promises=[])))
-    back = State(pieces.together(map(pieces.decode, written.values()), rest))
+    back = State(pieces.together((pieces.decode(text, name) for name, text in written.items()), rest))
     back.validate()
     assert _sorted(back) == _sorted(state)
     for order in policies().values():
@@ -44,7 +44,7 @@ def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pyte
 @pytest.mark.parametrize("text", ["", "null", "{}", '{"job": {}}', '{"job": null, "gangs": [1]}', "[1]"])
 def test_what_is_no_piece_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"piece of a state|validation error"):
-        pieces.decode(text)
+        pieces.decode(text, "A")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,8 @@ def test_what_is_no_piece_is_an_error(text: str) -> None:
         ("devices", [[0, 10_000]], "a device that no node has"),
         ("devices", [[-1, 0]], "a device that no node has"),
         ("devices", [[1, 1]], "has a device twice"),
+        ("promises", [{"gang": "A", "start_ms": 1, "nodes": [], "cause": "reserved"}], "does not wait"),
+        ("name", "B", "it is of A"),
     ],
 )
 def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: object, why: str) -> None:
@@ -63,15 +65,15 @@ def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: objec
     film.do("A:1x2")
     film.round()
     written = json.loads(pieces.encode(pieces.pieces(film.state, ["A"])["A"] or pieces.Piece(gangs=())))
-    assert pieces.decode(json.dumps(written)).gangs[0].id == "A"
+    assert pieces.decode(json.dumps(written), "A").gangs[0].id == "A"
     gang = written["gangs"][0]
     if field == "devices":
         for share, devices in zip(gang["start"]["shares"], cast(list[object], value), strict=True):
             share["devices"] = devices
-    else:
-        gang[field] = value
+    elif field != "name":
+        (written if field == "promises" else gang)[field] = value
     with pytest.raises(ValueError, match=why):
-        pieces.decode(json.dumps(written))
+        pieces.decode(json.dumps(written), "B" if field == "name" else "A")
 
 
 def test_who_does_not_live_has_none() -> None:

@@ -51,8 +51,9 @@ def encode(piece: Piece) -> str:
     return _whole().dump_json({"job": _jobs().dump_python(job, mode="json"), **told}).decode()
 
 
-def decode(text: str | bytes) -> Piece:
-    """The piece again. ValueError: it is none, or one that this version cannot read; it says where."""
+def decode(text: str | bytes, name: str) -> Piece:
+    """The piece again, of the job of that id. ValueError: it is none, or says what cannot be, or is one that this
+    version cannot read; it says where."""
     told = _whole().validate_json(text)
     try:
         job = _jobs().validate_python(told.pop("job"))
@@ -65,6 +66,11 @@ def decode(text: str | bytes) -> Piece:
     piece = _pieces().validate_python(told)
     for gang in piece.gangs:
         _check(gang)
+        if name != (gang.array or gang.id):
+            raise ValueError(f"it is of {gang.id}")
+    waiting = {gang.id: None for gang in piece.gangs if gang.state is GangState.PENDING}
+    if strange := [promise.gang for promise in piece.promises if promise.gang not in waiting]:
+        raise ValueError(f"{strange[0]} is promised a start, and does not wait")
     return piece
 
 

@@ -7,7 +7,7 @@ pods and no object of its own, so how it is stands in what the array's object ke
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.backends.kubernetes.names import gang_of
+from ganger.backends.kubernetes.names import gang_of, id_of
 from ganger.backends.kubernetes.resources import GANG_JOBS
 from ganger.backends.kubernetes.types import Custom
 from ganger.engine import pieces
@@ -80,7 +80,7 @@ def state_of(array: Custom, index: int) -> str:
     if whole in OVER or not record:
         return ENDED if whole in OVER else whole
     try:
-        piece = pieces.decode(record)
+        piece = pieces.decode(record, id_of(array.metadata.key))
     except ValueError:
         return whole  # of another version: nothing better is known
     own = next((gang for gang in piece.gangs if gang.job.index == index), None)

@@ -241,7 +241,7 @@ def image_of(
         # A phase may have been written by hand: the record says whether the job lives.
         if (record := status.get("record")) and (status.get("phase") not in OVER or pieces.is_piece(record)):
             try:
-                every.append(pieces.decode(record))
+                every.append(pieces.decode(record, id_of(custom.metadata.key)))
             except ValueError as error:
                 unread.append(id_of(custom.metadata.key))
                 _log.error("%s: its status.record cannot be read: %s", unread[-1], error)
