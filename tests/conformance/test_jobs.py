@@ -22,9 +22,9 @@ from ganger import train
 
 newest = train.latest()
 for step in range(newest.step + 1 if newest else 0, 12):
-    if step == 8 and train.world().attempt == 1 and train.world().rank == 1:
-        while train.latest() is None:
-            time.sleep(0.05)
+    if step == 8 and train.world().attempt == 1:
+        while train.latest() is None or train.world().rank == 0:
+            time.sleep(0.05)  # rank 0 until it is stopped
         os.kill(os.getpid(), signal.SIGKILL)
     if train.world().rank == 0 and step == 4:
         with train.checkpoint(step) as directory:
