@@ -30,7 +30,7 @@ from tests.laws import draws
 from tests.laws.policies import POLICIES
 
 ROUNDS = 24
-TRIED_EVERY = 5
+TRIED_EVERY = 20
 """In which rounds is looked at what tries leave behind: it takes as long as two more."""
 RESERVING = [
     policy for policy in POLICIES.values() if policy.STARVES_AFTER_MS is not None and not policy.ORDERS_RUNNING
