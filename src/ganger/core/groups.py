@@ -35,8 +35,8 @@ whether it has run before)"""
 @dataclass(slots=True, eq=False)
 class Group:
     """Gangs of one line that are alike, the oldest first. kind: what they need of the nodes; stays_ms: how long each
-    must be able to stay; again: they have run before; row: where it is in the columns; since_ms: none has waited for
-    longer."""
+    must be able to stay; again: they have run before; row: where it is in the columns; number: of the oldest; since_ms:
+    none has waited for longer."""
 
     line: Line
     alike: Alike
@@ -44,6 +44,7 @@ class Group:
     stays_ms: int
     again: bool
     row: int
+    number: int = -1
     since_ms: int = NEVER_MS
     entries: list[Entry] = field(default_factory=list)
 
@@ -55,6 +56,7 @@ class Group:
             insort(entries, entry, key=_number)
         else:
             entries.append(entry)
+        self.number = entries[0].gang.number
 
     @property
     def of_class(self) -> tuple[object, ...]:
@@ -99,7 +101,8 @@ class Groups:
             self._remove(group)
         elif at == 0:
             # Nobody has waited for longer than since he was submitted.
-            group.since_ms = max(group.since_ms, group.entries[0].gang.submitted_ms)
+            oldest = group.entries[0].gang
+            group.number, group.since_ms = oldest.number, max(group.since_ms, oldest.submitted_ms)
             self.tell(group)
 
     def tell(self, group: Group) -> None:

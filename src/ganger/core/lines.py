@@ -176,6 +176,7 @@ class Lines:
             for at, group in enumerate(lines.groups.of):
                 assert group.row == at, f"row {group.row} of a group is at {at}"
                 assert lines.groups.cells[:, at].tolist() == [*group.cells], f"columns of {group.alike} differ"
+                assert group.number == group.entries[0].gang.number, f"{group.alike} has another that is the oldest"
                 assert all(entry.gang.since_ms >= group.since_ms for entry in group.entries), (
                     "one has waited for longer"
                 )

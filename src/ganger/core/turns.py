@@ -60,9 +60,6 @@ class Turns:
         self._with_room = {name: None for name in self._promised if self._promises.laid.has_room(name)}
         self._kinds = {kind: None for kind in self._lines.kinds.values() if self._has_place(kind)}
         self._queues = [crowd.at for crowd in self._lines.queues.values()]
-        shape = self._lines.queue_numbers.most, self._lines.kind_numbers.most
-        self._open_cells: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
-        """(queues, kinds) the same as `_open`."""
         self._open = self._within_quota()
         self._since: dict[tuple[str, bool], int | None] = {}
         self._as_of = now.bounds
@@ -127,8 +124,7 @@ class Turns:
         self._had[entry.gang.id] = None
         self._forget_urgent(entry)  # room may be kept for it, and for one less of the others
         if why is Why.OVER_QUOTA:
-            self._open[entry.gang.queue].pop(entry.kind, None)
-            self._open_cells[entry.line.crowd.at, entry.kind.at] = False
+            self._open[entry.line.crowd.at, entry.kind.at] = False
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
         if is_longer and not entry.group.again and entry.gang.expected is None:
             others_ms = self._promises.others_ms if why is Why.HELD else entry.group.stays_ms - 1
@@ -143,20 +139,19 @@ class Turns:
     def _look(self) -> None:
         """Of each line the first that may be worth a try, as far as columns tell."""
         self._turns, self._ahead, self._passed, self._comes = [], [], 0, {}
-        self._worth = self._worth_a_try(self._lines.groups.cells)
+        self._worth = self._worth_a_try(slice(None))
         self._line_up(np.flatnonzero(self._worth))
 
     def _look_again(self) -> None:
         """Others may be worth a try since the last look: their lines have their turn once more, for them. Those that
         are not any more are passed over."""
-        groups = self._lines.groups
-        worth = self._worth_a_try(groups.cells)
-        rows = np.flatnonzero(worth & ~self._worth)
-        self._worth |= worth
+        groups, others = self._lines.groups, np.flatnonzero(~self._worth)
+        rows = others[self._worth_a_try(others)]
+        self._worth[rows] = True
         for row in rows.tolist():
             comes = self._comes.get(groups.of[row].line.at)
             if comes is not None:
-                heappush(comes, (groups.of[row].entries[0].gang.number, row))
+                heappush(comes, (groups.of[row].number, row))
         self._line_up(rows)
 
     def _line_up(self, rows: NDArray[np.intp]) -> None:
@@ -179,39 +174,51 @@ class Turns:
         self._ahead += zip(bounds.tolist(), rows.tolist(), strict=True)
         self._ahead.sort(key=_bound, reverse=True)
 
-    def _worth_a_try(self, cells: Ints) -> NDArray[np.bool_]:
-        """(groups,) whether one of each may be: its kind is open and it does not stay for too long, or it is urgent."""
-        queues, kinds = self._open_cells.shape
-        found: NDArray[np.bool_] = np.zeros(cells.shape[1], dtype=bool)
+    def _worth_a_try(self, rows: NDArray[np.intp] | slice) -> NDArray[np.bool_]:
+        """(rows,) whether one of each of these groups may be: its kind is open and it does not stay for too long, or it
+        is urgent."""
+        groups = self._lines.groups
+        kind, queue, stays, again, since = (groups.cells[column, rows] for column in (KIND, QUEUE, STAYS, AGAIN, SINCE))
+        found: NDArray[np.bool_] = np.zeros(len(kind), dtype=bool)
+        has_others = np.ones(len(groups.of), dtype=bool)
+        has_others[[group.row for group in self._with_promise]] = self._has_others()
         if self._kinds:
-            open_ = self._open_cells[self._queues]
+            open_ = self._open[self._queues]
             anywhere = np.logical_or.reduce(open_)
-            found = anywhere[cells[KIND]]
+            found = anywhere[kind]
             if not (open_ == anywhere).all():
-                found &= self._open_cells[cells[QUEUE], cells[KIND]]
+                found &= self._open[queue, kind]
             if self._promised or self._longest:
-                with_promise = [group.row for group in self._with_promise]
-                promised = found[with_promise] & self._promised_may()
-                longest = np.full(kinds, NEVER_MS, dtype=np.int64)
-                for kind in self._kinds:
-                    longest[kind.at] = self._longest_ms(kind)
-                short = cells[STAYS] <= longest[cells[KIND]]
-                found &= short | (cells[AGAIN] > 0) if any(kind.again for kind in self._kinds) else short
-                found[with_promise] = promised | (found[with_promise] & self._has_others())
-        since = np.full((2, queues), -1, dtype=np.int64)
-        for queue, crowd in self._lines.queues.items():
-            for large in (False, True) if self._large else (False,):
-                since_ms = self._since_ms(queue, large=large)
-                since[int(large), crowd.at] = -1 if since_ms is None else since_ms
-        if not (since >= 0).any():
+                promised_may = np.zeros(len(groups.of), dtype=bool)
+                promised_may[[group.row for group in self._with_promise]] = self._promised_may()
+                longest = np.full(self._open.shape[1], NEVER_MS, dtype=np.int64)
+                for each in self._kinds:
+                    longest[each.at] = self._longest_ms(each)
+                short = stays <= longest[kind]
+                if any(each.again for each in self._kinds):
+                    short |= again > 0
+                found &= promised_may[rows] | (short & has_others[rows])
+        urgent = self._are_urgent(queue, kind, since)
+        if urgent is None:
             return found
-        sizes = np.zeros(kinds, dtype=np.int64)
-        sizes[[kind.at for kind in self._large]] = 1
-        urgent: NDArray[np.bool_] = cells[SINCE] <= since[sizes[cells[KIND]], cells[QUEUE]]
         if self._promised and not self._may_do_more:
-            with_promise = [group.row for group in self._with_promise]
-            urgent[with_promise] &= self._has_others()
+            urgent &= has_others[rows]
         return found | urgent
+
+    def _are_urgent(self, queue: Ints, kind: Ints, since: Ints) -> NDArray[np.bool_] | None:
+        """(N,) whether one of a kind, in a queue, is urgent that has waited since then; None: nobody is."""
+        queues, kinds = self._open.shape
+        latest = np.full((2, queues), -1, dtype=np.int64)
+        for name, crowd in self._lines.queues.items():
+            for large in (False, True) if self._large else (False,):
+                since_ms = self._since_ms(name, large=large)
+                latest[int(large), crowd.at] = -1 if since_ms is None else since_ms
+        if not (latest >= 0).any():
+            return None
+        sizes = np.zeros(kinds, dtype=np.int64)
+        sizes[[each.at for each in self._large]] = 1
+        urgent: NDArray[np.bool_] = since <= latest[sizes[kind], queue]
+        return urgent
 
     def _promised_may(self) -> NDArray[np.bool_]:
         """Of each group with promised gangs, whether one of these may start beside the promises of others."""
@@ -275,8 +282,9 @@ class Turns:
         and its row."""
         comes = self._comes.get(line.at)
         if comes is None:
-            groups = (group for group in line.groups.values() if self._worth[group.row])
-            comes = self._comes[line.at] = [(group.entries[0].gang.number, group.row) for group in groups]
+            worth = self._worth
+            comes = [(group.number, group.row) for group in line.groups.values() if worth[group.row]]
+            self._comes[line.at] = comes
             heapify(comes)
         return comes
 
@@ -289,7 +297,7 @@ class Turns:
         """Those of a group, after that number, of whom one may be worth a try: all, if one of them is; else those that
         are urgent, or are promised a start."""
         since_ms = self._urgent_since_ms(group)
-        is_open = group.kind in self._open[group.line.queue] and not self._stays_too_long(group)
+        is_open = self._is_within_quota(group) and not self._stays_too_long(group)
         is_urgent = since_ms is not None and group.since_ms <= since_ms
         if not (is_open or is_urgent) or (self._refused and group.of_class in self._refused):
             promised = self._with_promise.get(group, ())
@@ -306,7 +314,7 @@ class Turns:
 
     def _is_closed(self, group: Group) -> bool:
         """Whether none of it can be worth a try: its kind has no place, and none is urgent or promised a start."""
-        if group.kind in self._open[group.line.queue] or group in self._with_promise:
+        if self._is_within_quota(group) or group in self._with_promise:
             return False
         since_ms = self._urgent_since_ms(group)
         return since_ms is None or group.since_ms > since_ms
@@ -388,9 +396,7 @@ class Turns:
     def _close(self, kind: Kind) -> None:
         """There is no place for it any more in this round."""
         del self._kinds[kind]
-        for open_ in self._open.values():
-            open_.pop(kind, None)
-        self._open_cells[:, kind.at] = False
+        self._open[:, kind.at] = False
         if not self._kinds:
             self._look()
 
@@ -399,7 +405,7 @@ class Turns:
         if self._kinds:
             return False
         sizes = (False, True) if self._large else (False,)
-        since = (self._since_ms(queue, large=large) for queue in self._open for large in sizes)
+        since = (self._since_ms(queue, large=large) for queue in self._lines.queues for large in sizes)
         urgent = [since_ms for since_ms in since if since_ms is not None]
         if not urgent:
             return True
@@ -417,7 +423,7 @@ class Turns:
 
     def _is_open(self, entry: Entry) -> bool:
         group = entry.group
-        is_open, is_promised = group.kind in self._open[group.line.queue], self._is_promised(entry)
+        is_open, is_promised = self._is_within_quota(group), self._is_promised(entry)
         if is_open and not (self._is_kept_out(entry) if is_promised else self._stays_too_long(group)):
             return True
         if is_promised and not self._may_do_more:
@@ -425,17 +431,21 @@ class Turns:
         since_ms = self._urgent_since_ms(group)
         return since_ms is not None and entry.gang.since_ms <= since_ms
 
-    def _within_quota(self) -> dict[str, dict[Kind, None]]:
-        """By queue the kinds that have a place, and that it has the quota for."""
+    def _is_within_quota(self, group: Group) -> bool:
+        """Whether its kind has a place, as far as is known, and its queue the quota for one of it."""
+        return bool(self._open[group.line.crowd.at, group.kind.at])
+
+    def _within_quota(self) -> NDArray[np.bool_]:
+        """(queues, kinds) whether a kind has a place, and the queue the quota for one of it."""
         tree, kinds = self._state.tree, list(self._kinds)
         wanted = np.array([tree.wanted(kind.shape) for kind in kinds], dtype=np.int64).reshape(-1, len(tree.resources))
-        found: dict[str, dict[Kind, None]] = {}
+        columns, free = [kind.at for kind in kinds], wanted == 0
+        shape = self._lines.queue_numbers.most, self._lines.kind_numbers.most
+        found: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
         for queue, crowd in self._lines.queues.items():
             at = tree.index[queue]
             left = [min(UNLIMITED, tree.available(at, r)) for r in range(len(tree.resources))]
-            able = ((wanted == 0) | (wanted <= np.array(left))).all(axis=1)
-            found[queue] = {kinds[each]: None for each in np.flatnonzero(able).tolist()}
-            self._open_cells[crowd.at, [kind.at for kind in found[queue]]] = True
+            found[crowd.at, columns] = (free | (wanted <= np.array(left))).all(axis=1)
         return found
 
 
