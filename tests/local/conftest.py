@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,5 +50,6 @@ def _killed(layout: Layout) -> list[int]:
     mine = [process.pid for place, process in processes.launchers() if place.is_relative_to(layout.home)]
     mine += [pid for place, pid in processes.marked() if place.is_relative_to(layout.home)]
     for pid in mine:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended since it was found
+            os.kill(pid, signal.SIGKILL)
     return mine
