@@ -55,6 +55,9 @@ def test_a_killed_controller_loses_nothing_and_doubles_nothing(controlled: Contr
     status = controlled.wait("long", *OVER)
     assert (status["phase"], status["generation"]) == ("Succeeded", 1), status
     assert set(controlled.pods("long")) == {"long-1-0", "long-1-1"}
+    (attempt,) = controlled.client.job(f"long.{controlled.namespace}")["attempts"]
+    assert (attempt["generation"], attempt["outcome"]) == (1, "finished"), attempt
+    assert attempt["started_ms"] < attempt["ended_ms"], "it began under the other controller"
     assert controlled.wait("late", *OVER)["phase"] == "Succeeded"
 
 

@@ -1,10 +1,15 @@
 """A job's attempts, read out of its events."""
 
+from copy import deepcopy
+from dataclasses import replace
+
+from ganger.core.state import State
 from ganger.engine.history import History
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop
 from ganger.model.event import Stamped
 from ganger.model.evidence import FlawedCheckpoint
+from tests.engine.scenes import nodes, submit
 
 
 def decided(*decisions: Start | Stop) -> e.Decided:
@@ -79,3 +84,28 @@ def test_an_attempt_on_a_lost_node_ends_with_the_next_or_with_the_job() -> None:
     lost = [decided(start(1, "n1")), e.Started(nodes=("n1",), **of(1)), decided(start(2, "n2"))]
     assert told(lost) == [(1, 20, 30, "failed", None), (2, None, None, "running", None)]
     assert told(lost, ended_ms=90)[1] == (2, None, 90, "failed", None)
+
+
+def test_a_log_that_begins_in_the_midst_of_it_has_what_is_under_way() -> None:
+    flawed = FlawedCheckpoint(step=7, flaw="model.pt is empty")
+    at = LONG.index(decided(start(3, "n1", "n3"))) + 1
+    events: list[e.Event] = [e.NodesListed(nodes=tuple(nodes(3))), submit("a", nodes=2), decided(start(1, "n1", "n2"))]
+    events += [*LONG[1:at], e.Resumed(step=5, passed=(flawed,), **of(3)), *LONG[at:-2]]
+    events += [e.Done(**of(3)), decided(Stop(gang="a", generation=3, cause=Cause.DONE)), *LONG[-1:]]
+    rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
+    whole, state = History("a"), State()
+    whole.take(rows)
+    there = whole.attempts(None)
+    for row in rows:
+        state.apply(row)
+        gang = state.gangs.get("a")
+        if gang is None:
+            continue
+        later = History("a", deepcopy(gang))
+        later.take(rows[row.seq :])
+        found, first = later.attempts(None), gang.generation + (gang.start is None)
+        assert len(found) == len(there[first - 1 :]), row
+        for mine, its in zip(found, there[first - 1 :], strict=True):
+            assert replace(mine, started_ms=its.started_ms) == its, row
+            assert mine.started_ms == its.started_ms or (mine.started_ms, gang.generation > 1) == (None, True), row
+    assert state.gangs == {}, "it has ended"

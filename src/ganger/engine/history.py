@@ -1,15 +1,18 @@
-"""A job's attempts, read out of its events. Called by `engine.service`."""
+"""A job's attempts, read out of its events, and of its gang if it held nodes before the first of them. Called by
+`engine.service`."""
 
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganger.core.gang import Gang
 from ganger.core.verdict import Blame, attribute
 from ganger.engine.log import EventLog
 from ganger.engine.sentences import CAUSES, ending, overdue, passed_over
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
+from ganger.model.job import GangState
 from ganger.model.view import AttemptView
 
 KEPT: Final = 256
@@ -49,7 +52,7 @@ class _Attempt:
                 if not self.waited and self.started_ms is None:
                     self.started_ms = at_ms
             case Resumed(step=step):
-                self.resumed_step, self.passed = step, passed_over(event)
+                self.resumed_step, self.passed = step, passed_over(event.passed)
             case Finished(nodes=nodes):
                 self.unfinished = [node for node in self.unfinished if node not in nodes]
                 if not self.unfinished:
@@ -57,13 +60,21 @@ class _Attempt:
             case Done():
                 self.settle("finished", "")
             case Failed():
-                self.settle("failed", ending(event))
-                self.blame = self.blame or attribute(event).blame.value
+                self.fail(event)
             case Cleared(nodes=nodes, killed=killed, grace_ms=grace_ms):
                 self.killed, self.grace_ms = tuple(sorted((*self.killed, *killed))), max(self.grace_ms, grace_ms)
                 self.left = [node for node in self.left if node not in nodes]
                 if not self.left and self.ended_ms is None:
                     self.ended_ms = at_ms
+
+    def fail(self, failed: Failed) -> None:
+        """A rank or a node of it failed."""
+        self.settle("failed", ending(failed))
+        self.blame = self.blame or attribute(failed).blame.value
+
+    def stop(self, cause: Cause) -> None:
+        """It was decided that it is to stop."""
+        self.settle("stopped" if cause in _MEANT else "failed", CAUSES[cause])
 
     def settle(self, outcome: str, sentence: str) -> None:
         """How it ended: the first word of it counts, what follows is its wake."""
@@ -96,13 +107,16 @@ class History:
     """The attempts of one job, folded from its own events. `after` is the seq of the newest one taken in, so that a job
     that runs for weeks is read once."""
 
-    def __init__(self, job: str) -> None:
-        """Nothing yet."""
+    def __init__(self, job: str, begun: Gang | None = None) -> None:
+        """Nothing yet, but for what is under way of a gang that had `begun` before the first event."""
         self.after = 0
         self._job = job
         self._attempts: dict[int, _Attempt] = {}
         self._begun_ms: list[int] = []
-        self._newest_step: int | None = None
+        self._newest_step = None if begun is None else begun.checkpoint_step
+        if begun is not None and begun.start is not None:
+            self._attempts[begun.generation] = _under_way(begun, begun.start)
+            self._begun_ms.append(begun.began_ms)
 
     def take(self, rows: Iterable[Stamped]) -> None:
         """Events of the job that follow those taken in before."""
@@ -129,8 +143,33 @@ class History:
                 self._attempts[decision.generation] = attempt
                 self._begun_ms.append(at_ms)
             elif isinstance(decision, Stop) and decision.gang == self._job and decision.generation in self._attempts:
-                outcome = "stopped" if decision.cause in _MEANT else "failed"
-                self._attempts[decision.generation].settle(outcome, CAUSES[decision.cause])
+                self._attempts[decision.generation].stop(decision.cause)
+
+
+def _under_way(gang: Gang, start: Start) -> _Attempt:
+    """The generation that holds nodes, as its gang has it. When a later one than the first started is known only while
+    it runs."""
+    attempt = _Attempt(
+        start,
+        gang.resumed_step,
+        passed=passed_over(gang.passed),
+        waited=[node for node in start.nodes if node not in gang.started],
+        left=list(gang.left),
+        unfinished=[node for node in start.nodes if node not in gang.finished],
+        killed=gang.killed,
+        grace_ms=gang.grace_ms,
+    )
+    if gang.generation == 1:
+        attempt.started_ms = gang.first_started_ms
+    elif gang.state is GangState.RUNNING:
+        attempt.started_ms = gang.since_ms
+    if gang.state is GangState.FINISHING:
+        attempt.settle("finished", "")
+    if gang.stop_sent in _MEANT:  # where something failed as well, that was mostly its wake
+        attempt.stop(gang.stop_sent)
+    if gang.failure is not None:
+        attempt.fail(gang.failure)
+    return attempt
 
 
 class Histories:
@@ -145,7 +184,7 @@ class Histories:
     def attempts(self, job: str, *, ended_ms: int | None) -> tuple[AttemptView, ...]:
         """The attempts of a job up to now."""
         with self._lock:
-            history = self._kept.pop(job, None) or History(job)
+            history = self._kept.pop(job, None) or History(job, self._log.begun(job))
             self._kept[job] = history
             if len(self._kept) > KEPT:
                 del self._kept[next(iter(self._kept))]

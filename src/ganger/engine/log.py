@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ganger.core.gang import Gang
 from ganger.core.state import Image, State
 from ganger.engine import accounts, codec, elements, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
@@ -267,6 +268,10 @@ class EventLog:
     def last_seq(self) -> int:
         """Number of the newest event; 0 in an empty log."""
         return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
+
+    def begun(self, job: str) -> Gang | None:
+        """The gang of a job as it was before the first event, of a log that begins in the midst of things."""
+        return None
 
     def earliest(self) -> int:
         """The first event from which on the log can be decided again: older ones may have been forgotten, and then it

@@ -1,8 +1,11 @@
 """What happened, in one sentence for each kind of event. Called by `engine.service` for the rows of the log."""
 
+from collections.abc import Iterable
+
 from ganger.core.verdict import attribute
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Moved, Reserve, Start, Stop, Wait
+from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.reason import sentence as answer
 from ganger.model.units import format_duration
 
@@ -95,9 +98,9 @@ def _by_rule(match: e.RuleMatch) -> str:
     return says
 
 
-def passed_over(resumed: e.Resumed) -> tuple[str, ...]:
+def passed_over(flawed: Iterable[FlawedCheckpoint]) -> tuple[str, ...]:
     """A sentence for each checkpoint that is not whole."""
-    return tuple(f"the checkpoint of step {each.step} is passed over: {each.flaw}" for each in resumed.passed)
+    return tuple(f"the checkpoint of step {each.step} is passed over: {each.flaw}" for each in flawed)
 
 
 def overdue(killed: tuple[int, ...], grace_ms: int) -> str:
@@ -146,7 +149,7 @@ def _remarkable(event: e.Resumed | e.Slow) -> str:
     match event:
         case e.Resumed(step=step):
             where = "begins from the start" if step is None else f"goes on from the checkpoint of step {step}"
-            return "; ".join((f"{attempt} {where}", *passed_over(event)))
+            return "; ".join((f"{attempt} {where}", *passed_over(event.passed)))
         case e.Slow(node=node, rank=rank, step_ms=step_ms, peers_ms=peers_ms):
             who = f"rank {rank} of {attempt} on {node}"
             if event.work is not None and event.peers_work is not None:

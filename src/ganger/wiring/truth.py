@@ -44,7 +44,8 @@ class ObjectLog(EventLog):
         job, the generation of its object of which it is the state; kept by whoever hears of objects."""
         path.unlink(missing_ok=True)
         super().__init__(path)
-        self._began = image
+        self._first = image
+        self._begun = {gang.id: gang for gang in image.gangs if gang.generation}
         state = State(decode_image(encode_image(image)))
         arrays = (project_array(array, state.at_ms) for array in state.arrays.values())
         gangs = (project(gang, state.at_ms) for gang in state.gangs.values() if not gang.is_head)
@@ -56,9 +57,13 @@ class ObjectLog(EventLog):
         self.told: Callable[[int, bool], None] = lambda seq, is_news: None  # noqa: ARG005
         """Called when objects were told of all up to an event; and whether that was anything of a job."""
 
+    def begun(self, job: str) -> Gang | None:
+        """The gang of a job that had started before this controller began, as its object said that it was then."""
+        return self._begun.get(job)
+
     def restore(self, upto: int | None = None) -> State:
         """What the objects said when this controller began, and what has happened since."""
-        state = State(decode_image(encode_image(self._began)))
+        state = State(decode_image(encode_image(self._first)))
         for stamped in self.each(state.seq, self.last_seq() if upto is None else upto):
             state.apply(stamped)
         return state
