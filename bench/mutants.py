@@ -127,6 +127,7 @@ def _tested(copy: Path, files: Collection[str]) -> "subprocess.CompletedProcess[
     first = dict.fromkeys(f"tests/pictures/test_{each}.py" for name in names for each in FIRST[name])
     laws = dict.fromkeys(f"tests/laws/test_{each}.py" for name in names for each in (*LAWS[name], LAST))
     options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", f"--basetemp={copy / 'tmp'}")
+    options = (*options, "--timeout=0")  # that limit is of a clock
     environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
     limited = ("prlimit", f"--cpu={len(names) * LIMIT_CPU_S}")
     command = [*limited, sys.executable, "-m", "pytest", *options, *first, "tests/core", "tests/pictures", *laws]
