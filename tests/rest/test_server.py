@@ -377,7 +377,8 @@ def test_many_idle_subscribers_all_hear_the_next_event(served: Place) -> None:
         assert {next(lines) for lines in streams} == {b": connected"}
         seq = served.client.server()["seq"]
         served.client.cordon("n1", cordoned=True)
-        assert [next(frames(lines))[0] for lines in streams] == [seq + 1] * 100
+        later = [next(at for at, _ in frames(lines) if at > seq) for lines in streams]  # a job before may still end
+        assert later == [seq + 1] * 100
     served.client.cordon("n1", cordoned=False)
 
 

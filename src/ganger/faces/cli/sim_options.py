@@ -100,17 +100,20 @@ def errand_command(*words: str) -> list[str]:
 def started(*words: str) -> "Iterator[subprocess.Popen[bytes]]":
     """Such a process. Whoever leaves early ends it, and it all of its own: Ctrl-C reaches every process of a terminal,
     and is for this one alone."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     hears = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with subprocess.Popen(errand_command(*words), stdout=subprocess.PIPE) as run:
             try:
                 signal.signal(signal.SIGINT, hears)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)  # a Ctrl-C that came meanwhile is heard now
                 yield run
             except BaseException:
                 run.terminate()
                 raise
     finally:
         signal.signal(signal.SIGINT, hears)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def errand(*words: str) -> Record:
