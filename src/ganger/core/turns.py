@@ -181,7 +181,8 @@ class Turns:
         kind, queue, stays, again, since = (groups.cells[column, rows] for column in (KIND, QUEUE, STAYS, AGAIN, SINCE))
         found: NDArray[np.bool_] = np.zeros(len(kind), dtype=bool)
         has_others = np.ones(len(groups.of), dtype=bool)
-        has_others[[group.row for group in self._with_promise]] = self._has_others()
+        with_promise = [group.row for group in self._with_promise]
+        has_others[with_promise] = self._has_others()
         if self._kinds:
             open_ = self._open[self._queues]
             anywhere = np.logical_or.reduce(open_)
@@ -190,7 +191,7 @@ class Turns:
                 found &= self._open[queue, kind]
             if self._promised or self._longest:
                 promised_may = np.zeros(len(groups.of), dtype=bool)
-                promised_may[[group.row for group in self._with_promise]] = self._promised_may()
+                promised_may[with_promise] = self._promised_may()
                 longest = np.full(self._open.shape[1], NEVER_MS, dtype=np.int64)
                 for each in self._kinds:
                     longest[each.at] = self._longest_ms(each)
