@@ -24,6 +24,7 @@ from ganger.backends.kubernetes.transport import Api
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_book import policy_from_dict
+from ganger.engine.ports import Clock
 from ganger.engine.registry import order
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
@@ -136,11 +137,13 @@ async def controller(
     folder: Path,
     policies: PolicyObjects | None = None,
     may_act: Callable[[], bool] = lambda: True,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Controlled]:
     """Inside it a controller leads, from what the objects say. At the end it is gone at once, as if it was killed.
     policies: objects of queues, which are being followed; without them there are those that are always there. may_act:
-    whether it leads."""
+    whether it leads. clock: the loop's; unset: the event loop's time."""
     event_loop = asyncio.get_running_loop()
+    clock = clock or _Clock()
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
     async with Api(access) as api:
@@ -159,9 +162,9 @@ async def controller(
             event_loop.call_soon(partial(backend.tell, name, status, soon=soon))
 
         log = ObjectLog(folder / "ganger.db", image, tell, finished(backend.jobs))
-        loop = Loop(log, backend, order, _Clock(), "0")
+        loop = Loop(log, backend, order, clock, "0")
         loop.open()
-        tasks = [following, event_loop.create_task(_turn(loop))]
+        tasks = [following, event_loop.create_task(_turn(loop, clock))]
         if policies is not None:
             figures = QueueFigures(loop, policies, used, backend.statuses.owes)
             log.told, policies.regrouped = figures.told, figures.look_again
@@ -180,9 +183,8 @@ async def controller(
                     raise each
 
 
-async def _turn(loop: Loop) -> None:
+async def _turn(loop: Loop, clock: Clock) -> None:
     """The core's thread, on the event loop."""
-    clock = _Clock()
     while True:
         batch = loop.drain()
         if batch or (loop.next_wake_ms is not None and loop.next_wake_ms <= clock.now_ms()):

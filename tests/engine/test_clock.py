@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -111,6 +111,67 @@ def test_however_the_wall_jumps_time_grows_as_it_passes(jumps: list[tuple[int, i
             assert now_ms - last_ms <= passed_ms + passed_ms // 100 + 2 or now_ms == clocks.wall_ms, "it ran away"
             assert now_ms - last_ms <= passed_ms + CORRECTION_MS + 1
             last_ms, seen_ns = now_ms, clocks.passed_ns
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["now", "catch up", "behind"]),
+        st.one_of(st.just(0), st.integers(-10_000_000, 10_000_000)),  # ms by which the wall is set
+        st.integers(0, 40_000_000 * MS),  # ns that pass: up to eleven hours
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_it_runs_ahead_of_the_wall_by_no_more_than_the_wall_was_put_back(steps: list[tuple[str, int, int]]) -> None:
+    """The reference: the clock's lead over the one that nobody sets. It follows the wall up and never goes down."""
+    with pytest.MonkeyPatch.context() as patch:
+        clocks = Clocks(patch)
+        clock = WallClock()
+        offset_ns = highest_ns = NOON_MS * MS - clocks.passed_ns
+        for what, jump_ms, ns in steps:
+            clocks.wall_ms += jump_ms
+            clocks.pass_ns(ns)
+            wall_offset_ns = clocks.wall_ms * MS - clocks.passed_ns
+            behind_ns = wall_offset_ns - offset_ns
+            if what == "catch up":
+                clock.catch_up()
+                offset_ns = max(offset_ns, wall_offset_ns)
+            elif behind_ns > CORRECTION_MS * MS:
+                offset_ns += min(ns // 100, behind_ns)
+            else:
+                offset_ns = max(offset_ns, wall_offset_ns)
+            expected_ms = (clocks.passed_ns + offset_ns) // MS
+            highest_ns = max(highest_ns, wall_offset_ns)
+            if what == "now":
+                assert clock.now_ms() == expected_ms
+                assert expected_ms <= (clocks.passed_ns + highest_ns) // MS
+            elif what == "behind":
+                assert clock.behind_ms() == expected_ms - clocks.wall_ms
+
+
+def test_a_jump_of_the_wall_is_not_overtaken_while_it_is_made_good(clocks: Clocks) -> None:
+    clock = WallClock()
+    clocks.wall_ms += CORRECTION_MS + 1_000
+    clocks.pass_ns(8 * HOUR_MS * MS)
+    assert clock.now_ms() == clocks.wall_ms
+
+
+@pytest.mark.parametrize("look", [WallClock.now_ms, WallClock.catch_up])
+def test_a_process_that_is_stopped_between_two_readings_does_not_run_ahead(
+    monkeypatch: pytest.MonkeyPatch, look: Callable[[WallClock], object]
+) -> None:
+    """A process that is stopped for three seconds after each reading of a clock, and then for none."""
+    clocks, stopped_ns = Clocks(monkeypatch), [3_000 * MS]
+    for name in ("time_ns", "clock_gettime_ns"):
+        read = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda *which, read=read: (read(*which), clocks.pass_ns(stopped_ns[0]))[0])
+    clock = WallClock()
+    look(clock)
+    stopped_ns[0] = 0
+    clocks.pass_ns(1_000 * MS)
+    assert clock.now_ms() == clocks.wall_ms
 
 
 @pytest.fixture

@@ -29,12 +29,9 @@ class WallClock:
     def now_ms(self) -> int:
         """Now."""
         with self._lock:
-            seen_ns = _passed_ns()
-            passed_ns, self._seen_ns = seen_ns - self._seen_ns, seen_ns
-            self._now_ns += passed_ns
-            ahead_ns = time.time_ns() - self._now_ns
+            passed_ns, ahead_ns = self._go_on()
             if ahead_ns > CORRECTION_MS * _MS:
-                self._now_ns += passed_ns // _CATCHES_UP
+                self._now_ns += min(passed_ns // _CATCHES_UP, ahead_ns)
             elif ahead_ns > 0:
                 self._now_ns += ahead_ns
             return self._now_ns // _MS
@@ -46,7 +43,17 @@ class WallClock:
     def catch_up(self) -> None:
         """Nobody's time is measured now: be where the wall is, if that is ahead."""
         with self._lock:
-            self._now_ns = max(self._now_ns, time.time_ns())
+            _, ahead_ns = self._go_on()
+            self._now_ns += max(ahead_ns, 0)
+
+    def _go_on(self) -> tuple[int, int]:
+        """Add the time since the last reading of both clocks; return it, and how far the wall is then ahead, in ns."""
+        # The wall is read first: what passes between the readings, as when the process is stopped there, is then seen
+        # by the other clock alone. In the other order it would be added once more at the next reading.
+        wall_ns, seen_ns = time.time_ns(), _passed_ns()
+        passed_ns, self._seen_ns = seen_ns - self._seen_ns, seen_ns
+        self._now_ns += passed_ns
+        return passed_ns, wall_ns - self._now_ns
 
 
 def _passed_ns() -> int:
