@@ -1,5 +1,7 @@
 """`ganger --context` and one job, an element, a listing: on the fake API server, with a controller behind it or not."""
 
+import asyncio
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ganger.backends.kubernetes import names
 from tests.kubernetes.served import Served, served
 from tools.testcluster.waiting import until
 
@@ -190,3 +193,34 @@ def test_a_report_is_of_ones_own_jobs_or_of_all(its: Served, array: str) -> None
 def test_what_goes_another_way_says_which(its: Served, words: list[str], says: str) -> None:
     ran = its.ganger(*words)
     assert (ran.returncode, says in ran.stderr) == (2, True), ran
+
+
+async def report_a_step(its: Served, gang: str, node: str) -> None:
+    """Say what the launcher of rank 0 says once its ranks run and report steps."""
+    secrets = [each for each in its.api.objects("secrets") if each["metadata"]["labels"].get(names.JOB) in gang]
+    token = base64.b64decode(secrets[0]["data"]["token"]).decode()
+    port = await its.its.backend.door.open("127.0.0.1", 0, None)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    about = {"v": 1, "gang": gang, "node": node, "generation": 1}
+    hello = {"type": "hello", "token": token, "pid": 1, "start_ticks": 1, "generations": [1], "address": "127.0.0.1"}
+    progressed = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": True}
+    for message in (hello, {"type": "started", "n": 1, "pids": {"0": [2, 2]}}, {**progressed, "n": 2}):
+        writer.write(json.dumps(about | message).encode() + b"\n")
+    while json.loads(await reader.readline()).get("n") != 2:
+        """Until the controller has kept both."""
+    writer.close()
+    await writer.wait_closed()
+
+
+def test_a_job_that_reports_steps(its: Served, array: str) -> None:
+    its.ganger("stop", array)
+    name = its.ganger("submit", "--gpu", "8", "--name", "steps", "--", "x").stdout.strip()
+    until(lambda: its.status(name).get("nodes") and name in "".join(its.names("pods")), f"{name} to be placed")
+    its.awaits(report_a_step(its, f"{name}.default", its.status(name)["nodes"][0]))
+    its.wait(name, "Running")
+    ran = its.ganger("get", name)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "progress   step 7  loss 2.5" in ran.stdout
+    progress = record(its.ganger("get", name, "-o", "json"))["progress"]
+    assert {**progress, "t": 0} == {"step": 7, "metrics": {"loss": 2.5}, "t": 0, "phase": None}
+    assert type(progress["t"]) is int

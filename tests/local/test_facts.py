@@ -8,7 +8,7 @@ import pytest
 from ganger.backends.local.layout import TaskDirectory
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
-from ganger.tasks.facts import ending, event, is_done
+from ganger.tasks.facts import BadMessage, ending, event, is_done, newest_report
 
 
 def records(tmp_path: Path, *found: dict) -> TaskDirectory:
@@ -92,3 +92,11 @@ def test_signal_in_words(number: int, words: str) -> None:
     assert isinstance(failed, Failed)
     assert words in failed.detail
     assert len(failed.tail) == 20
+
+
+def test_a_step_without_a_time_gets_that_of_its_hearing() -> None:
+    told = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": False}
+    assert newest_report(told, 1_000) == {"step": 7, "metrics": {"loss": 2.5}, "t": 1_000, "phase": None}
+    assert newest_report({**told, "metrics": None}, 1_000)["metrics"] == {}
+    with pytest.raises(BadMessage, match="step must be a whole number"):
+        newest_report({**told, "step": None}, 1_000)

@@ -125,6 +125,12 @@ def _cleared(message: dict[str, Any], gang: str, generation: int, node: str) -> 
     return Cleared(gang=gang, generation=generation, nodes=(node,), killed=tuple(killed), grace_ms=grace_ms)
 
 
+def newest_report(message: dict[str, Any], heard_ms: int) -> dict[str, Any]:
+    """Return what a `progressed` message tells of the newest report of a rank, in the fields of `JobView.progress`. The
+    message has neither the report's time nor its phase: `heard_ms` stands for the time."""
+    return {"step": whole(message, "step"), "metrics": message.get("metrics") or {}, "t": heard_ms, "phase": None}
+
+
 def whole(message: dict[str, Any], name: str) -> int:
     """A whole number of a message. BadMessage when it has none of that name."""
     value = message.get(name)

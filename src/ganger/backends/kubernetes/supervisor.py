@@ -7,6 +7,7 @@ says nothing any more is not missed before its pod has ended: a broken network a
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -289,8 +290,7 @@ class Supervisor:
             case "cleared":
                 connection.send("leave")  # its pod is of this generation alone
             case "progressed" if 0 in self._ranks(hello):
-                fields = ("step", "metrics", "t", "phase")
-                self._newest[hello.gang] = {name: message.get(name) for name in fields}
+                self._newest[hello.gang] = facts.newest_report(message, time.time_ns() // 1_000_000)
 
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
