@@ -1,9 +1,16 @@
 """Lines of several ranks as one stream."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from types import FrameType
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ganger.faces.cli import lines
 from ganger.faces.cli.lines import WINDOW_MS, Collapser, Writing, collapsed, processes_of
 from ganger.model.job import JobSpec, Role
 from tests.cli.world import SPEC, WIDE, line
@@ -51,6 +58,82 @@ def test_nothing_is_lost_and_nothing_is_doubled() -> None:
     records.sort(key=lambda record: record["t"])
     got = [(rank, same.record["text"]) for same in collapsed(records) for rank in same.ranks]
     assert sorted(got) == sorted((record["rank"], record["text"]) for record in records)
+
+
+def collapsed_by_search(records: list[dict]) -> list[tuple[dict, list[int]]]:
+    """The reference: each line is looked for among all lines before it."""
+    found: list[tuple[dict, list[int]]] = []
+    for record in records:
+        for first, ranks in found:
+            is_equal = all(first[field] == record[field] for field in ("generation", "stream", "text"))
+            if is_equal and record["t"] <= first["t"] + WINDOW_MS and record["rank"] not in ranks:
+                ranks.append(record["rank"])
+                break
+        else:
+            found.append((record, [record["rank"]]))
+    return found
+
+
+RECORDS = st.lists(
+    st.builds(
+        line,
+        st.sampled_from("ab"),
+        rank=st.integers(0, 3),
+        t=st.integers(0, 4 * WINDOW_MS),
+        stream=st.sampled_from("ooooe"),
+        generation=st.sampled_from([1, 1, 1, 2]),
+    ),
+    max_size=80,
+)
+
+
+@given(RECORDS)
+def test_it_is_what_a_search_finds(records: list[dict]) -> None:
+    records.sort(key=lambda record: record["t"])
+    assert [(same.record, same.ranks) for same in collapsed(records)] == collapsed_by_search(records)
+
+
+def lines_executed(work: Callable[[], object]) -> int:
+    """Lines of Python that run in the module meanwhile."""
+    executed = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal executed
+        if frame.f_code.co_filename != lines.__file__:
+            return None
+        executed += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return executed
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_equal_lines_of_one_moment_take_no_more_work_each_the_more_there_are(ranks: int) -> None:
+    def work(count: int) -> int:
+        records = [line("x", rank=rank) for rank in range(ranks) for _ in range(count)]
+        return lines_executed(lambda: list(collapsed(records)))
+
+    assert work(400) <= 2 * work(200)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_HELD", 4), ("MOST_HELD_CHARACTERS", 4 * 10)])
+def test_no_more_is_held_than_fits(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    monkeypatch.setattr(lines, limit, value)
+    collapser = Collapser()
+    records = [line(f"{number:010d}") for number in range(10)]
+    ready = [same for record in records for same in collapser.push(record)]
+    assert [same.record for same in ready] == records[:6]
+    assert collapser.push(line(records[6]["text"], rank=1)) == []
+    assert [(same.record, same.ranks) for same in collapser.flush()] == [
+        (records[6], [0, 1]),
+        *((record, [0]) for record in records[7:]),
+    ]
 
 
 def test_the_lowest_rank_stands_for_all() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +118,22 @@ def test_following_sifts_the_same(live: Live, parts: str) -> None:
     said = live("logs", parts, "-f", "--all", "--grep", "loss", "--role", "worker")
     assert said.code == 0
     assert sorted(said.out.splitlines()) == [f"r{rank} | loss 0.{rank}" for rank in range(4)]
+
+
+def test_many_equal_lines_at_once(live: Live, tmp_path: Path) -> None:
+    """Of two ranks, megabytes of one line: each line counts as often as it says, followed and when the job has ended."""
+    written = 40_000
+    path = tmp_path / "equal.py"
+    path.write_text(f"for _ in range({written}): print('loss 2.5 of a rank that has gone astray')\n")
+    job = live.submit("--name", "equal", "--nproc-per-node", "2", "--cpu", "1", "--", sys.executable, str(path))
+    commands = [live.shell.start("logs", job, "--all", "-f"), None]
+    live.until(job, "succeeded")
+    commands[1] = live.shell.start("logs", job, "--all")
+    for command in commands:
+        out, err = command.communicate(timeout=120)
+        assert command.returncode == 0, err
+        counts = [int(count or 1) for count in re.findall(rb"astray(?:  \(x(\d)\))?\n", out)]
+        assert sum(counts) == 2 * written
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ Record = dict[str, Any]
 
 WINDOW_MS: Final = 300
 """Ranks that write the same within this time are taken together; a follower shows a line at most this much later."""
+MOST_HELD: Final = 20_000
+MOST_HELD_CHARACTERS: Final = 8 << 20
+"""Beyond either, the oldest line is shown before its time is over, so that no burst fills the memory."""
 
 
 @dataclass(slots=True)
@@ -26,12 +29,46 @@ class Same:
     ranks: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Equal:
+    """The lines of one text that are held, numbered in their order since the first of them came.
+
+    A rank joins the oldest line that it has not joined yet. So the lines that it has joined are always the oldest ones,
+    and the number of the next is all there is to know: to look for it among the lines would take quadratic time where
+    a rank writes one text again and again.
+    """
+
+    held: dict[int, Same] = field(default_factory=dict)
+    oldest: int = 0
+    next_of_rank: dict[int, int] = field(default_factory=dict)
+
+    def joined(self, rank: int) -> Same | None:
+        """Have a rank join a line, and return that; None, and the next line to come is the rank's own, when it has
+        joined all that are held."""
+        number = max(self.next_of_rank.get(rank, 0), self.oldest)
+        self.next_of_rank[rank] = number + 1
+        same = self.held.get(number)
+        if same is not None:
+            same.ranks.append(rank)
+        return same
+
+    def add(self, same: Same) -> None:
+        """Hold the newest line."""
+        self.held[self.oldest + len(self.held)] = same
+
+    def release(self) -> None:
+        """Let go of the oldest line."""
+        del self.held[self.oldest]
+        self.oldest += 1
+
+
 class Collapser:
     """Holds lines back for a short time, so that equal lines of other ranks join them. Order is kept."""
 
     def __init__(self) -> None:
         self._held: deque[Same] = deque()
-        self._by_text: dict[tuple[int, str, str], deque[Same]] = {}
+        self._held_characters = 0
+        self._by_text: dict[tuple[int, str, str], _Equal] = {}
 
     @property
     def holds(self) -> bool:
@@ -39,18 +76,19 @@ class Collapser:
         return bool(self._held)
 
     def push(self, record: Record) -> list[Same]:
-        """Take a line; gives those that waited long enough by the lines' own time."""
+        """Take a line; gives those that waited long enough by the lines' own time, or are too many to be held."""
         ready = []
         while self._held and self._held[0].record["t"] + WINDOW_MS < record["t"]:
             ready.append(self._release())
-        equals = self._by_text.setdefault(_text_of(record), deque())
-        for same in equals:
-            if record["rank"] not in same.ranks:
-                same.ranks.append(record["rank"])
-                return ready
-        same = Same(record, [record["rank"]])
-        equals.append(same)
-        self._held.append(same)
+        key = _text_of(record)
+        equal = self._by_text.get(key) or self._by_text.setdefault(key, _Equal())
+        if equal.joined(record["rank"]) is None:
+            same = Same(record, [record["rank"]])
+            equal.add(same)
+            self._held.append(same)
+            self._held_characters += len(record["text"])
+            while len(self._held) > MOST_HELD or self._held_characters > MOST_HELD_CHARACTERS:
+                ready.append(self._release())
         return ready
 
     def flush(self) -> list[Same]:
@@ -59,9 +97,11 @@ class Collapser:
 
     def _release(self) -> Same:
         same = self._held.popleft()
+        self._held_characters -= len(same.record["text"])
         key = _text_of(same.record)
-        self._by_text[key].popleft()
-        if not self._by_text[key]:
+        equal = self._by_text[key]
+        equal.release()
+        if not equal.held:
             del self._by_text[key]
         return same
 
