@@ -121,7 +121,7 @@ def test_following_sifts_the_same(live: Live, parts: str) -> None:
 
 
 def test_many_equal_lines_at_once(live: Live, tmp_path: Path) -> None:
-    """Of two ranks, megabytes of one line: each line counts as often as it says, followed and when the job has ended."""
+    """Megabytes of one line, of two ranks: each counts as often as it says, followed and when the job has ended."""
     written = 40_000
     path = tmp_path / "equal.py"
     path.write_text(f"for _ in range({written}): print('loss 2.5 of a rank that has gone astray')\n")

@@ -106,7 +106,7 @@ async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> Async
         try:
             async with aclosing(link.lines(request)) as lines:
                 async for line in lines:
-                    if line and seen.is_new(record := json.loads(line)):
+                    if line and seen.is_new(record := json.loads(line.decode())):  # of bytes it asks for their encoding
                         yield record
             if not follow:
                 return

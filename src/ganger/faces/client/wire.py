@@ -34,6 +34,7 @@ ANSWER_S: Final = 60.0
 """How long a plain request may take."""
 SUBMIT_S: Final = 600.0
 """How long a submission may take: the code directory is copied first."""
+_READ_BYTES: Final = 64 << 10
 _EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
 _OF_THE_STATE: Final = frozenset(
     ("already_ended", "conflict", "not_running", "queue_in_use", "request_id_reused", "still_live", "token_exists")
@@ -55,13 +56,21 @@ class Answer:
 
     def lines(self, deadline: float | None = None) -> Iterator[bytes]:
         """Lines as they come, without their ends, empty ones too. TimeoutError at `deadline` (time.monotonic)."""
-        while True:
-            if deadline is not None:
-                self._link.settimeout(max(0.001, deadline - time.monotonic()))
-            line = self._response.readline()
-            if not line:
-                return
-            yield line.rstrip(b"\r\n")
+        parts: list[bytes] = []  # of a line whose end has not come
+        while block := self._some(deadline):
+            first, *others = block.split(b"\n")
+            parts.append(first)
+            for line in others:
+                yield b"".join(parts).removesuffix(b"\r")
+                parts = [line]
+        if last := b"".join(parts):
+            yield last
+
+    def _some(self, deadline: float | None) -> bytes:
+        """Read what is there, at least a byte; b"" at the end."""
+        if deadline is not None:
+            self._link.settimeout(max(0.001, deadline - time.monotonic()))
+        return self._response.read1(_READ_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
