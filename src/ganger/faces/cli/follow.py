@@ -7,8 +7,8 @@ Called by `run` and `logs -f`.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
-from queue import Empty, Queue
 from typing import Any, Final
 
 from ganger.faces.cli.lines import Collapser, Same, Writing
@@ -19,7 +19,8 @@ from ganger.faces.client import Client, ClientError
 
 Record = dict[str, Any]
 
-QUEUE_LENGTH: Final = 10_000
+MOST_AHEAD: Final = 10_000
+MOST_AHEAD_CHARACTERS: Final = 4 << 20
 """Lines read ahead of printing; a faster job is slowed down by its reader, not kept in memory."""
 IDLE_S: Final = 0.1
 """When no line came for so long, what is held back is shown."""
@@ -28,6 +29,45 @@ REFRESH_S: Final = 1.0
 COALESCE_S: Final = 0.1
 """Events that come together are answered by one look at the job."""
 _END: Final = "end"
+
+
+class _RecordBuffer:
+    """A bounded buffer between the reading threads and the printing one.
+
+    The printing thread takes all that is buffered at once: a change of threads for each line costs more than the line.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[str, Any]] = []
+        self._characters = 0
+        self._taken: deque[tuple[str, Any]] = deque()
+
+    def put(self, kind: str, value: Any) -> None:
+        """Add a record; wait while the buffer is full."""
+        with self._changed:
+            while len(self._waiting) >= MOST_AHEAD or self._characters >= MOST_AHEAD_CHARACTERS:
+                self._changed.wait()
+            self._waiting.append((kind, value))
+            self._characters += len(value["text"]) if kind == "line" else 0
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
+
+    def get(self, timeout_s: float) -> tuple[str, Any] | None:
+        """Return the next record, or None if none comes in that time. Called by the printing thread alone."""
+        if not self._taken:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting, timeout_s)
+                self._taken.extend(self._waiting)
+                self._waiting.clear()
+                self._characters = 0
+                self._changed.notify_all()
+        return self._taken.popleft() if self._taken else None
+
+    @property
+    def is_drained(self) -> bool:
+        """True when the printing thread has got all that it took from the buffer."""
+        return not self._taken
 
 
 class Follower:
@@ -42,7 +82,7 @@ class Follower:
         self._screen = Screen()
         self._collapser = Collapser()
         self._progress = Progress()
-        self._coming: Queue[tuple[str, Any]] = Queue(QUEUE_LENGTH)
+        self._coming = _RecordBuffer()
         self._reason_shown = job["reason"]["sentence"] if job["reason"] else ""
         self._look_at = time.monotonic() + REFRESH_S
         self._failed = self._begun = 0
@@ -71,28 +111,26 @@ class Follower:
         error = None
         try:
             for record in source:
-                self._coming.put((kind, record))
+                self._coming.put(kind, record)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the thread that prints must learn of it
             error = failure
         if kind == "line":
-            self._coming.put((_END, error))
+            self._coming.put(_END, error)
 
     def _print_until_end(self) -> None:
         while True:
-            try:
-                kind, value = self._coming.get(timeout=self._patience_s())
-            except Empty:
-                self._write(self._collapser.flush())
-            else:
-                if kind == _END:
-                    if value is not None:
-                        raise value
+            match self._coming.get(self._patience_s()):
+                case None:
+                    self._write(self._collapser.flush())
+                case ("line", record):
+                    self._take_line(record)
+                case ("event", event):
+                    self._take_event(event)
+                case (_, error):
+                    if error is not None:
+                        raise error
                     return
-                if kind == "line":
-                    self._take_line(value)
-                else:
-                    self._take_event(value)
-            if self._coming.empty():
+            if self._coming.is_drained:
                 self._look()
                 self._screen.settle()
 
@@ -100,10 +138,10 @@ class Follower:
         """Take the events up to now: they come by another way than the lines, and may still be under way."""
         newest: int = self._client.server()["seq"]
         while self._heard < newest:
-            try:
-                kind, value = self._coming.get(timeout=REFRESH_S)
-            except Empty:
+            coming = self._coming.get(REFRESH_S)
+            if coming is None:
                 return
+            kind, value = coming
             if kind == "event":
                 self._take_event(value)
 

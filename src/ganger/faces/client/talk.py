@@ -106,7 +106,8 @@ async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> Async
         try:
             async with aclosing(link.lines(request)) as lines:
                 async for line in lines:
-                    if line and seen.is_new(record := json.loads(line.decode())):  # of bytes it asks for their encoding
+                    # Decoded before: json.loads would look for the encoding of each line.
+                    if line and seen.is_new(record := json.loads(line.decode())):
                         yield record
             if not follow:
                 return
