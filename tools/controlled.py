@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,12 +46,33 @@ class Controlled:
         if elsewhere:
             self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
             self._door, self.listens = self._places()
+        self._launch()
+        until(self._serves, f"the controller to serve: {self.log}")
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Inside it the controller is started again whenever it ends, as a Deployment does."""
+        is_over = threading.Event()
+
+        def keep() -> None:
+            while not is_over.wait(1.0):
+                if self._process is not None and self._process.poll() is not None:
+                    self._launch()
+
+        thread = threading.Thread(target=keep)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def _launch(self) -> None:
         command = [sys.executable, "-P", "-m", "ganger.wiring", "controller", "--home", str(self.home.path)]
         command += ["--kubeconfig", str(self._kubeconfig), "--namespace", OWN]
         command += ["--door", self._door, "--listen", self.listens, "--image", BASE_IMAGE]
         with self._printed.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(self._serves, f"the controller to serve: {self.log}")
 
     def end(self, *, kill: bool = False) -> None:
         """End it, or kill it."""

@@ -362,7 +362,7 @@ def test_the_first_time_all_there_is() -> None:
     assert isinstance(happened[0], NodesListed)
     assert [each.name for each in happened[0].nodes] == ["n1", "n2"]
     assert happened[1] == NodeCordoned(node="n1", by="kubernetes", why="it is marked unschedulable")
-    assert happened[2] == NodeLost(node="n2", detail="KubeletReady: kubelet is posting status")
+    assert [each.unready for each in happened[0].nodes] == ["", "not ready (KubeletReady: kubelet is posting status)"]
     assert told(inventory) == []
 
 
@@ -377,10 +377,10 @@ def test_a_heartbeat_is_no_event() -> None:
 @pytest.mark.parametrize(
     ("then", "events"),
     [
-        (node(ready="False"), ["node_lost n1"]),
-        (node(conditions=[]), ["node_lost n1"]),
+        (node(ready="False"), ["nodes_listed"]),
+        (node(conditions=[]), ["nodes_listed"]),
         (node(unschedulable=True), ["node_cordoned n1"]),
-        (node(ready="Unknown", unschedulable=True), ["node_lost n1", "node_cordoned n1"]),
+        (node(ready="Unknown", unschedulable=True), ["nodes_listed", "node_cordoned n1"]),
         (node(labels={"a": "b"}), ["nodes_listed"]),
         (node(labels={"rack": "r1"}), ["nodes_listed"]),
         (None, ["nodes_listed"]),
@@ -395,32 +395,40 @@ def test_what_a_change_of_a_node_leads_to(then: types.Node | None, events: list[
 
 
 def test_a_listing_says_who_is_lost_already() -> None:
-    inventory, ill = Inventory(), node("n1", ready="Unknown")
-    inventory.node_changed(None, ill)
+    inventory = Inventory()
+    for name in ("n1", "n2"):
+        inventory.node_changed(None, node(name, ready="Unknown"))
     told(inventory)
-    inventory.node_changed(None, node("n2", ready="False"))
+    inventory.lose("n1", "gone")
+    assert told(inventory) == ["nodes_listed", "node_lost n1"]
+    inventory.lose("n2", "gone")
     happened = inventory.events()
     assert isinstance(happened[0], NodesListed)
     assert happened[0].lost == ("n1",)
-    assert [each.kind for each in happened] == ["nodes_listed", "node_lost"]
+    assert happened[1:] == [NodeLost(node="n2", detail="KubeletReady: kubelet is posting status")]
 
 
 def test_back_again() -> None:
     inventory, well, ill = Inventory(), node(), node(ready="Unknown", unschedulable=True)
     inventory.node_changed(None, ill)
+    inventory.lose("n1", "gone")
     told(inventory)
     inventory.node_changed(ill, well)
-    assert inventory.events() == [NodeReturned(node="n1"), NodeUncordoned(node="n1", by="kubernetes")]
+    listed, *happened = inventory.events()
+    assert isinstance(listed, NodesListed)
+    assert listed.nodes[0].unready == ""
+    assert happened == [NodeReturned(node="n1"), NodeUncordoned(node="n1", by="kubernetes")]
 
 
 def test_a_node_that_was_deleted_begins_anew() -> None:
     inventory, ill = Inventory(), node(ready="Unknown", unschedulable=True)
     inventory.node_changed(None, ill)
+    inventory.lose("n1", "gone")
     told(inventory)
     inventory.node_changed(ill, None)
     assert told(inventory) == ["nodes_listed"]
     inventory.node_changed(None, ill)
-    assert told(inventory) == ["nodes_listed", "node_lost n1", "node_cordoned n1"]
+    assert told(inventory) == ["nodes_listed", "node_cordoned n1"]
 
 
 def test_pods_come_change_and_go() -> None:

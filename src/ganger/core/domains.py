@@ -88,4 +88,4 @@ def _away(nodes: NodeTable, gang: Gang, here: Ints) -> list[str]:
     rules = dict(gang.excluded)
     named = [(nodes.names[at], at) for at in here.tolist() if not nodes.ready[at] or nodes.names[at] in rules]
     away = [f"{name} is excluded by retry.rules[{rules[name]}]" for name, _ in named if name in rules]
-    return away + [f"{name} is {nodes.states[at]}" for name, at in named if not nodes.ready[at]]
+    return away + [f"{name} is {nodes.shown_state(at)}" for name, at in named if not nodes.ready[at]]

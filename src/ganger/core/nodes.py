@@ -27,6 +27,7 @@ from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, WHOLE, Selector
 
 NO_RULES: Final = Rules()
+UNREADY: Final = "unready"
 NO_STATES: Final[Mapping[str, NodeState]] = MappingProxyType({})
 UNCOUNTED: Final = 1 << 20
 """How many fit on a node of what needs nothing."""
@@ -104,7 +105,7 @@ class NodeTable:
             self.free_gpus -= self.foreign
         self.devices = Devices(self.nodes, undo)
         self.first_device, self.owner = self.devices.first, self.devices.owner
-        self.ready = np.array([state is NodeState.READY for state in self.states], dtype=bool)
+        self.ready = np.array([self._takes_gangs(at) for at in range(len(self.nodes))], dtype=bool)
         self.held = np.zeros(len(self.nodes), dtype=bool)
         self.barred = np.zeros(len(self.nodes), dtype=bool)
         self.guests = np.zeros(len(self.nodes), dtype=np.int32)
@@ -124,7 +125,7 @@ class NodeTable:
         if self._bare is not None:
             self._bare.set_state(name, state)
         self._undo.put(self.states, at, state)
-        self._undo.put(self.ready, at, state is NodeState.READY)
+        self._undo.put(self.ready, at, self._takes_gangs(at))
         self._undo.put(self.journal, at, None)
 
     def bare(self) -> "NodeTable":
@@ -138,6 +139,10 @@ class NodeTable:
     def with_rules(self, rules: Rules, states: Mapping[str, NodeState] = NO_STATES) -> "NodeTable":
         """The same nodes under these rules, with nothing taken, by others either."""
         return NodeTable([node.unused for node in self.listed], states, Undo(), self.listed_levels, rules)
+
+    def shown_state(self, at: int) -> str:
+        """The state of a node for people: `unready` for one that is not ready and in no other state that says more."""
+        return UNREADY if self.nodes[at].unready and self.states[at] is NodeState.READY else self.states[at]
 
     def is_lost(self, name: str) -> bool:
         """Whether a node does not answer."""
@@ -154,6 +159,9 @@ class NodeTable:
         if key not in self._of_type:
             self._of_type[key] = np.array([not gpu_type or has == gpu_type for has in self.gpu_types], dtype=bool)
         return self._of_type[key]
+
+    def _takes_gangs(self, at: int) -> bool:
+        return self.states[at] is NodeState.READY and not self.nodes[at].unready
 
     def meant(self, selector: Selector) -> NDArray[np.bool_]:
         """(N,) nodes that a gang may have by its labels, taints and networks."""

@@ -32,7 +32,7 @@ def overview(state: State, now_ms: int, policy: Policy, order: Order = "turn") -
     table, topology = state.nodes, state.nodes.topology
     depth, (whole, used, out) = _depth(state), _amounts(state)
     queues = tuple(queue_rows(state))
-    states = [str(each) for each in table.states]
+    states = [str(table.shown_state(at)) for at in range(len(table.nodes))]
     return Overview(
         at_ms=now_ms,
         policy=policy.NAME,
@@ -97,7 +97,8 @@ def _cells(state: State, depth: int) -> Iterator[Cell]:
     table, topology = state.nodes, state.nodes.topology
     whole, used, out = _amounts(state)
     if depth == len(topology.first_node):
-        every = zip(table.names, whole.tolist(), used.tolist(), out.tolist(), table.states, strict=True)
+        states = map(table.shown_state, range(len(table.nodes)))
+        every = zip(table.names, whole.tolist(), used.tolist(), out.tolist(), states, strict=True)
         for name, amount, held, gone, its in every:
             yield Cell(name=name, nodes=1, whole=amount, used=held, out=gone, state=its)
         return

@@ -71,7 +71,7 @@ def node_rows(state: State) -> list[NodeRow]:
         NodeRow(
             name=node.name,
             domains=dict(zip(table.topology.levels, path(node, table.topology.levels), strict=True)),
-            state=table.states[at],
+            state=table.shown_state(at),
             gpu_type=node.gpu_type,
             gpus=node.gpus,
             gpus_free=int(table.free_gpus[at]),
@@ -83,6 +83,7 @@ def node_rows(state: State) -> list[NodeRow]:
             pool=table.pools.name(at),
             maintenance=tuple(maintained.get(node.name, ())),
             gpus_foreign=len(node.foreign),
+            unready=node.unready,
         )
         for at, node in enumerate(table.nodes)
     ]

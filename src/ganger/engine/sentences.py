@@ -178,7 +178,9 @@ def _of_cluster(event: e.Event) -> str:
         case e.NodesListed(nodes=nodes):
             gpus = sum(node.gpus for node in nodes)
             there = "there is 1 node" if len(nodes) == 1 else f"there are {len(nodes)} nodes"
-            return f"{there} with {gpus} GPU{'' if gpus == 1 else 's'}: {_names(tuple(node.name for node in nodes))}"
+            named = f"{there} with {gpus} GPU{'' if gpus == 1 else 's'}: {_names(tuple(node.name for node in nodes))}"
+            unready = tuple(node.name for node in nodes if node.unready)
+            return f"{named}; not ready: {_names(unready)}" if unready else named
         case e.NodeLost(node=node, detail=detail):
             return f"node {node} was lost" + (f": {detail}" if detail else "")
         case e.NodeReturned(node=node):

@@ -32,6 +32,8 @@ class Node:
     others leave of them. `gpu_memory_bytes` is what each device has, 0 where nobody says. `taints`, each `key` or
     `key=value`, keep gangs away that do not tolerate them; `networks` are those that it is connected to, lower-case:
     ib, roce, tcp. `suspicion` (0: none) and `performance_milli` (1000: as it should be) decide where all else is equal.
+    `unready` is one sentence on a node that is not ready at present and not known to be lost, empty for one that is
+    ready: nothing new starts there, what runs goes on.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Node:
     networks: tuple[str, ...] = ()
     suspicion: int = 0
     performance_milli: int = 1000
+    unready: str = ""
 
     @property
     def unused(self) -> "Node":

@@ -364,7 +364,7 @@ class PolicyTrial:
 class NodeRow:
     """A node with what it has and what is free. domains: by level, outermost first, the domain that it is in;
     gpus_foreign: how many others use, whom ganger does not place; maintenance: ids of those that it is in, or will
-    be."""
+    be; unready: one sentence on a node that is not ready, with what becomes of its jobs."""
 
     name: str
     domains: dict[str, str]
@@ -381,6 +381,7 @@ class NodeRow:
     """That of the policy which it is in."""
     maintenance: tuple[str, ...] = ()
     gpus_foreign: int = 0
+    unready: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

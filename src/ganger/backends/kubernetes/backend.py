@@ -20,6 +20,8 @@ from ganger.backends.kubernetes.explained import Explained
 from ganger.backends.kubernetes.follow import FIRST_PAUSE_S, MOST_PAUSE_S, Follower, Stored
 from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.held_up import HeldUp
+from ganger.backends.kubernetes.node_health import NodeHealth
+from ganger.backends.kubernetes.node_patience import LOST_AFTER_S, NodePatience
 from ganger.backends.kubernetes.nodes import Inventory
 from ganger.backends.kubernetes.others import Others, is_gang_of_others
 from ganger.backends.kubernetes.placing import Placing
@@ -57,10 +59,18 @@ JobChanged = Callable[[Custom | None, Custom | None], None]
 class KubernetesBackend:
     """Gangs as pods: `engine.ports.Backend`, which documents what is said here without a word.
 
-    gear: what pods are given; may_act: whether we lead.
+    gear: what pods are given; may_act: whether we lead; lost_after_s: how long a node that is not ready and of which
+    nothing is heard is waited for.
     """
 
-    def __init__(self, api: Api, gear: Gear, compose: Compose, may_act: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        gear: Gear,
+        compose: Compose,
+        may_act: Callable[[], bool],
+        lost_after_s: float = LOST_AFTER_S,
+    ) -> None:
         self._api, self._loop = api, asyncio.get_running_loop()
         self.gear = gear
         self._jobs = Follower(api, GANG_JOBS, self._job_changed)
@@ -75,6 +85,14 @@ class KubernetesBackend:
         self._binder = Binder(api, may_act)
         placing = Placing(self._binder, gear, self.statuses, self._seen)
         self._supervisor = Supervisor(placing, gear, self._seen, compose, self._loop)
+        patience, supervisor = NodePatience(lost_after_s), self._supervisor
+        self._health = NodeHealth(
+            self._inventory,
+            patience,
+            supervisor.launchers,
+            lambda: may_act() and self._nodes.trouble is None,
+            self._list_soon,
+        )
         self._explained = Explained(api, self._pods.objects, may_act)
         followed = self._pods.objects, self._groups.objects
         self._others = Others(self._binder, *followed, self._inventory, self._explained.want)
@@ -237,6 +255,7 @@ class KubernetesBackend:
     def _close(self) -> None:
         if self._telling is not None:
             self._telling.cancel()
+        self._health.close()
         self._report = None
         self._others.close()
         self._supervisor.close()
@@ -250,6 +269,7 @@ class KubernetesBackend:
 
     def _node_changed(self, before: Node | None, now: Node | None) -> None:
         self._inventory.node_changed(before, now)
+        self._health.node_changed(before, now)
         self._list_soon()
 
     def _claim_changed(self, before: ResourceClaim | None, now: ResourceClaim | None) -> None:

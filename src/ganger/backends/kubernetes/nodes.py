@@ -4,6 +4,8 @@ Kept by the backend, which tells it of every change of a Node, Pod and ResourceC
 are all pods that ganger does not place: those bound to a node count there until they have ended. What is looked at
 again is what changed: a heartbeat costs the look at one node.
 
+A node that is not ready takes nothing new; it is lost when `node_health` says so.
+
 The kubelet picks devices, so that here the indices of GPUs are only slots. Our pods have those that were decided, as
 their annotations say; others, and devices out of order, have the last of the rest.
 """
@@ -72,7 +74,11 @@ class Inventory:
         self._relabelled = True
         self._cluster: Cluster | None = None
         self._shown: Cluster | None = None
+        self._doubts: dict[str, str] = {}
+        """Sentences on nodes that are not ready."""
         self._lost: set[str] = set()
+        self._losing: set[str] = set()
+        """Nodes that count as lost; `_lost` are those of which the core was told so."""
         self._cordoned: set[str] = set()
 
     # -- what is told ------------------------------------------------------------------------------------------------
@@ -85,8 +91,26 @@ class Inventory:
             self._nodes.pop(was.metadata.name, None)
         self._relabelled |= was is None or now is None or was.metadata.labels.keys() != now.metadata.labels.keys()
         changed = [each.metadata.name for each in (was, now) if each is not None]
+        if now is None or silence(now) is None:
+            for name in changed:
+                self._doubts.pop(name, None)
+                self._losing.discard(name)
         self._changed.update(changed)
         self._restated.update(changed)
+
+    def doubt(self, node: str, sentence: str) -> bool:
+        """Say this of a node that is not ready. Gives whether it is news."""
+        is_news = self._doubts.get(node) != sentence
+        if is_news:
+            self._doubts[node] = sentence
+            self._changed.add(node)
+        return is_news
+
+    def lose(self, node: str, sentence: str) -> None:
+        """Take a node that is not ready for lost, until it is ready again."""
+        self.doubt(node, sentence)
+        self._losing.add(node)
+        self._restated.add(node)
 
     def pod_changed(self, was: types.Pod | None, now: types.Pod | None) -> None:
         """A Pod was that, and is this."""
@@ -253,6 +277,7 @@ class Inventory:
             foreign=tuple(rest[free:]),
             cpu_milli=max(0, has.cpu_milli - others.cpu_milli),
             memory_bytes=max(0, has.memory_bytes - others.memory_bytes),
+            unready="" if (why := silence(node)) is None else self._doubts.get(name, f"not ready ({why})"),
         )
 
     def _states(self, node: types.Node) -> Iterator[e.Event]:
@@ -260,7 +285,7 @@ class Inventory:
         if why is None and name in self._lost:
             self._lost.remove(name)
             yield e.NodeReturned(node=name)
-        elif why is not None and name not in self._lost:
+        elif why is not None and name in self._losing and name not in self._lost:
             self._lost.add(name)
             yield e.NodeLost(node=name, detail=why)
         if node.spec.unschedulable and name not in self._cordoned:

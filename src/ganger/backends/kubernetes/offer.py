@@ -23,6 +23,7 @@ from ganger.model.units import MIB_BYTES
 READY: Final = "Ready"
 STATES: Final = tuple(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
 """Taints that say again what conditions and `unschedulable` say."""
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 KEEPING_AWAY: Final = ("NoSchedule", "NoExecute")
 
 _PRODUCTS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
@@ -68,6 +69,11 @@ def silence(node: Node) -> str | None:
     if ready.status == "True":
         return None
     return ": ".join(filter(None, (ready.reason, ready.message))) or "it has not said that it is ready"
+
+
+def is_out_of_service(node: Node) -> bool:
+    """Whether somebody has said that it is shut down, so that nothing runs there."""
+    return any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
 def _amount(node: Node, resource: str, per_unit: int) -> int:

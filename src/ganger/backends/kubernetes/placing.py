@@ -68,7 +68,7 @@ class Placing:
         except ApiError as error:
             raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
         for node in start.nodes:
-            if not self._seen.answers(node):
+            if not self._seen.answers(node) or self._seen.nodes[node].unready:
                 raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} vanished before anything was bound to it")
         devices: dict[str, list[int]] = {}
         for share in start.shares:

@@ -18,6 +18,8 @@ from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.backoff import pause_s
 from ganger.backends.kubernetes.bind import NotLeadingError, is_over, turned_away
 from ganger.backends.kubernetes.gear import Gear
+from ganger.backends.kubernetes.launcher_contact import LauncherContact
+from ganger.backends.kubernetes.node_patience import Launchers
 from ganger.backends.kubernetes.placing import (
     STUCK_AFTER_S,
     UNREADY_AFTER_S,
@@ -67,6 +69,7 @@ class Supervisor:
         self._placing, self._gear, self._seen, self._compose, self._loop = placing, gear, seen, compose, loop
         self.door = Door(self, lambda gang, _: gear.token(gang))
         self._told = Told(self.door.connection, loop)
+        self._contact = LauncherContact()
         self._generations: dict[str, Generation] = {}
         self._addresses: dict[tuple[str, int], dict[str, str]] = {}
         self._begun: dict[tuple[str, int], list[str]] = {}
@@ -142,6 +145,10 @@ class Supervisor:
             if pod.spec.node_name == node and names.mark(pod) is not None:
                 self._do(self._end_pod(pod, at_once=True))
 
+    def launchers(self) -> dict[str, Launchers]:
+        """Return what the launchers of each node say of it by being connected or not."""
+        return self._contact.by_node(self._generations.values(), self.door.connection)
+
     def progress(self, job: str) -> dict[str, Any] | None:
         """The newest report of rank 0."""
         return self._newest.get(job)
@@ -199,8 +206,8 @@ class Supervisor:
         again, and the pods on other nodes wait for it."""
         self._placing_now[generation.gang, generation.number] = []
         await asyncio.sleep(ASK_AGAIN_AFTER_S)
-        for node in generation.start.nodes:
-            pod = self._seen.pods.get(self._pod_key(generation, node))
+        pods = [self._seen.pods.get(self._pod_key(generation, node)) for node in generation.start.nodes]
+        for pod in pods:
             if pod is not None and turned_away(pod):
                 await self._end_pod(pod, at_once=True)
         await self._begin(generation)
@@ -220,8 +227,7 @@ class Supervisor:
             found = None  # what it had left is not needed any more
         elif not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:
             generation.failed.append(node)
-            cause, detail = why
-            self._tell(found or Failed(gang=gang, generation=number, node=node, cause=cause, detail=detail))
+            self._tell(found or Failed(gang=gang, generation=number, node=node, cause=why[0], detail=why[1]))
         if isinstance(found, Finished):
             self._tell(found)
         self._tell(Cleared(gang=gang, generation=number, nodes=(node,)))
@@ -273,6 +279,7 @@ class Supervisor:
             connection.send("leave")
             return
         of = (hello.gang, hello.generation)
+        self._contact.met(hello.gang, hello.node)
         self._addresses.setdefault(of, {})[hello.node] = hello.address or ""
         if hello.generation in hello.generations and hello.node not in self._begun.setdefault(of, []):
             self._begun[of].append(hello.node)
@@ -298,12 +305,13 @@ class Supervisor:
         generation = self._generations.get(hello.gang) if hello and self._is_open else None
         if hello is None or generation is None or generation.number != hello.generation:
             return
-        key = self._pod_key(generation, hello.node)
-        pod = self._seen.pods.get(key)
-        if hello.node in generation.left and pod is not None and is_over(pod):
-            self._conclude(generation, hello.node, ending(pod))
-        elif hello.node in generation.left and pod is None:
-            self._conclude(generation, hello.node, (Cause.LAUNCHER_LOST, f"the pod {key.name} was deleted"))
+        if hello.node in generation.left and self.door.connection(hello.gang, hello.node) is None:
+            self._contact.parted(hello.gang, hello.node, self._loop.time())
+            key = self._pod_key(generation, hello.node)
+            pod = self._seen.pods.get(key)
+            if pod is None or is_over(pod):
+                deleted = Cause.LAUNCHER_LOST, f"the pod {key.name} was deleted"
+                self._conclude(generation, hello.node, deleted if pod is None else ending(pod))
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -322,15 +330,7 @@ class Supervisor:
         except NotLeadingError:
             return
         except Unplaceable as why:
-            if generation.stopping is None:
-                told = Failed(
-                    gang=generation.gang,
-                    generation=generation.number,
-                    node=why.node,
-                    cause=why.cause,
-                    detail=why.detail,
-                )
-                self._hearing.fail(generation, told)
+            self._fail(generation, why.node, why.detail, why.cause)
         self._placed[of] = {node: pod.metadata.uid for node, pod in placed.items()}
         del self._placing_now[of]
         self._end_lost(generation, placed)
@@ -384,11 +384,10 @@ class Supervisor:
         start = replace(generation.start, host=nodes[members[0]].address)
         return self._compose(start, generation.job, nodes, WORK)
 
-    def _fail(self, generation: Generation, node: str, detail: str) -> None:
+    def _fail(self, generation: Generation, node: str, detail: str, cause: Cause = Cause.START_FAILED) -> None:
         """It cannot start: whatever is left of it is stopped by what follows."""
         if generation.stopping is None:
-            gang, number = generation.gang, generation.number
-            why = Failed(gang=gang, generation=number, node=node, cause=Cause.START_FAILED, detail=detail)
+            why = Failed(gang=generation.gang, generation=generation.number, node=node, cause=cause, detail=detail)
             self._hearing.fail(generation, why)
 
     # -- ending -------------------------------------------------------------------------------------------------------
@@ -470,6 +469,7 @@ class Supervisor:
 
     def _let_go(self, generation: Generation) -> None:
         generation.forget_deadline()
+        self._contact.forget(generation)
         self._addresses.pop((generation.gang, generation.number), None)
         self._begun.pop((generation.gang, generation.number), None)
         self._placed.pop((generation.gang, generation.number), None)

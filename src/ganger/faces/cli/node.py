@@ -229,6 +229,9 @@ def _show(rows: list[Record], output: str) -> None:
     columns = (Column("NODE"), *map(_of_level, levels), *(each for each in _COLUMNS if has_pools or each != _POOL))
     cells = [_cells(row, [row["pool"] or "-"] * has_pools) for row in rows]
     show_table(columns, cells, "no nodes: ganger doctor")
+    for row in rows:
+        if row["unready"]:
+            show(f"{quoted(row['name'])}: {row['unready']}")
     total = sum(row["gpus"] for row in rows)
     if total:
         used = total - sum(row["gpus_free"] for row in rows)

@@ -39,6 +39,7 @@ STATE_COLOURS: Final = {
     "succeeded": "green",
     "ready": "green",
     "cordoned": "yellow",
+    "unready": "yellow",
     "lost": "red",
     "lost_cordoned": "red",
 }

@@ -1,0 +1,180 @@
+"""When a node that is not ready counts as lost: against a simple reference, and case by case on virtual time."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger.backends.kubernetes.node_patience import AWAY_S, LOST_AFTER_S, PARTED_AFTER_S, Launchers, NodePatience
+
+EVERY_S = 5
+NAMES = ("a", "b", "c", "d")
+CONNECTED = Launchers(connected=True)
+
+
+def with_ready(*ready: str) -> NodePatience:
+    patience = NodePatience()
+    for name in ready:
+        patience.ready(name)
+    return patience
+
+
+def lost_at(patience: NodePatience, launchers: dict[str, Launchers], *, within_s: int = 2000) -> dict[str, int]:
+    """When each node is lost, looked at each look."""
+    return {name: at for at in range(within_s) for name in patience.judge(float(at), launchers)}
+
+
+def test_a_node_of_which_nothing_is_heard_is_lost_when_its_pods_are_evicted() -> None:
+    patience = with_ready("b")
+    patience.unready("a", 0.0)
+    assert lost_at(patience, {}) == {"a": LOST_AFTER_S}
+
+
+def test_a_node_whose_launcher_is_gone_too_is_lost_soon_after_both_are_known() -> None:
+    for unready_s, parted_s in ((0.0, 30.0), (30.0, 0.0)):
+        patience = with_ready("b")
+        patience.unready("a", unready_s)
+        assert lost_at(patience, {"a": Launchers(parted_s=parted_s)}) == {"a": 30 + PARTED_AFTER_S}
+
+
+def test_a_node_with_a_connected_launcher_is_never_lost_and_begins_anew_when_that_parts() -> None:
+    patience = with_ready("b")
+    patience.unready("a", 0.0)
+    assert lost_at(patience, {"a": CONNECTED}, within_s=100_000) == {}
+    parted = {"a": Launchers(parted_s=100_000.0)}
+    assert patience.judge(100_000.0 + PARTED_AFTER_S - 1, parted) == []
+    assert patience.judge(100_000.0 + PARTED_AFTER_S, parted) == ["a"]
+
+
+def test_many_nodes_at_once_are_waited_for_as_if_no_launcher_told_anything() -> None:
+    patience = with_ready("c", "d")
+    for name in ("a", "b"):
+        patience.unready(name, 0.0)
+    gone = {name: Launchers(parted_s=0.0) for name in ("a", "b")}
+    assert lost_at(patience, gone) == dict.fromkeys(gone, LOST_AFTER_S)
+
+
+def test_where_no_node_is_ready_none_is_lost() -> None:
+    patience = NodePatience()
+    for name in NAMES:
+        patience.unready(name, 0.0)
+    assert lost_at(patience, dict.fromkeys(NAMES, Launchers(parted_s=0.0))) == {}
+    patience.ready("d")
+    assert patience.judge(LOST_AFTER_S, {}) == ["a", "b", "c"]
+
+
+def test_the_time_stands_still_while_the_api_server_is_away_and_begins_anew_afterwards() -> None:
+    patience = with_ready("b")
+    patience.unready("a", 0.0)
+    patience.api(290.0, answers=False)
+    assert patience.judge(890.0, {}) == []
+    patience.api(890.0, answers=True)
+    assert patience.judge(890.0 + LOST_AFTER_S - 1, {}) == []
+    assert patience.judge(890.0 + LOST_AFTER_S, {}) == ["a"]
+
+
+def test_a_watch_that_breaks_for_a_moment_gives_no_more_time() -> None:
+    patience = with_ready("b")
+    patience.unready("a", 0.0)
+    for at in range(0, int(LOST_AFTER_S), 10):
+        patience.api(float(at), answers=False)
+        patience.api(at + AWAY_S - 1, answers=True)
+    assert patience.judge(LOST_AFTER_S, {}) == ["a"]
+
+
+def test_a_node_that_is_shut_down_is_lost_at_once() -> None:
+    patience = with_ready("b")
+    patience.unready("a", 5.0, certain=True)
+    assert patience.judge(5.0, {"a": CONNECTED}) == ["a"]
+
+
+def test_a_node_is_lost_once_until_it_is_ready_again() -> None:
+    patience = with_ready("b")
+    patience.unready("a", 0.0)
+    assert patience.judge(LOST_AFTER_S, {}) == ["a"]
+    assert patience.judge(2 * LOST_AFTER_S, {}) == []
+    patience.ready("a")
+    patience.unready("a", 1000.0)
+    assert (patience.lost, patience.suspects) == (set(), ["a"])
+    assert patience.judge(1000.0 + LOST_AFTER_S, {}) == ["a"]
+
+
+# -- against a reference ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Look:
+    """What is the case at one look: unready, connected: nodes; answers: whether the API server does."""
+
+    unready: frozenset[str]
+    connected: frozenset[str]
+    answers: bool
+
+
+@dataclass
+class Reference:
+    """The rules, written down anew for each look over all that was before it."""
+
+    past: list[Look] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
+
+    def step(self, look: Look) -> set[str]:
+        self.past.append(look)
+        self.lost &= look.unready
+        return {name for name in look.unready - self.lost if self._is_lost(name, look)}
+
+    def _is_lost(self, name: str, look: Look) -> bool:
+        is_calm = look.answers and look.unready != set(NAMES) and name not in look.connected
+        parted_s = self._parted_s(name)
+        suspects = look.unready - self.lost
+        many = 3 * len(suspects) > len(NAMES) - len(self.lost) and len(suspects) > 1
+        patience_s = LOST_AFTER_S if parted_s is None or many else PARTED_AFTER_S
+        from_s = max(self._unready_since_s(name), self._back_s(), -1 if parted_s is None else parted_s)
+        return is_calm and EVERY_S * (len(self.past) - 1) >= from_s + patience_s
+
+    def _unready_since_s(self, name: str) -> int:
+        return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name not in each.unready), default=0)
+
+    def _parted_s(self, name: str) -> int | None:
+        """When it was connected last, if it ever was."""
+        return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name in each.connected), default=None)
+
+    def _back_s(self) -> int:
+        """When the API server answered again last, after it had been away for long."""
+        back_s, away_s = -1, 0
+        for at, each in enumerate(self.past):
+            if each.answers:
+                back_s, away_s = (EVERY_S * at if away_s > AWAY_S else back_s), 0
+            else:
+                away_s += EVERY_S
+        return back_s
+
+
+SUBSETS = st.frozensets(st.sampled_from(NAMES))
+STRETCHES = st.lists(
+    st.tuples(st.integers(1, 70), st.builds(Look, SUBSETS, SUBSETS, st.booleans())), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STRETCHES)
+def test_it_does_what_the_reference_says(stretches: list[tuple[int, Look]]) -> None:
+    patience, reference = NodePatience(), Reference()
+    parted: dict[str, float] = {}
+    before: frozenset[str] = frozenset()
+    at_s = 0.0
+    for many, look in stretches:
+        for _ in range(many):
+            parted |= dict.fromkeys(before - look.connected, at_s)
+            before = look.connected
+            for name in NAMES:
+                if name in look.unready:
+                    patience.unready(name, at_s)
+                else:
+                    patience.ready(name)
+            patience.api(at_s, answers=look.answers)
+            launchers = {name: Launchers(name in look.connected, parted.get(name)) for name in NAMES}
+            found = set(patience.judge(at_s, launchers))
+            assert found == reference.step(look), at_s
+            reference.lost |= found
+            at_s += EVERY_S

@@ -1,0 +1,190 @@
+"""Nodes that are not ready, on the fake API server and on virtual time: what goes on, what starts elsewhere, and when.
+
+Launchers are connections that say hello and no more.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.node_patience import LOST_AFTER_S, PARTED_AFTER_S
+from ganger.engine.rows import node_rows
+from tests.kubernetes.test_trouble import bound, status, submit, until
+from tools.fakeapi import FakeApi
+from tools.skipping import SkippingLoop
+
+NAMES = ("n0", "n1", "n2", "n3")
+SOON_S = 5
+"""More than it takes until a change of a node has led to all that follows."""
+
+
+def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]], nodes: tuple[str, ...] = NAMES) -> None:
+    async def played() -> None:
+        async with FakeApi(kubelet=True) as api:
+            for name in nodes:
+                api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
+            api.put(CRD)
+            api.put(JOB)
+            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(played())
+
+
+def tell(api: FakeApi, name: str, ready: str) -> None:
+    """What the node controller writes of a node, or its kubelet."""
+    node: Any = api.get("nodes", name, "")
+    said = {
+        "True": {"reason": "KubeletReady", "message": "kubelet is posting ready status"},
+        "Unknown": {"reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."},
+    }
+    node["status"]["conditions"] = [{"type": "Ready", "status": ready, **said[ready]}]
+    api.put(node)
+
+
+async def placed(api: FakeApi, its: Controlled) -> dict[str, str]:
+    """A gang of two on two nodes: UID of its pod by node."""
+    submit(its)
+    await until(lambda: len(bound(api)) == 2 and status(api).get("phase") == "Starting")
+    return pods(api)
+
+
+def pods(api: FakeApi) -> dict[str, str]:
+    return {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in api.objects("pods")}
+
+
+def generation(its: Controlled) -> int:
+    return its.loop.copy().gangs[GANG].generation
+
+
+def states(its: Controlled) -> dict[str, str]:
+    return {row.name: row.state for row in node_rows(its.loop.copy())}
+
+
+async def elsewhere(its: Controlled) -> float:
+    """How long it takes until the second attempt has begun."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await until(lambda: generation(its) == 2)
+    return loop.time() - began_s
+
+
+@asynccontextmanager
+async def launchers(its: Controlled, nodes: dict[str, str]) -> AsyncIterator[None]:
+    """Inside it the launchers of these nodes are connected."""
+    port = await its.backend.door.open("127.0.0.1", 0, None)
+    token = its.backend.gear.token(GANG)
+    writers = []
+    for name in nodes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        hello = {"v": 1, "type": "hello", "gang": GANG, "node": name, "token": token, "pid": 1, "start_ticks": 1}
+        writer.write(json.dumps(hello | {"generations": [1], "generation": 1}).encode() + b"\n")
+        assert json.loads(await reader.readline())["type"] == "welcome"
+        writers.append(writer)
+    try:
+        yield
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def test_all_nodes_are_not_ready_after_the_api_server_was_away_and_nothing_is_ended(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            before = await placed(api, its)
+            await api.down()
+            await asyncio.sleep(45)
+            await api.up()
+            for name in NAMES:
+                tell(api, name, "Unknown")
+            await until(lambda: set(states(its).values()) == {"unready"})
+            await asyncio.sleep(60)
+            for name in NAMES:
+                tell(api, name, "True")
+            await until(lambda: set(states(its).values()) == {"ready"})
+            assert (its.state_of(GANG), generation(its), pods(api)) == ("starting", 1, before)
+
+    scene(tmp_path, play)
+
+
+def test_a_controller_that_begins_while_nodes_are_not_ready_ends_nothing(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            before = await placed(api, its)
+        for name in before:
+            tell(api, name, "Unknown")
+        async with controller(access, tmp_path) as its:
+            await asyncio.sleep(LOST_AFTER_S - SOON_S)
+            assert (its.state_of(GANG), generation(its), pods(api)) == ("starting", 1, before)
+
+    scene(tmp_path, play)
+
+
+def test_nothing_new_starts_on_a_node_that_is_not_ready_until_it_is(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            tell(api, "n1", "Unknown")
+            await until(lambda: states(its)["n1"] == "unready")
+            submit(its)
+            await asyncio.sleep(SOON_S)
+            assert (its.state_of(GANG), api.objects("pods")) == ("pending", [])
+            (row,) = (row for row in node_rows(its.loop.copy()) if row.name == "n1")
+            assert "NodeStatusUnknown: Kubelet stopped posting node status" in row.unready
+            assert "its jobs are given until" in row.unready
+            tell(api, "n1", "True")
+            await until(lambda: len(bound(api)) == 2)
+
+    scene(tmp_path, play, NAMES[:2])
+
+
+def test_a_node_of_which_nothing_is_heard_is_lost_as_late_as_its_pods_are_evicted(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            silent = min(await placed(api, its))
+            api.kubelet.down.add(silent)
+            tell(api, silent, "Unknown")
+            assert LOST_AFTER_S <= await elsewhere(its) <= LOST_AFTER_S + SOON_S
+            await until(lambda: len(bound(api)) == 2)
+            assert silent not in pods(api)
+            assert states(its)[silent] == "lost"
+            tell(api, silent, "True")
+            await until(lambda: states(its)[silent] == "ready")
+
+    scene(tmp_path, play)
+
+
+def test_a_connected_launcher_keeps_its_node_and_one_that_parts_ends_it_soon(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            before = await placed(api, its)
+            silent = min(before)
+            async with launchers(its, before):
+                tell(api, silent, "Unknown")
+                await asyncio.sleep(2 * LOST_AFTER_S)
+                assert (generation(its), pods(api)) == (1, before)
+                (row,) = (row for row in node_rows(its.loop.copy()) if row.name == silent)
+                assert "a launcher there is connected, so its jobs go on" in row.unready
+            assert PARTED_AFTER_S <= await elsewhere(its) <= PARTED_AFTER_S + SOON_S
+
+    scene(tmp_path, play)
+
+
+def test_a_node_that_is_removed_or_shut_down_is_lost_at_once(tmp_path: Path) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        async with controller(access, tmp_path) as its:
+            first, _ = sorted(await placed(api, its))
+            node: Any = api.get("nodes", first, "")
+            taints = [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]
+            api.put(node | {"spec": {"taints": taints}})
+            tell(api, first, "Unknown")
+            assert await elsewhere(its) <= SOON_S
+            await until(lambda: len(bound(api)) == 2 and first not in pods(api))
+            api.delete("nodes", min(pods(api)), "")
+            await until(lambda: generation(its) == 3)
+
+    scene(tmp_path, play)
