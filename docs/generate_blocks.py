@@ -51,6 +51,14 @@ _EXAMPLES: Final[dict[Why, Reason]] = {
         limit=100 * HOUR_MS,
         scope="nlp",
     ),
+    Why.NAMESPACE_QUOTA: Reason(
+        why=Why.NAMESPACE_QUOTA,
+        scope="namespace research, quota compute: requests.nvidia.com/gpu: 8 of 8 used, 8 asked by pod bert-7f3a-1-0",
+    ),
+    Why.WEBHOOK_UNREACHABLE: Reason(
+        why=Why.WEBHOOK_UNREACHABLE,
+        scope='failed calling webhook "images.example.com": ... connect: connection refused',
+    ),
     Why.DEPENDENCY: Reason(why=Why.DEPENDENCY, scope="succeeded", holders=("bert-7f3a",)),
 }
 """Reasons with numbers, to show their sentences; the others need none."""

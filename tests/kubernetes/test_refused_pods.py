@@ -1,4 +1,4 @@
-"""Pods that the cluster will not have: by whose word is on the object, while it is tried again and at the end."""
+"""Pods that the cluster will not have: why is on the object at once, and whether the job waits or has failed."""
 
 import asyncio
 from pathlib import Path
@@ -6,37 +6,137 @@ from typing import Any
 
 import pytest
 
+from bench.binding import GANG, controller
+from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.admission import not_admitted
+from ganger.backends.kubernetes.api_error import from_status
+from ganger.backends.kubernetes.types import Status
+from ganger.engine.history import Histories
+from ganger.model.decision import Cause
 from tests.kubernetes.test_gang_jobs import cluster, hearing, put, status, until
+from tests.kubernetes.test_trouble import bound, scene, submit
+from tests.kubernetes.test_trouble import until as until_virtually
 from tools.fakeapi import FakeApi, Fault
 
-QUOTA = 'pods "big-1-0" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4'
+# Words of a real API server, Kubernetes 1.36.3.
+QUOTA = (
+    'pods "big-1-1" is forbidden: exceeded quota: compute, requested: pods=1,requests.nvidia.com/gpu=8, '
+    "used: pods=4,requests.nvidia.com/gpu=8, limited: pods=4,requests.nvidia.com/gpu=8"
+)
+QUOTA_SAID = (
+    "namespace default, quota compute: pods: 4 of 4 used{own}, 1 asked; "
+    "requests.nvidia.com/gpu: 8 of 8 used{own}, 8 asked by pod big-1-1"
+)
+NO_WEBHOOK = (
+    'Internal error occurred: failed calling webhook "images.example.com": failed to call webhook: '
+    'Post "https://127.0.0.1:9/check?timeout=2s": dial tcp 127.0.0.1:9: connect: connection refused'
+)
 WEBHOOK = 'admission webhook "images.example.com" denied the request: only signed images'
+POLICY = "pods \"big-1-0\" is forbidden: ValidatingAdmissionPolicy 'no-c' with binding 'no-c' denied request: no c"
+POD_SECURITY = 'pods "big-1-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+NO_LIMIT = 'pods "big-1-0" is forbidden: failed quota: compute: must specify limits.cpu for: ranks'
+NO_RIGHT = 'pods is forbidden: User "ganger" cannot create resource "pods" in API group "" in the namespace "default"'
+FOR_EVER = float("inf")
+MINUTES = 15
 
 
-@pytest.mark.parametrize("refusal", [QUOTA, WEBHOOK], ids=["quota", "webhook"])
-def test_who_refuses_pods_is_named_until_they_are_taken(refusal: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "message", "cause"),
+    [
+        (403, QUOTA, Cause.NAMESPACE_QUOTA),
+        (500, NO_WEBHOOK, Cause.WEBHOOK_UNREACHABLE),
+        (403, WEBHOOK, Cause.ADMISSION_DENIED),
+        (400, WEBHOOK, Cause.ADMISSION_DENIED),
+        (422, POLICY, Cause.ADMISSION_DENIED),
+        (403, POD_SECURITY, Cause.ADMISSION_DENIED),
+        (403, NO_LIMIT, Cause.ADMISSION_DENIED),
+        (403, NO_RIGHT, Cause.START_FAILED),
+        (503, "etcd is away", Cause.START_FAILED),
+    ],
+)
+def test_the_words_of_a_refusal_say_what_follows(code: int, message: str, cause: Cause) -> None:
+    error = from_status("create pods", Status(reason="Forbidden", message=message), code)
+    assert not_admitted(error, "default")[0] is cause
+    assert error.passes == error.unclear == (code == 503)
+
+
+def test_of_a_quota_it_is_said_what_is_short() -> None:
+    error = from_status("create pods", Status(reason="Forbidden", message=QUOTA), 403)
+    assert not_admitted(error, "default")[1] == QUOTA_SAID.format(own="")
+    assert not_admitted(error, "default", 1)[1] == QUOTA_SAID.format(own=" (1 pod of this gang counted)")
+
+
+def refusing(message: str, code: int) -> Fault:
+    """Each pod is refused."""
+    return Fault(verb="create", resource="pods", status=code, reason="Forbidden", message=message, times=FOR_EVER)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason", "said"),
+    [
+        (403, QUOTA, "namespace_quota", "requests.nvidia.com/gpu: 8 of 8 used"),
+        (500, NO_WEBHOOK, "webhook_unreachable", 'failed calling webhook "images.example.com"'),
+    ],
+    ids=["quota", "webhook"],
+)
+def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken(
+    code: int, message: str, reason: str, said: str, tmp_path: Path
+) -> None:
+    async def play(api: FakeApi, access: Access) -> None:
+        loop = asyncio.get_running_loop()
+        async with controller(access, tmp_path) as its:
+            refused = refusing(message, code)
+            refused.skip = 1  # of its two pods one is made, and taken back
+            api.inject(refused)
+            began_s = loop.time()
+            submit(its, retries=0)
+            await until_virtually(lambda: status(api).get("phase") == "Pending" and status(api)["reason"] == reason)
+            assert loop.time() < began_s + 5, "at once"
+            for words in (status(api)["message"], _condition(status(api), "Placed")["message"]):
+                assert said in words
+            await until_virtually(lambda: not api.objects("pods"))
+            await asyncio.sleep(MINUTES * 60)
+            gang = its.loop.copy().gangs[GANG]
+            assert (gang.spent, gang.fruitless, gang.state) == (0, 0, "pending")
+            assert MINUTES / 4 <= gang.generation <= MINUTES, "it is tried again and again, but not often"
+            assert status(api)["reason"] == reason
+            assert not Histories(its.log).attempts(GANG, ended_ms=None)
+            refused.times = 0
+            await until_virtually(lambda: len(bound(api)) == 2)
+            (attempt,) = Histories(its.log).attempts(GANG, ended_ms=None)
+            assert attempt.outcome == "running"
+
+    scene(tmp_path, play)
+
+
+def test_others_start_beside_a_job_that_waits_for_a_quota(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
-            rule = Fault(verb="create", resource="pods", status=403, reason="Forbidden", message=refusal, times=2)
-            api.inject(rule)
+            refused = refusing(QUOTA, 403)
+            refused.namespace = "default"
+            api.inject(refused)
             put(api)
-            await until(lambda: status(api).get("phase") == "Pending" and refusal in status(api)["message"])
-            assert refusal in _condition(status(api), "Placed")["message"]
-            await until(lambda: _condition(status(api), "Placed").get("status") == "True")
-            await until(lambda: len(api.objects("pods")) == 2)
+            await until(lambda: status(api).get("reason") == "namespace_quota")
+            found: Any = api.get("gangjobs", "big")
+            api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+            api.put({**found, "metadata": {"name": "other", "namespace": "team"}, "status": {}})
+            await until(lambda: len([pod for pod in api.objects("pods") if pod["spec"].get("nodeName")]) == 2)
+            assert all(pod["metadata"]["name"].startswith("other-") for pod in api.objects("pods"))
 
     asyncio.run(play())
 
 
-def test_a_job_whose_pods_are_never_taken_fails_with_the_reason_and_leaves_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", [WEBHOOK, POLICY], ids=["webhook", "policy"])
+def test_a_job_that_is_denied_fails_at_once_with_the_words_and_leaves_nothing(message: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
-            api.inject(Fault(verb="create", resource="pods", status=403, message=QUOTA, times=float("inf")))
-            put(api, retry={"max": 1})
+            denied = refusing(message, 403)
+            denied.skip = 1
+            api.inject(denied)
+            put(api, retry={"max": 5})
             await until(lambda: status(api).get("phase") == "Failed")
-            said = _condition(status(api), "Finished")
-            assert (said["status"], status(api)["generation"]) == ("True", 2)
-            assert QUOTA in status(api)["message"]
+            assert (_condition(status(api), "Finished")["status"], status(api)["generation"]) == ("True", 1)
+            assert message in status(api)["message"]
             assert not api.objects("pods")
 
     asyncio.run(play())

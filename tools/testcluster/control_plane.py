@@ -104,6 +104,8 @@ def _controller_manager(shape: Shape) -> list[str]:
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--leader-elect=false",
+        # Three heartbeats of a kubelet, for 50 s: an outage that makes nodes read not ready is so the shorter.
+        "--node-monitor-grace-period=30s",
         GANGS,
     ]
 

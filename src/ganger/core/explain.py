@@ -21,6 +21,7 @@ from ganger.core.policy import Key, Policy, joined, large_after_ms
 from ganger.core.queues import OF_TYPE, UNLIMITED, need
 from ganger.core.round import Round
 from ganger.core.state import State
+from ganger.model.decision import Cause
 from ganger.model.job import GangState, typed
 from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
@@ -32,7 +33,8 @@ NOT_FORESEEN = (
 )
 """Reasons that time does not cure, or that tell the time themselves; room kept for others, whose run time nobody
 knows yet; others that come first; and nothing known at all."""
-NOT_CHANGEABLE = (Why.BACKOFF, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
+UNADMITTED = (Why.NAMESPACE_QUOTA, Why.WEBHOOK_UNREACHABLE)
+NOT_CHANGEABLE = (Why.BACKOFF, *UNADMITTED, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
 """Reasons that no other form of the job would help."""
 
 
@@ -92,6 +94,9 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
         whens = dict.fromkeys(after.when for after in gang.awaits)
         scope = next(iter(whens)) if len(whens) == 1 else "come to what it asks"
         return Reason(why=Why.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits)))
+    if gang.not_before_ms > now_ms and gang.unadmitted and gang.failure is not None:
+        why = Why.NAMESPACE_QUOTA if gang.failure.cause is Cause.NAMESPACE_QUOTA else Why.WEBHOOK_UNREACHABLE
+        return Reason(why=why, scope=gang.failure.detail, until_ms=gang.not_before_ms)
     if gang.not_before_ms > now_ms:
         return Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
     return None

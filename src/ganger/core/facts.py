@@ -13,7 +13,7 @@ from ganger.core import heal
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import Act, GangStep
 from ganger.model import event as e
-from ganger.model.decision import Cause
+from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.job import GangState
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
             gang.started += [node for node in nodes if node in gang.left and node not in gang.started]
             if gang.state is GangState.STARTING and len(gang.started) == len(gang.nodes):
                 gang.step(GangStep.STARTED, at_ms)
+                gang.unadmitted = 0
                 gang.first_started_ms = at_ms if gang.first_started_ms is None else gang.first_started_ms
         case e.Progressed():
             if not gang.stepped and gang.state is GangState.RUNNING:
@@ -95,6 +96,13 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     if judged.act is Act.NOTHING:
         return
     gang.failure = failed
+    if failed.cause in UNADMITTED:
+        gang.unadmitted += 1
+        gang.not_before_ms = at_ms + judged.pause_ms
+        gang.account.give_way(failed.cause)
+        gang.step(GangStep.RETRY, at_ms)
+        return
+    gang.unadmitted = 0
     gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
     gang.failed_on, gang.same_error = heal.failed_on(gang, failed), heal.error_of(failed)
     gang.spent += judged.spends and judged.again

@@ -55,15 +55,16 @@ class Gang:
     reported a step; checkpoint_step: newest whole checkpoint; resumed_step: the one that this generation began from;
     passed: newer ones that are not whole; best_step: the greatest step of any before this generation; stepped_before:
     an earlier one did; spent: attempts that counted against the retry limit; fruitless: attempts in a row without
-    progress; failed_on: the node on which the newest of them failed, and how many in a row did there; same_error: the
-    program's error that ended the generation before, and at which step; not_before_ms: end of the pause before the next
-    start; end_cause: why it is to end; failure: the first of this generation; stop_sent: the cause of its newest stop;
-    notice_until_ms: until when that lets it save its work; killed: ranks of this generation that did not end in time
-    when it was stopped; grace_ms: how long they had; suspends: it is to be suspended once it can be; drains: a node of
-    this generation is to be left; leave_by_ms: when that is taken away, None for a drain without such a moment;
-    excluded: nodes it must not have any more, each with the index of the rule that said so; account: where its time
-    went; expected: how long it is expected to hold nodes, where it has no limit and something tells: it changes with
-    its user's history while it waits and is promised nothing, from then on only when it is outlived.
+    progress; unadmitted: starts in a row that the cluster would not have; failed_on: the node on which the newest of
+    them failed, and how many in a row did there; same_error: the program's error that ended the generation before, and
+    at which step; not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the
+    first of this generation; stop_sent: the cause of its newest stop; notice_until_ms: until when that lets it save its
+    work; killed: ranks of this generation that did not end in time when it was stopped; grace_ms: how long they had;
+    suspends: it is to be suspended once it can be; drains: a node of this generation is to be left; leave_by_ms: when
+    that is taken away, None for a drain without such a moment; excluded: nodes it must not have any more, each with the
+    index of the rule that said so; account: where its time went; expected: how long it is expected to hold nodes, where
+    it has no limit and something tells: it changes with its user's history while it waits and is promised nothing, from
+    then on only when it is outlived.
     """
 
     job: Job
@@ -89,6 +90,7 @@ class Gang:
     passed: tuple[FlawedCheckpoint, ...] = ()
     spent: int = 0
     fruitless: int = 0
+    unadmitted: int = 0
     failed_on: tuple[str, int] = ("", 0)
     same_error: str = ""
     not_before_ms: int = 0

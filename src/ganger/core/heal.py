@@ -11,12 +11,15 @@ from typing import Final
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import Act, Ending, Member, reaction
 from ganger.core.verdict import Blame, attribute
-from ganger.model.decision import Cause
+from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import GangState
 
 DEFAULT_RETRIES: Final = 3
 FAIL: Final = "fail"
+UNADMITTED_FIRST_MS: Final = 10_000
+UNADMITTED_MOST_MS: Final = 160_000
+"""Pauses before a cluster is asked again to take the pods of a job: nobody tells when it would."""
 EXCLUDE: Final = "exclude_node"
 """What a rule may say, besides `retry`."""
 
@@ -25,6 +28,8 @@ ENDINGS: Final = {
     Cause.HUNG: Ending.HUNG,
     Cause.START_FAILED: Ending.START_FAILED,
     Cause.PORT_BUSY: Ending.PORT_BUSY,
+    Cause.ADMISSION_DENIED: Ending.DENIED,
+    **dict.fromkeys(UNADMITTED, Ending.UNADMITTED),
     Cause.LAUNCHER_LOST: Ending.LAUNCHER_LOST,
     Cause.NODE_LOST: Ending.NODE_LOST,
     Cause.USER: Ending.ASKED,
@@ -74,6 +79,8 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
     says = failed.match.do if failed.match else None
     if row.act is Act.NOTHING:
         return Verdict(Act.NOTHING)
+    if row.waits:
+        return Verdict(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
     if says == FAIL or (says is None and row.act is Act.GIVE_UP):
         return GIVE_UP
     retry = gang.job.spec.retry

@@ -112,7 +112,8 @@ class Member(StrEnum):
 
 class Ending(StrEnum):
     """How it ended, or is to end. exited: with a code, and nothing tells who is to blame; machine_error: by an
-    exception of the machine, or one that only a peer's death makes."""
+    exception of the machine, or one that only a peer's death makes; unadmitted: nothing of it was ever there, for the
+    cluster takes none of its pods at present."""
 
     KILLED = "killed"
     EXITED = "exited"
@@ -122,6 +123,8 @@ class Ending(StrEnum):
     HUNG = "hung"
     START_FAILED = "start_failed"
     PORT_BUSY = "port_busy"
+    DENIED = "admission_denied"
+    UNADMITTED = "unadmitted"
     LAUNCHER_LOST = "launcher_lost"
     NODE_LOST = "node_lost"
     PREEMPTED = "preempted"
@@ -163,20 +166,23 @@ class Act(StrEnum):
 class Reaction:
     """spends: one attempt of the retry limit, and there is a pause first; once: the same would come of another attempt,
     so that there is none unless `retry.max` says so. What spends nothing pauses only from the second time in a row on.
-    An attempt that saved a new checkpoint neither spends nor pauses, whatever its end."""
+    An attempt that saved a new checkpoint neither spends nor pauses, whatever its end. waits: it counts as no attempt,
+    and there is a pause first that grows while it goes on."""
 
     act: Act
     spends: bool = False
     once: bool = False
+    waits: bool = False
 
     def __str__(self) -> str:
         """As a cell of the table in the docs."""
-        return f"{self.act}{', once' if self.once else ', spends' if self.spends else ''}"
+        return f"{self.act}{', once' if self.once else ', spends' if self.spends else ', waits' if self.waits else ''}"
 
 
 E, P = Ending, Phase
 _NOTHING, _SUSPEND, _END, _GIVE_UP = (Reaction(act) for act in (Act.NOTHING, Act.SUSPEND, Act.END, Act.GIVE_UP))
 _SPENDS, _ONCE = Reaction(Act.AGAIN, spends=True), Reaction(Act.AGAIN, spends=True, once=True)
+_WAITS = Reaction(Act.AGAIN, waits=True)
 _AGAIN, _ELSEWHERE = Reaction(Act.AGAIN), Reaction(Act.ELSEWHERE)
 _IN_ORDER: Final = tuple(Phase)
 _ALIVE: Final = (P.STARTING, P.RECOVERING, P.RUNNING)
@@ -197,6 +203,8 @@ _WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
     E.HUNG: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
     E.START_FAILED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
     E.PORT_BUSY: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
+    E.DENIED: _row(_NOTHING, _GIVE_UP, _GIVE_UP, _GIVE_UP, _NOTHING, _NOTHING),
+    E.UNADMITTED: _row(_NOTHING, _WAITS, _WAITS, _WAITS, _NOTHING, _NOTHING),
     E.LAUNCHER_LOST: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
     E.NODE_LOST: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
     E.PREEMPTED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),

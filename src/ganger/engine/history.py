@@ -10,7 +10,7 @@ from ganger.core.gang import Gang
 from ganger.core.verdict import Blame, attribute
 from ganger.engine.log import EventLog
 from ganger.engine.sentences import CAUSES, ending, overdue, passed_over
-from ganger.model.decision import Cause, Start, Stop
+from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
 from ganger.model.job import GangState
 from ganger.model.view import AttemptView
@@ -127,6 +127,8 @@ class History:
                 self._newest_step = event.step
             if isinstance(event, Decided):
                 self._decided(event, row.at_ms)
+            elif isinstance(event, Failed) and event.cause in UNADMITTED:
+                self._forget(event.generation)
             elif (attempt := self._attempts.get(getattr(event, "generation", 0))) is not None:
                 attempt.take(event, row.at_ms)
 
@@ -134,6 +136,11 @@ class History:
         """Oldest first. `ended_ms`: when the job ended, if it has. No attempt outlives the next one, or the job."""
         over_ms = [*self._begun_ms[1:], ended_ms]
         return tuple(attempt.view(over) for attempt, over in zip(self._attempts.values(), over_ms, strict=False))
+
+    def _forget(self, generation: int) -> None:
+        """Drop the newest attempt: nothing of it was ever there."""
+        if self._attempts.pop(generation, None) is not None:
+            self._begun_ms.pop()
 
     def _decided(self, event: Decided, at_ms: int) -> None:
         for decision in event.plan.decisions:

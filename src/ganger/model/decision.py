@@ -17,6 +17,9 @@ class Cause(StrEnum):
     HUNG = "hung"
     START_FAILED = "start_failed"
     PORT_BUSY = "port_busy"
+    ADMISSION_DENIED = "admission_denied"
+    NAMESPACE_QUOTA = "namespace_quota"
+    WEBHOOK_UNREACHABLE = "webhook_unreachable"
     LAUNCHER_LOST = "launcher_lost"
     NODE_LOST = "node_lost"
     USER = "user"
@@ -54,10 +57,13 @@ FAILURES: Final = (
     Cause.HUNG,
     Cause.START_FAILED,
     Cause.PORT_BUSY,
+    Cause.ADMISSION_DENIED,
     Cause.LAUNCHER_LOST,
     Cause.NODE_LOST,
 )
 """Causes of something that went wrong, rather than was decided."""
+UNADMITTED: Final = (Cause.NAMESPACE_QUOTA, Cause.WEBHOOK_UNREACHABLE)
+"""Causes for which a cluster takes none of a job's pods at present: it waits, and no attempt is counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class Why(StrEnum):
     USER_NODE_TIME = "user_node_time"
     HELD = "held"
     BACKOFF = "backoff"
+    NAMESPACE_QUOTA = "namespace_quota"
+    WEBHOOK_UNREACHABLE = "webhook_unreachable"
     STOPPING_OTHERS = "stopping_others"
     NOT_LISTED = "not_listed"
     DEPENDENCY = "dependency"
@@ -46,6 +48,10 @@ REMEDY: dict[Why, str] = {
     Why.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
     Why.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
     Why.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
+    Why.NAMESPACE_QUOTA: "nothing to do: it is tried again by itself, and spends no attempt; for a start now, end "
+    "other pods of the namespace or have the quota raised: `kubectl describe resourcequota`",
+    Why.WEBHOOK_UNREACHABLE: "nothing to do: it is tried again by itself, and spends no attempt; who runs the cluster "
+    "mends the webhook: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`",
     Why.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     Why.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
     Why.DEPENDENCY: "nothing to do: it waits for its turn from then on; `ganger explain {holder}` says what that waits "
@@ -158,6 +164,10 @@ def _of_order(reason: Reason) -> str:
         case Why.BACKOFF:
             failed = "1 attempt" if reason.need == 1 else f"{reason.need} attempts"
             return f"starts again after a pause: {failed} failed without progress"
+        case Why.NAMESPACE_QUOTA:
+            return f"waiting for a quota of its namespace: {reason.scope}"
+        case Why.WEBHOOK_UNREACHABLE:
+            return f"waiting for a webhook that the API server asks about its pods: {reason.scope}"
         case Why.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop and give way"
         case Why.DEPENDENCY:

@@ -10,6 +10,7 @@ import msgspec
 from ganger.backends.kubernetes.types import Cause, Status
 
 INSTALL: Final = "ganger install --dry-run | kubectl apply -f -"
+NO_WEBHOOK: Final = "failed calling webhook"
 _SHOWN_CHARACTERS: Final = 300
 _TRY_LATER: Final = {HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)} - {HTTPStatus.NOT_IMPLEMENTED}
 
@@ -83,11 +84,16 @@ def from_status(what: str, status: Status, code: int = 0, retry_after: str = "")
         status.reason or responses.get(code, ""),
         status.message,
         # An overloaded server says so before it does anything; with any other fault of its own it may have begun.
-        unclear=code in _TRY_LATER and code != HTTPStatus.TOO_MANY_REQUESTS,
-        passes=code in _TRY_LATER or _races_for_quota(status, code),
+        unclear=code in _TRY_LATER and code != HTTPStatus.TOO_MANY_REQUESTS and not _lacks_webhook(status),
+        passes=(code in _TRY_LATER and not _lacks_webhook(status)) or _races_for_quota(status, code),
         causes=status.details.causes,
         retry_after_s=float(retry_after) if retry_after.isdecimal() else float(status.details.retry_after_seconds),
     )
+
+
+def _lacks_webhook(status: Status) -> bool:
+    """Whether a webhook that is asked before anything is done did not answer: that is told, and not waited for here."""
+    return NO_WEBHOOK in status.message
 
 
 def _races_for_quota(status: Status, code: int) -> bool:

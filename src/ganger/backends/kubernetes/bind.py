@@ -37,11 +37,12 @@ class NotLeadingError(Exception):
 
 
 class NotPlacedError(Exception):
-    """A generation that could not be bound whole: nothing of it is bound any more. node: the one it failed for."""
+    """A generation that could not be bound whole: nothing of it is bound any more. node: the one it failed for; why:
+    the refusal, None where it was not wanted any more; made: how many of its pods there were."""
 
-    def __init__(self, node: str, detail: str) -> None:
-        super().__init__(detail)
-        self.node, self.detail = node, detail
+    def __init__(self, node: str, why: ApiError | None, made: int) -> None:
+        super().__init__(str(why or "it was stopped meanwhile"))
+        self.node, self.why, self.made = node, why, made
 
 
 @dataclass(slots=True)
@@ -87,8 +88,8 @@ class Binder:
                 return {node_of(pod.metadata): pod for pod in pods}
         about = bodies[0]["metadata"]
         await self.delete(await self.found(about["annotations"][names.GANG], about["labels"][names.GENERATION]))
-        index, why = (0, "it was stopped meanwhile") if failed is None else (failed[0], str(failed[1]))
-        raise NotPlacedError(bodies[index]["metadata"]["annotations"][names.NODE], why)
+        index, why = failed or (0, None)
+        raise NotPlacedError(bodies[index]["metadata"]["annotations"][names.NODE], why, len(made.done))
 
     async def bind(
         self, pods: Sequence[Pod], places: Mapping[int, tuple[str, Iterable[int]]], wanted: Callable[[], bool]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes.admission import not_admitted
 from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.bind import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.gear import Gear
@@ -66,7 +67,8 @@ class Placing:
         except KeyError:
             raise Unplaceable(Cause.START_FAILED, first, f"the GangJob {key.name} was deleted") from None
         except ApiError as error:
-            raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
+            cause, detail = not_admitted(error, key.namespace)
+            raise Unplaceable(cause, first, detail) from None
         for node in start.nodes:
             if not self._seen.answers(node) or self._seen.nodes[node].unready:
                 raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} vanished before anything was bound to it")
@@ -77,7 +79,10 @@ class Placing:
             bodies = pods(start, job, uid, self._gear.setting(key))
             return await self._binder.place(bodies, devices, wanted, self._seen.pods)
         except NotPlacedError as error:
-            raise Unplaceable(Cause.START_FAILED, error.node, error.detail) from None
+            cause, detail = Cause.START_FAILED, str(error)
+            if error.why is not None:
+                cause, detail = not_admitted(error.why, key.namespace, error.made)
+            raise Unplaceable(cause, error.node, detail) from None
         except ApiError as error:
             raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
 
