@@ -113,6 +113,7 @@ class Controller:
         self.hearing: Hearing | None = None
         self.hellos: list[Hello] = []
         self.heard_of: list[tuple[str, dict[str, Any]]] = []
+        self.refusals: list[str] = []
         self._news = threading.Condition()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
@@ -166,7 +167,7 @@ class Controller:
 
     def kinds(self, node: str | None = None) -> list[str]:
         """The facts in the order they came."""
-        return [message["type"] for whose, message in self.heard_of if "n" in message and node in (None, whose)]
+        return [message["type"] for whose, message in self.heard_of if message["n"] and node in (None, whose)]
 
     def close(self) -> None:
         async def shut() -> None:
@@ -204,8 +205,13 @@ class Controller:
             self._news.notify_all()
         if self.hearing is not None and (is_mine or message["type"] == "ended"):
             self.hearing.heard(connection, hello, message)
-        elif "n" in message:
+        elif message["n"] is not None:
             connection.acknowledge(message["n"], None)
+
+    def refused(self, hello: Hello, why: str) -> None:
+        with self._news:
+            self.refusals.append(why)
+            self._news.notify_all()
 
     def parted(self, connection: Connection) -> None:
         pass

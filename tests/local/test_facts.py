@@ -1,14 +1,20 @@
 """Messages and exit records as events."""
 
 import json
+import os
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given, settings
 
 from ganger.backends.local.layout import TaskDirectory
+from ganger.engine import codec
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
-from ganger.tasks.facts import BadMessage, ending, event, is_done, newest_report
+from ganger.tasks import message_schema
+from ganger.tasks.facts import ending, event, is_done, newest_report
+from tests.launcher.forged import EXIT_RECORD, MANY, examples, forged, written
 
 
 def records(tmp_path: Path, *found: dict) -> TaskDirectory:
@@ -85,10 +91,10 @@ def test_job_is_done_when_all_that_count_ended_well(tmp_path: Path, ends: list, 
     assert is_done([task, TaskDirectory(tmp_path / "begun-by-nobody")], 1) is done
 
 
-@pytest.mark.parametrize(("number", "words"), [(9, "signal 9 (SIGKILL)"), (34, "signal 34"), (99, "signal 99")])
+@pytest.mark.parametrize(("number", "words"), [(9, "signal 9 (SIGKILL)"), (35, "signal 35")])
 def test_signal_in_words(number: int, words: str) -> None:
-    message = {"type": "exited", "generation": 1, "rank": 0, "signal": number, "tail": ["x"] * 50}
-    failed = event(message, "job", "n1")
+    sent = {"v": 1, "type": "exited", "gang": "job", "node": "n1", "generation": 1, "rank": 0, "signal": number}
+    failed = event(message_schema.message(json.dumps({**sent, "tail": ["x"] * 50}).encode()), "job", "n1")
     assert isinstance(failed, Failed)
     assert words in failed.detail
     assert len(failed.tail) == 20
@@ -97,6 +103,23 @@ def test_signal_in_words(number: int, words: str) -> None:
 def test_a_step_without_a_time_gets_that_of_its_hearing() -> None:
     told = {"type": "progressed", "step": 7, "metrics": {"loss": 2.5}, "milestone": False}
     assert newest_report(told, 1_000) == {"step": 7, "metrics": {"loss": 2.5}, "t": 1_000, "phase": None}
-    assert newest_report({**told, "metrics": None}, 1_000)["metrics"] == {}
-    with pytest.raises(BadMessage, match="step must be a whole number"):
-        newest_report({**told, "step": None}, 1_000)
+
+
+def test_record_that_is_a_pipe_or_of_another_rank_is_ignored(tmp_path: Path) -> None:
+    task = records(tmp_path, {"rank": 4, "exit_code": 3, "at_ms": 1})
+    (task.generation(1) / "rank-4.exit").rename(task.generation(1) / "rank-5.exit")
+    os.mkfifo(task.generation(1) / "rank-4.exit")
+    assert task.exits(1) == []
+
+
+@settings(max_examples=MANY)
+@given(random=examples(lambda random: random))
+def test_forged_records_and_plans_end_nothing(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
+    task = TaskDirectory(tmp_path_factory.getbasetemp() / "forged")
+    task.generation(1).mkdir(parents=True, exist_ok=True)
+    (task.generation(1) / "rank-0.exit").write_bytes(forged(random, EXIT_RECORD))
+    plan = {"ranks": [{"rank": 0, "ends": True, "on_failure": "ignore", "environment": {}}], "environment": {}}
+    (task.path / "plan-1.json").write_bytes(forged(random, plan) if random.random() < 0.5 else written(plan))
+    found = ending(task, "job", 1, "n1")
+    assert found is None or codec.encode_checked(found) != b""
+    assert is_done([task], 1) in (True, False)

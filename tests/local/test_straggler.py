@@ -220,12 +220,6 @@ def test_roles_are_not_compared(start: Start) -> None:
         assert paces.news(apart, at_s) == []
 
 
-@pytest.mark.parametrize("wrong", [[1, 2], [1, 2, 3, 4], ["x", 2, 3]])
-def test_work_that_is_none_is_refused(wrong: list[object]) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        Paces().heard("n1", {"0": 100}, {"0": wrong}, 0.0)
-
-
 def test_rank_that_others_wait_for_is_named_and_balanced_ones_are_not(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,14 @@ def encode(event: Event) -> bytes:
     return _events().dump_json(event)
 
 
+def encode_checked(event: Event) -> bytes:
+    """Encode an event for the log. ValueError if it cannot be written, or would not be the same when it is read."""
+    text = _events().dump_json(event, warnings="error")
+    if decode(text) != event:
+        raise ValueError(f"{event.kind} is another event when it is read again")
+    return text
+
+
 def decode(text: str | bytes) -> Event:
     """The event again; pydantic's ValidationError if it is none."""
     return _events().validate_json(text)

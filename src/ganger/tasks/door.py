@@ -90,6 +90,10 @@ class Door:
         """A launcher said something."""
         self._listener.heard(connection, hello, message)
 
+    def refused(self, hello: Hello, why: str) -> None:
+        """A launcher's message was refused."""
+        self._listener.refused(hello, why)
+
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
         self._all.discard(connection)

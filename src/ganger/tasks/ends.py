@@ -68,7 +68,7 @@ class Ends:
         for task in self._tasks(generation):
             counting = _counting(task, generation.number)
             for record in task.exits(generation.number):
-                if record.get("rank") in counting and "pid" in record:
+                if record["rank"] in counting and record["pid"] is not None:
                     found.setdefault(record["rank"], facts.rank_end(record, task.node))
         ends = tuple(sorted(found.values(), key=lambda end: (end.at_ms, end.rank)))
         ranks = sum(len(share.ranks) for share in generation.start.shares)
@@ -84,7 +84,7 @@ class Ends:
         """Whether a rank may still end by itself on a node where something of the generation is left."""
         for task in self._tasks(generation):
             if task.node in generation.left and not task.cleared(generation.number):
-                ended = {record.get("rank") for record in task.exits(generation.number)}
+                ended = {record["rank"] for record in task.exits(generation.number)}
                 if not ended >= _counting(task, generation.number):
                     return True
         return False
@@ -96,4 +96,4 @@ class Ends:
 def _counting(task: TaskRecords, generation: int) -> frozenset[int]:
     """The ranks on a node whose end counts: not those whose failure does no harm."""
     planned = task.planned(generation) or ()
-    return frozenset(rank["rank"] for rank in planned if rank.get("on_failure") != "ignore")
+    return frozenset(rank["rank"] for rank in planned if rank["on_failure"] != "ignore")

@@ -32,7 +32,8 @@ class Generation:
     whose failure is told; sweeping: those without a launcher, where strays are killed; steps: each node's newest
     milestone; slowest: the last one told; stages: with which stage each node is ready, and the port of its agent;
     standings: what each node says of its ranks; inquiry: while it is asked where they are; paces: what it says of their
-    steps; done: what became of the report that the job is; deadline: when its launchers are killed."""
+    steps; done: what became of the report that the job is; deadline: when its launchers are killed; refused: how
+    many messages were, since one was acknowledged."""
 
     start: Start
     job: Job
@@ -48,6 +49,7 @@ class Generation:
     done: Future[int] | None = None
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None
+    refused: int = 0
 
     @property
     def gang(self) -> str:
@@ -58,6 +60,15 @@ class Generation:
     def number(self) -> int:
         """Which it is."""
         return self.start.generation
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """All that it has."""
+        return frozenset(rank for share in self.start.shares for rank in share.ranks)
+
+    def ranks_on(self, node: str) -> frozenset[int]:
+        """Return the ranks that it has on a node."""
+        return frozenset(rank for share in self.start.shares if share.node == node for rank in share.ranks)
 
     def clear(self, node: str) -> None:
         """Nothing of it is left on this node."""

@@ -42,25 +42,30 @@ class Hang:
         self._tell = tell
 
     def heard(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
-        """A launcher said how its ranks stand. ValueError when that is not of the protocol."""
-        generation.standings[node] = Standing.of(message)
+        """A launcher said how its ranks stand. It knows processes by variables, which a job may set to ranks that it
+        does not have: those are left out, here and below."""
+        generation.standings[node] = Standing.of(message, generation.ranks)
         self._judge(generation)
 
     def answered(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
-        """A launcher has taken its stacks. ValueError when that is not of the protocol."""
+        """A launcher has taken its stacks."""
         inquiry = generation.inquiry
         if inquiry is not None:
-            inquiry.details += details(message, node)
+            inquiry.details += details(message, node, generation.ranks)
             inquiry.owed.discard(node)
             if not inquiry.owed:
                 self._conclude(generation)
 
     def paced(self, generation: Generation, node: str, message: dict[str, Any]) -> list[Slow]:
         """A node has made steps, and says what they take and how much it works: the ranks that turn out to be slow,
-        each once. ValueError when that is not of the protocol."""
+        each once."""
         self._judge(generation)
         now_s = self._loop.time()
-        generation.paces.heard(node, message.get("pace") or {}, message.get("work") or {}, now_s)
+        ranks = generation.ranks
+        pace, work = (
+            {rank: value for rank, value in message[name].items() if int(rank) in ranks} for name in ("pace", "work")
+        )
+        generation.paces.heard(node, pace, work, now_s)
         return generation.paces.news(generation.start, now_s)
 
     def _judge(self, generation: Generation) -> None:

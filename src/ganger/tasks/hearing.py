@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ganger.engine.ports import Report
-from ganger.model.decision import Stop
+from ganger.model.decision import Cause, Stop
 from ganger.model.event import Cleared, Done, Event, Failed, Progressed
 from ganger.model.job import Retry
 from ganger.tasks import facts
@@ -19,8 +19,12 @@ from ganger.tasks.ends import Ends
 from ganger.tasks.generation import Generation, kill_after_ms
 from ganger.tasks.hang import Hang
 from ganger.tasks.link import Connection, Hello
+from ganger.tasks.message_schema import BadMessage
 from ganger.tasks.records import Records
 from ganger.tasks.rules import Judging
+
+MOST_REFUSED: Final = 5
+"""Messages of a launcher that are refused in a row before its attempt fails: it would send them again for ever."""
 
 STATES: Final = ("ready", "standing", "stacked", "ended")
 """What a launcher says again after each `welcome`, for as long as it holds: nothing is to be acknowledged."""
@@ -48,16 +52,41 @@ class Hearing:
 
     def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         """A fact about a generation, current or not: the core tells them apart. Acknowledged when it is durable."""
-        generation = self._world.generation(hello.gang)
-        if generation is not None and generation.number != message.get("generation"):
-            generation = None
+        generation = self.current(hello, message)
         if message["type"] in STATES:
             if generation is not None:
                 self._state(generation, hello.node, message)
             return
         durable = self._take(generation, hello, message)
-        if "n" in message:
-            connection.acknowledge(facts.whole(message, "n"), durable)
+        if message["n"] is not None:
+            connection.acknowledge(message["n"], durable)
+            if generation is not None:
+                generation.refused = 0
+
+    def current(self, hello: Hello, message: dict[str, Any]) -> Generation | None:
+        """Return the gang's newest generation if the message is about it, else None. BadMessage if the message names a
+        rank as its launcher's own that the generation does not have on that node."""
+        generation = self._world.generation(hello.gang)
+        if generation is None or generation.number != message["generation"] or hello.node not in generation.start.nodes:
+            return None
+        named = {message["rank"]} if "rank" in message else set(message.get("killed", ()))
+        if strange := named - generation.ranks_on(hello.node):
+            raise BadMessage(f"{message['type']}: rank {min(strange)} does not run on {hello.node}")
+        return generation
+
+    def refused(self, hello: Hello, why: str) -> bool:
+        """Count a refused message; fail the attempt after several in a row. Return whether its launcher has to be
+        ended: what it owes will never be heard."""
+        generation = self._world.generation(hello.gang)
+        if generation is None or hello.node not in generation.left or not _is_of(generation, hello):
+            return False
+        generation.refused += 1
+        if generation.refused != MOST_REFUSED:
+            return False
+        detail = f"the launcher of {hello.node} broke the protocol: {why}"
+        cause, number = Cause.LAUNCHER_LOST, generation.number
+        self.fail(generation, Failed(gang=hello.gang, generation=number, node=hello.node, cause=cause, detail=detail))
+        return True
 
     def tell(self, event: Event) -> None:
         """Report something that no launcher has told."""
@@ -108,9 +137,9 @@ class Hearing:
 
     def _event(self, generation: Generation | None, hello: Hello, message: dict[str, Any]) -> Event | None:
         if message["type"] == "progressed":
-            if generation is None or not message.get("milestone"):
+            if generation is None or not message["milestone"]:
                 return None
-            step = generation.progress(hello.node, facts.whole(message, "step"))
+            step = generation.progress(hello.node, message["step"])
             for slow in self._hang.paced(generation, hello.node, message):
                 self.tell(slow)
             return None if step is None else Progressed(gang=hello.gang, generation=generation.number, step=step)
@@ -125,9 +154,7 @@ class Hearing:
 
     def _proceed(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """Let the nodes that wait go on, when all are ready."""
-        port = message.get("agent_port")
-        port = None if port is None else facts.whole(message, "agent_port")
-        reached = generation.ready(node, facts.whole(message, "stage"), port)
+        reached = generation.ready(node, message["stage"], message["agent_port"])
         if reached is None:
             return
         stage, waiting = reached
@@ -149,6 +176,11 @@ class Hearing:
     def _retry_of(self, gang: str) -> Retry | None:
         generation = self._world.generation(gang)
         return None if generation is None else generation.job.spec.retry
+
+
+def _is_of(generation: Generation, hello: Hello) -> bool:
+    """Whether a launcher has the generation, or was started for it."""
+    return generation.number in (hello.generation, *hello.generations)
 
 
 def send_stop(connection: Connection, stop: Stop) -> None:

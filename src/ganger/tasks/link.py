@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ganger.tasks import message_schema
+from ganger.tasks.message_schema import BadMessage
 from ganger.tasks.process import Process
 
 VERSION: Final = 1
@@ -57,7 +59,10 @@ class Listener(Protocol):
         """A launcher has shown its token."""
 
     def heard(self, connection: "Connection", hello: Hello, message: dict[str, Any]) -> None:
-        """It said something. A ValueError drops the connection; the launcher comes again and repeats itself."""
+        """It said something, which fits `message_schema`. A BadMessage refuses it."""
+
+    def refused(self, hello: Hello, why: str) -> None:
+        """A message of a launcher was refused, and its connection is dropped; it comes again and repeats itself."""
 
     def parted(self, connection: "Connection") -> None:
         """The connection is gone, after everything that had come over it was heard."""
@@ -132,21 +137,33 @@ class Connection(asyncio.Protocol):
             for line in lines:
                 if self._transport is None or self._transport.is_closing():
                     return
-                self._line(_parse(line))
+                self._line(line)
             limit = HELLO_LIMIT_BYTES if self.hello is None else LINE_LIMIT_BYTES
             if len(self._pending) > limit:
-                raise ValueError(f"a message of more than {limit} bytes")
-        except (ValueError, KeyError, TypeError) as error:
-            self._complain(repr(error))
-            self.close()
+                raise BadMessage(f"a message of more than {limit} bytes")
+        except Exception as error:  # noqa: BLE001 - one launcher's message must not end what serves all of them
+            self._refuse(error)
 
-    def _complain(self, why: str) -> None:
-        """Once: whoever is not let in comes again each second."""
-        if why not in _complaints:
+    def _refuse(self, error: Exception) -> None:
+        """Drop the connection without an acknowledgement."""
+        hello, why = self.hello, str(error) if isinstance(error, ValueError) else repr(error)
+        self.close()
+        if hello is None:
+            self._complain(why, why)
+            return
+        who = f"{hello.gang} on {hello.node}, attempt {hello.generation}"
+        self._complain(f"{who}: {why}", who, None if isinstance(error, ValueError) else error)
+        self._listener.refused(hello, why)
+
+    def _complain(self, why: str, of: str, fault: Exception | None = None) -> None:
+        """Log `why` once for each `of`, since a launcher that is dropped comes again each second. `fault` is a defect
+        of the server's own."""
+        if of not in _complaints:
             if len(_complaints) >= COMPLAINTS_KEPT:
                 _complaints.clear()
-            _complaints.add(why)
-            _log.warning("dropped a launcher's connection: %s; it is not said again while that goes on", why)
+            _complaints.add(of)
+            said = "dropped a launcher's connection: %s; it is not said again while that goes on"
+            _log.warning(said, why, exc_info=fault)
 
     def _settle_soon(self, durable: Future[int]) -> None:
         """Called on the thread that made the message durable, which may outlive the event loop."""
@@ -163,31 +180,30 @@ class Connection(asyncio.Protocol):
         if number:
             self.send("ack", n=number)
 
-    def _line(self, message: dict[str, Any]) -> None:
+    def _line(self, line: bytearray) -> None:
         if self.hello is not None:
+            message = message_schema.message(line)
+            if (message["gang"], message["node"]) != (self.hello.gang, self.hello.node):
+                raise BadMessage(f"{message['type']}: the message is about another task than its connection")
             self._listener.heard(self, self.hello, message)
             return
-        self.hello = self._let_in(message)
+        self.hello = self._let_in(message_schema.hello(line))
         if self._deadline is not None:
             self._deadline.cancel()
         self._listener.greeted(self, self.hello)
 
     def _let_in(self, message: dict[str, Any]) -> Hello:
-        if message["type"] != "hello":
-            raise ValueError("the first message must be hello")
-        gang, node = str(message["gang"]), str(message["node"])
+        gang, node = message["gang"], message["node"]
         token = self._token_of(gang, node)
-        if token is None or not hmac.compare_digest(str(message["token"]).encode(), token.encode()):
-            raise ValueError(f"wrong token for {gang} on {node}")
-        process = Process(int(message["pid"]), int(message["start_ticks"]))
-        address = message.get("address")
+        if token is None or not hmac.compare_digest(message["token"].encode(), token.encode()):
+            raise BadMessage(f"wrong token for {gang} on {node}")
         return Hello(
             gang,
             node,
-            process,
-            generations=tuple(int(number) for number in message["generations"]),
-            generation=int(message.get("generation") or 0),
-            address=None if address is None else str(address),
+            Process(message["pid"], message["start_ticks"]),
+            generations=tuple(message["generations"]),
+            generation=message["generation"],
+            address=message["address"],
         )
 
 
@@ -207,10 +223,3 @@ def listen(path: Path) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _parse(line: bytearray) -> dict[str, Any]:
-    message = json.loads(line)
-    if not isinstance(message, dict) or message.get("v") != VERSION:
-        raise ValueError(f"not a message of version {VERSION} of the protocol")
-    return message

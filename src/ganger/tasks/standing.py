@@ -1,8 +1,9 @@
-"""What a launcher says of how its ranks stand: the messages `standing` and `stacked`, read and checked. Used by `hang`.
+"""What a launcher says of how its ranks stand: the messages `standing` and `stacked`, as objects. Used by `hang`.
 
 The fields are those of docs/launcher-protocol.md, "Standing".
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -28,17 +29,14 @@ class Standing:
     deserted_ms: int | None = None
 
     @classmethod
-    def of(cls, message: dict[str, Any]) -> Self:
-        """ValueError when it is not of the protocol."""
+    def of(cls, message: dict[str, Any], ranks: Collection[int]) -> Self:
+        """Take what a message says of these ranks."""
         return cls(
-            has_run=bool(message["has_run"]),
-            reports=bool(message["reports"]),
-            frozen=tuple(
-                Frozen(int(rank), str(kind), int(since_ms), bool(is_known))
-                for rank, kind, since_ms, is_known in message["frozen"]
-            ),
-            silent_ms=_time(message, "silent_ms"),
-            deserted_ms=_time(message, "deserted_ms"),
+            has_run=message["has_run"],
+            reports=message["reports"],
+            frozen=tuple(Frozen(*each) for each in message["frozen"] if each[0] in ranks),
+            silent_ms=message["silent_ms"],
+            deserted_ms=message["deserted_ms"],
         )
 
 
@@ -53,27 +51,21 @@ class Detail:
     busy_permille: int
 
 
-def details(message: dict[str, Any], node: str) -> tuple[Detail, ...]:
-    """What `stacked` says. ValueError when it is not of the protocol."""
+def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple[Detail, ...]:
+    """What `stacked` says of these ranks."""
     return tuple(
         Detail(
             rank=int(rank),
             node=node,
-            step=None if found["step"] is None else int(found["step"]),
-            state=str(found["state"]),
-            busy_permille=int(found["busy_permille"]),
+            step=found["step"],
+            state=found["state"],
+            busy_permille=found["busy_permille"],
         )
-        for rank, found in dict(message["ranks"]).items()
+        for rank, found in message["ranks"].items()
+        if int(rank) in ranks
     )
 
 
 def frame(function: str, file: str, line: int) -> str:
     """A place in a program, as people are told of it."""
     return f"{function} ({file}:{line})"
-
-
-def _time(message: dict[str, Any], name: str) -> int | None:
-    value = message[name]
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise ValueError(f"standing: {name} must be a time in ms, not {value!r}")
-    return value

@@ -7,7 +7,7 @@ The rule, and what it does not see: docs/decisions/5-nothing-is-lost.md, "Slow".
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from ganger.model.decision import Start
 from ganger.model.event import Slow, StepWork
@@ -37,9 +37,9 @@ class Work:
     at_s: float
 
     @classmethod
-    def of(cls, shares: Sequence[Any], at_s: float) -> Self:
-        """ValueError when it is not of the protocol."""
-        ran, busy, least = (int(share) for share in shares)
+    def of(cls, shares: Sequence[int], at_s: float) -> Self:
+        """Take what `progressed` says of one rank's work."""
+        ran, busy, least = shares
         return cls(ran, busy, least, at_s)
 
     def step(self, step_ms: float) -> StepWork:
@@ -58,9 +58,9 @@ class Paces:
     told: set[int] = field(default_factory=set)
     doubted: dict[int, set[str]] = field(default_factory=dict)
 
-    def heard(self, node: str, pace: Mapping[str, Any], work: Mapping[str, Any], at_s: float) -> None:
-        """ValueError when it is not of the protocol."""
-        self.steps.update({int(rank): (node, int(step_ms)) for rank, step_ms in pace.items()})
+    def heard(self, node: str, pace: Mapping[str, int], work: Mapping[str, Sequence[int]], at_s: float) -> None:
+        """Take what `progressed` says of a node's ranks."""
+        self.steps.update({int(rank): (node, step_ms) for rank, step_ms in pace.items()})
         self.works.update({int(rank): Work.of(shares, at_s) for rank, shares in work.items()})
         self.spoken[node] = at_s
         for nodes in self.doubted.values():

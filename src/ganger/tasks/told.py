@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from ganger.engine.ports import LaunchPlan
-from ganger.tasks.facts import TAIL_LINES, BadMessage, whole
+from ganger.tasks.facts import TAIL_LINES
 from ganger.tasks.link import Connection
 from ganger.tasks.log_text import lines
+from ganger.tasks.message_schema import BadMessage
 from ganger.tasks.records import RankLog
 from ganger.tasks.standing import frame
 
@@ -86,15 +87,15 @@ class Told:
         self._gangs.pop(gang, None)
 
     def heard(self, gang: str, node: str, message: dict[str, Any]) -> bool:
-        """Keep what a message tells. True when it is for this alone: `ended` and `content`. BadMessage when it is not
-        of the protocol."""
-        kind = message.get("type")
+        """Keep what a message tells. True when it is for this alone: `ended` and `content`. BadMessage for a `content`
+        that is no base64."""
+        kind = message["type"]
         if kind == "content":
             self._answered(gang, node, message)
         elif kind in ("ended", "stacked", "cleared"):
-            told = self.task(gang, node).generations.setdefault(whole(message, "generation"), _Told())
+            told = self.task(gang, node).generations.setdefault(message["generation"], _Told())
             if kind == "ended":
-                told.ends[whole(message, "rank")] = message
+                told.ends[message["rank"]] = message
             elif kind == "stacked":
                 _keep_stacks(told, message)
             else:
@@ -166,19 +167,18 @@ class Told:
         return data.partition(b"\n")[2] if begin else data
 
     def _answered(self, gang: str, node: str, message: dict[str, Any]) -> None:
-        whose, where, answer = self._asked.get(whole(message, "id"), ("", "", None))
+        whose, where, answer = self._asked.get(message["id"], ("", "", None))
         if answer is None or answer.done() or (whose, where) != (gang, node):
             return  # it came too late
         try:
-            data = binascii.a2b_base64(str(message.get("data")))
+            data = binascii.a2b_base64(message["data"])
         except binascii.Error as error:
             raise BadMessage(f"content: data is no base64: {error}") from None
-        answer.set_result({"start": whole(message, "start"), "data": data, "end": whole(message, "end")})
+        answer.set_result({"start": message["start"], "data": data, "end": message["end"]})
 
 
 def _keep_stacks(told: _Told, message: dict[str, Any]) -> None:
-    for rank, detail in dict(message["ranks"]).items():
-        found = dict(detail)
-        told.tails[int(rank)] = tuple(str(line) for line in found.get("tail", ())[-TAIL_LINES:])
-        if place := tuple(frame(*each) for each in found.get("place", ())):
+    for rank, detail in message["ranks"].items():
+        told.tails[int(rank)] = tuple(detail["tail"][-TAIL_LINES:])
+        if place := tuple(frame(*each) for each in detail["place"]):
             told.places[int(rank)] = place

@@ -290,14 +290,23 @@ class Supervisor:
 
     def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
         """Something about a generation, current or not: the core tells them apart."""
-        if not self._is_open or (self._told.heard(hello.gang, hello.node, message) and message["type"] != "ended"):
+        if not self._is_open:
+            return
+        current = self._hearing.current(hello, message)
+        is_told = message["type"] == "content" or current is not None
+        if is_told and self._told.heard(hello.gang, hello.node, message) and message["type"] != "ended":
             return
         self._hearing.heard(connection, hello, message)
         match message["type"]:
             case "cleared":
                 connection.send("leave")  # its pod is of this generation alone
-            case "progressed" if 0 in self._ranks(hello):
+            case "progressed" if current is not None and 0 in current.ranks_on(hello.node):
                 self._newest[hello.gang] = facts.newest_report(message, time.time_ns() // 1_000_000)
+
+    def refused(self, hello: Hello, why: str) -> None:
+        """A launcher's message was refused: after several in a row its pod is deleted."""
+        if self._is_open and self._hearing.refused(hello, why):
+            self._do(self._clear(self._generations[hello.gang], [hello.node]))
 
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
@@ -478,12 +487,6 @@ class Supervisor:
     def _address(self, gang: str, node: str) -> str | None:
         generation = self._generations.get(gang)
         return None if generation is None else self._addresses.get((gang, generation.number), {}).get(node)
-
-    def _ranks(self, hello: Hello) -> tuple[int, ...]:
-        """The ranks of the current generation where somebody speaks from."""
-        generation = self._generations.get(hello.gang)
-        shares = generation.start.shares if generation is not None else ()
-        return tuple(rank for share in shares if share.node == hello.node for rank in share.ranks)
 
     def _tell(self, event: Event) -> None:
         if self._is_open:

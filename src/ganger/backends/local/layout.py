@@ -5,21 +5,32 @@ docs/decisions/3-foundation.md.
 """
 
 import json
+import logging
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ganger.engine.ports import LaunchPlan
 from ganger.model.job import array_of
+from ganger.tasks import message_schema
+from ganger.tasks.message_schema import BadMessage
 
+MOST_BYTES: Final = 64 << 20
+"""Of a file that is read whole: ranks could have put anything in its place."""
+_IGNORED_KEPT: Final = 1_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PRIVATE_FILE: Final = 0o600
 _PRIVATE_DIRECTORY: Final = 0o700
+
+_log = logging.getLogger(__name__)
+_ignored: set[Path] = set()
+"""Files that are not what they should be, of which the log has a line."""
 
 
 class BadName(ValueError):
@@ -70,8 +81,12 @@ class TaskDirectory:
 
     def planned(self, generation: int) -> list[dict[str, Any]] | None:
         """The ranks of a generation here as its plan has them (`engine.ports.RankPlan`); None without a plan."""
-        plan = read_json(self.path / f"plan-{generation}.json")
-        return None if plan is None else list(plan["ranks"])
+        found = self.plan(generation)
+        return None if found is None else list(found["ranks"])
+
+    def plan(self, generation: int) -> dict[str, Any] | None:
+        """Return the plan of a generation as `tasks.message_schema` has it; None when it is not there, or is none."""
+        return _checked(self.path / f"plan-{generation}.json", message_schema.plan)
 
     def planned_ranks(self, generation: int) -> tuple[int, ...]:
         """The ranks that a generation has here, by its plan; empty when there is no plan."""
@@ -98,8 +113,12 @@ class TaskDirectory:
 
     def exits(self, generation: int) -> list[dict[str, Any]]:
         """The exit records of a generation: those of the ranks that had ended while their launcher lived."""
-        found = (read_json(path) for path in sorted(self.generation(generation).glob("rank-*.exit")))
-        return [record for record in found if record]
+        found = []
+        for path in sorted(self.generation(generation).glob("rank-*.exit")):
+            record = _checked(path, message_schema.exit_record)
+            if record is not None and path.name == f"rank-{record['rank']}.exit":
+                found.append(record)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +203,40 @@ class Layout:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, or None when the file is not there or torn."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(_read(path))
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _checked(path: Path, parse: Callable[[bytes], dict[str, Any]]) -> dict[str, Any] | None:
+    """Parse a file that ranks, which run under the same user, may have written too. None when it is not there, or not
+    what it should be."""
+    try:
+        return parse(_read(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, BadMessage) as error:
+        if path not in _ignored:
+            if len(_ignored) >= _IGNORED_KEPT:
+                _ignored.clear()
+            _ignored.add(path)
+            _log.warning("%s is ignored: %s", path, error)
+        return None
+
+
+def _read(path: Path) -> bytes:
+    """Read a regular file. OSError for anything else, which might never end, and for one that is too long."""
+    with open(path, "rb", opener=_open_at_once) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            raise OSError(f"no regular file of at most {MOST_BYTES} bytes")
+        return file.read(MOST_BYTES)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Do not wait for the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _write(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ganger.backends.local.layout import Layout, TaskDirectory, read_json
+from ganger.backends.local.layout import Layout, TaskDirectory
 from ganger.engine.ports import LogQuery
 from ganger.model.job import WORKER
 
@@ -110,6 +110,8 @@ def newest_generation(layout: Layout, job: str) -> int:
 
 def _roles(task: TaskDirectory, generation: int) -> dict[int, str]:
     """The role of each rank that a plan has."""
-    plan = read_json(task.path / f"plan-{generation}.json") or {}
-    shared = plan.get("environment", {}).get(_ROLE, WORKER)
-    return {each["rank"]: each.get("environment", {}).get(_ROLE, shared) for each in plan.get("ranks", ())}
+    plan = task.plan(generation)
+    if plan is None:
+        return {}
+    shared = plan["environment"].get(_ROLE, WORKER)
+    return {each["rank"]: each["environment"].get(_ROLE, shared) for each in plan["ranks"]}

@@ -6,7 +6,6 @@ record of that stream (docs/decisions/3-foundation.md). However long a log is, o
 """
 
 import heapq
-import json
 import re
 import time
 from collections import deque
@@ -22,6 +21,8 @@ from ganger.backends.local.log_files import Part, Source, Sources, newest_genera
 from ganger.engine.pattern import pattern
 from ganger.engine.ports import LogLine, LogQuery
 from ganger.model.units import format_bytes
+from ganger.tasks import message_schema
+from ganger.tasks.message_schema import BadMessage
 
 BLOCK_BYTES: Final = 64 * 1024
 LONGEST_LINE: Final = 256 * 1024
@@ -173,7 +174,7 @@ def metrics(layout: Layout, job: str) -> Iterator[dict[str, Any]]:
     for generation, path in _reports(layout, job):
         with path.open("rb") as file:
             for found in map(_report, file):
-                if found and "step" in found:
+                if found and found.get("step") is not None:
                     yield _numbers(found) | {"generation": generation, "rank": 0}
 
 
@@ -185,7 +186,7 @@ def progress(layout: Layout, job: str) -> dict[str, Any] | None:
     with reports[-1][1].open("rb") as file:
         file.seek(max(0, file.seek(0, 2) - BLOCK_BYTES))
         latest = [found for found in map(_report, file.readlines()) if found]
-    stepped = [found for found in latest if "step" in found]
+    stepped = [found for found in latest if found.get("step") is not None]
     phases = [found["phase"] for found in latest if "phase" in found]
     return _numbers(stepped[-1]) | {"phase": phases[-1] if phases else None} if stepped else None
 
@@ -283,10 +284,9 @@ def _ends_line(record: bytes, streams: str) -> str:
 def _report(line: bytes) -> dict[str, Any] | None:
     """One line of a report file; None for a torn one."""
     try:
-        found = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+        return message_schema.report(line) if line.endswith(b"\n") else None
+    except BadMessage:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _numbers(found: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ for whoever wants to see them, and by `hang`, which looks for the rank that is e
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,7 +76,8 @@ def _of_generation(layout: Layout, job: str, generation: int) -> Iterator[Frames
         for path in sorted(task.generation(generation).glob("rank-*.stacks")):
             match, record = _FILE.fullmatch(path.name), read_json(path)
             if match and record:
-                yield from _of_rank(int(match[1]), task.path.name, record)
+                with suppress(KeyError, TypeError, ValueError, AttributeError):  # a rank may have written it instead
+                    yield from tuple(_of_rank(int(match[1]), task.path.name, record))
 
 
 def _of_rank(rank: int, node: str, record: dict[str, Any]) -> Iterator[Frames]:

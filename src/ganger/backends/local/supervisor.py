@@ -161,6 +161,11 @@ class Supervisor:
             return
         self._hearing.heard(connection, hello, message)
 
+    def refused(self, hello: Hello, why: str) -> None:
+        """A launcher's message was refused: after several in a row it is killed, and its guard clears up after it."""
+        if not self._closing.is_set() and self._hearing.refused(hello, why):
+            self._launchers.kill(self._launchers.task(hello.gang, hello.node))
+
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
         self._connections.remove(connection)

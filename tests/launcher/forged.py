@@ -1,0 +1,123 @@
+"""Any JSON, and messages in which some of it stands in place of a field: what a forged launcher could send."""
+
+import json
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+Result = TypeVar("Result")
+
+MANY = 100_000 if os.environ.get("GANGER_TEST_LONG") else 2_000
+"""Examples of each property test."""
+HEAD = {"v": 1, "gang": "job", "node": "n1", "generation": 1}
+ENDING = {"rank": 0, "exit_code": 3, "at_ms": 5, "step": 7, "out_of_memory": False, "words": "x"}
+ERROR = {"type": "E", "message": "m", "file": "f", "line": 3, "source": "s", "led_to": "l"}
+MESSAGES: dict[str, dict[str, Any]] = {
+    "ready": {"stage": 0, "agent_port": 4000},
+    "started": {"pids": {"0": [12, 34]}},
+    "progressed": {
+        "step": 3,
+        "metrics": {"loss": 0.5},
+        "milestone": True,
+        "pace": {"0": 100},
+        "work": {"0": [1, 2, 3]},
+    },
+    "checkpointed": {"step": 3, "took_ms": 4},
+    "resumed": {"step": 3, "passed": [{"step": 4, "flaw": "short"}]},
+    "standing": {
+        "has_run": True,
+        "reports": True,
+        "frozen": [[0, "stopped", 5, True]],
+        "silent_ms": None,
+        "deserted_ms": None,
+    },
+    "stacked": {
+        "ranks": {"0": {"step": 3, "state": "S", "busy_permille": 3, "place": [["f", "x.py", 3]], "tail": ["x"]}}
+    },
+    "ended": {**ENDING, "pid": 12, "error": ERROR},
+    "content": {"id": 1, "start": 0, "data": "eA==", "end": 1},
+    "exited": {**ENDING, "error": ERROR, "tail": ["x"]},
+    "start_failed": {"detail": "x", "exit_code": 127, "tail": ["x"]},
+    "done": {},
+    "finished": {},
+    "cleared": {"killed": [0], "grace_ms": 3},
+}
+"""Every message but `hello`, as a launcher sends it."""
+EXIT_RECORD = {**ENDING, "pid": 12, "error": ERROR, "tail": ["x"]}
+
+SCALARS: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, 3, 64, 65, 255, 256, -1, 2**31, 2**53, 2**63, 2**64, 10**400),
+    *(0.0, 1.5, -0.0, 1e308, float("nan"), float("inf"), float("-inf")),
+    *("", "x", "0", "-1", "job", "n2", "stopped", "\ud800", "\x00", "1e3", "é" * 700, "x" * 20_000, "x" * 200_000),
+)
+"""Also what JSON does not have and Python writes all the same: NaN, lone surrogates."""
+NAMES = (*{name for fields in MESSAGES.values() for name in fields}, "v", "type", "gang", "", "0", "\ud800")
+DEEPEST = 5_000
+"""Arrays in arrays: what a parser that calls itself does not survive."""
+
+
+def anything(random: Random, leaves: int = 6) -> Any:
+    """Make any JSON, of at most so many values."""
+    kind = random.randrange(4) if leaves > 1 else 0
+    if kind < 2:
+        return random.choice(SCALARS) if random.random() < 0.8 else random.randrange(-1 << 70, 1 << 70)
+    inner = [anything(random, leaves // 2) for _ in range(random.randrange(4))]
+    return inner if kind == 2 else {random.choice(NAMES): each for each in inner}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value in a document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, each in inner for found in places(each, (*path, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Return a document with another value at a path."""
+    if not path:
+        return new
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[path[0]] = put(value[path[0]], path[1:], new)
+    return changed
+
+
+def changed(random: Random, document: Any) -> Any:
+    """Make a document in which up to three values are any JSON, or are left out."""
+    for _ in range(random.randint(1, 3)):
+        path = random.choice(places(document))
+        if len(path) == 1 and isinstance(document, dict) and random.random() < 0.3:
+            document = {name: value for name, value in document.items() if name != path[0]}
+        else:
+            document = put(document, path, anything(random))
+    return document
+
+
+def written(value: Any) -> bytes:
+    """Return a document as a line of JSON."""
+    return json.dumps(value).encode()
+
+
+def forged(random: Random, document: dict[str, Any]) -> bytes:
+    """Make something to send in place of a document."""
+    match random.randrange(10):
+        case 0:
+            return written(anything(random))
+        case 1:
+            return random.randbytes(random.randrange(40)).replace(b"\n", b" ")
+        case 2:
+            return random.choice((b"[", b'{"a":', b'[{"ranks":')) * random.randrange(DEEPEST)
+        case _:
+            return written(changed(random, document))
+
+
+def forged_message(random: Random) -> bytes:
+    """Make something to send in place of a message."""
+    kind = random.choice([*MESSAGES])
+    return forged(random, {**HEAD, "type": kind, "n": 1, **MESSAGES[kind]})
+
+
+def examples(make: Callable[[Random], Result]) -> st.SearchStrategy[Result]:
+    """Draw what `make` makes. Drawing each part of a document by Hypothesis takes fifty times as long."""
+    return st.integers(0, (1 << 64) - 1).map(lambda seed: make(Random(seed)))

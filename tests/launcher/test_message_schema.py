@@ -1,0 +1,118 @@
+"""What comes from a launcher is of the types and ranges that the server counts on, or it is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from ganger.launcher import protocol
+from ganger.tasks import facts, message_schema
+from ganger.tasks.message_schema import BadMessage
+from tests.launcher.forged import EXIT_RECORD, HEAD, MANY, MESSAGES, examples, forged, forged_message, written
+
+HELLO = {
+    "v": 1,
+    "type": "hello",
+    "token": "t",
+    "gang": "job",
+    "node": "n1",
+    "pid": 1,
+    "start_ticks": 2,
+    "generations": [1],
+    "generation": 1,
+    "address": "10.0.0.1",
+}
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("exited", {"at_ms": "x"}),
+    ("exited", {"exit_code": "x"}),
+    ("exited", {"exit_code": True}),
+    ("exited", {"exit_code": 0}),
+    ("exited", {"exit_code": 256}),
+    ("exited", {"exit_code": None}),
+    ("exited", {"signal": 9}),
+    ("exited", {"exit_code": None, "signal": 65}),
+    ("exited", {"rank": -1}),
+    ("exited", {"rank": 0.0}),
+    ("exited", {"words": "\ud800"}),
+    ("exited", {"tail": "x"}),
+    ("exited", {"n": 2**63}),
+    ("progressed", {"step": 2**60}),
+    ("progressed", {"metrics": {"loss": float("nan")}}),
+    ("progressed", {"metrics": {"loss": float("inf")}}),
+    ("progressed", {"pace": {"first": 1}}),
+    ("progressed", {"pace": {"0": -1}}),
+    ("progressed", {"work": {"0": [1, 2]}}),
+    ("progressed", {"work": {"0": ["x", 2, 3]}}),
+    ("standing", {"frozen": [[0, "asleep", 5, True]]}),
+    ("standing", {"silent_ms": 1.5}),
+    ("stacked", {"ranks": {"0": {"step": 3}}}),
+    ("resumed", {"passed": [{"step": 4, "flaw": 5}]}),
+    ("cleared", {"killed": ["0"]}),
+    ("started", {"generation": "1"}),
+    ("done", {"gang": None}),
+]
+
+
+def test_every_message_of_the_protocol_has_a_schema_with_its_fields() -> None:
+    assert sorted([*MESSAGES, "hello"]) == sorted(protocol.FROM_LAUNCHER)
+    for kind, fields in MESSAGES.items():
+        sent = {**HEAD, "type": kind, "n": 1, **fields}
+        known = message_schema.message(written(sent))
+        assert {**known, "n": 1}.keys() - {"v", "type", "gang", "node", "generation", "n"} == {
+            *protocol.FROM_LAUNCHER[kind]
+        }
+        assert fields.items() <= _as_json(known).items()
+    assert message_schema.hello(written(HELLO)) == HELLO
+
+
+@pytest.mark.parametrize(("kind", "wrong"), WRONG, ids=str)
+def test_wrong_type_or_range_is_refused(kind: str, wrong: dict[str, Any]) -> None:
+    sent = {**HEAD, "type": kind, "n": 1, **MESSAGES[kind]}
+    message_schema.message(written(sent))
+    with pytest.raises(BadMessage):
+        message_schema.message(written({**sent, **wrong}))
+
+
+@settings(max_examples=MANY)
+@given(line=examples(forged_message))
+def test_any_json_is_a_message_or_refused(line: bytes) -> None:
+    message, why = taken(message_schema.message, line)
+    assert (0 < len(why) <= message_schema.REASON_CHARACTERS) != (message is not None)
+    if message is not None and message["type"] in (
+        "exited",
+        "start_failed",
+        "resumed",
+        "cleared",
+        "checkpointed",
+        "started",
+        "finished",
+    ):
+        assert facts.event(message, "job", "n1").generation == message["generation"]
+
+
+@settings(max_examples=MANY)
+@given(record=examples(lambda random: forged(random, EXIT_RECORD)))
+def test_any_json_is_an_exit_record_or_refused(record: bytes) -> None:
+    found, why = taken(message_schema.exit_record, record)
+    end = None if found is None else facts.rank_end(found, "n1")
+    assert why or (end is not None and (end.exit_code is None) != (end.signal is None))
+
+
+def taken(parse: Callable[[bytes], dict[str, Any]], text: bytes) -> tuple[dict[str, Any] | None, str]:
+    """What is made of a text; or None, and why it is refused."""
+    try:
+        return parse(text), ""
+    except BadMessage as error:
+        return None, str(error)
+
+
+def _as_json(message: dict[str, Any]) -> dict[str, Any]:
+    """As the launcher writes it: with lists for tuples."""
+    return {name: _listed(value) for name, value in message.items()}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _listed(each) for name, each in value.items()}
+    return [_listed(each) for each in value] if isinstance(value, list | tuple) else value
