@@ -148,15 +148,12 @@ def test_a_crash_while_the_tables_are_made_leaves_no_half_of_them(tmp_path: Path
     assert EventLog(tmp_path / "half.db").last_seq() == 0
 
 
-@pytest.mark.parametrize(
-    "statement", ["UPDATE event SET data = '{\"kind\": ' WHERE seq = 50", "DELETE FROM event WHERE seq = 50"]
-)
-def test_a_row_that_cannot_be_read_is_named(statement: str, tmp_path: Path) -> None:
+def test_a_row_that_is_missing_is_named(tmp_path: Path) -> None:
     """Damage that SQLite does not see is found when the row is read; the rows around it still are."""
     a_log(tmp_path / "g.db")
     log = EventLog(tmp_path / "g.db")
-    log._writer.execute(statement)
-    with pytest.raises(Refused, match=r"event 5[01]") as refused:
+    log._writer.execute("DELETE FROM event WHERE seq = 50")
+    with pytest.raises(Refused, match=r"event 51 follows event 49") as refused:
         log.restore()
     assert refused.value.code == "corrupt_log"
     assert [row.seq for row in log.rows(after=51)] == [*range(52, 101)]

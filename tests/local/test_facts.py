@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
 from ganger.tasks import message_schema
 from ganger.tasks.facts import ending, event, is_done, newest_report
+from ganger.tasks.message_schema import BadMessage
 from tests.launcher.forged import EXIT_RECORD, MANY, examples, forged, written
 
 
@@ -112,14 +114,33 @@ def test_record_that_is_a_pipe_or_of_another_rank_is_ignored(tmp_path: Path) -> 
     assert task.exits(1) == []
 
 
+class Forged:
+    """Records of one node, of which the plan and the exit record are any JSON."""
+
+    node = "n1"
+
+    def __init__(self, random: Random) -> None:
+        plan = {"ranks": [{"rank": 0, "ends": True, "on_failure": "ignore", "environment": {}}], "environment": {}}
+        self._plan = forged(random, plan) if random.random() < 0.5 else written(plan)
+        self._exit = forged(random, EXIT_RECORD)
+
+    def planned(self, generation: int) -> list[dict] | None:
+        with suppress(BadMessage):
+            return message_schema.plan(self._plan)["ranks"]
+        return None
+
+    def exits(self, generation: int) -> list[dict]:
+        with suppress(BadMessage):
+            return [message_schema.exit_record(self._exit)]
+        return []
+
+    def cleared(self, generation: int) -> bool:
+        return False
+
+
 @settings(max_examples=MANY)
-@given(random=examples(lambda random: random))
-def test_forged_records_and_plans_end_nothing(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
-    task = TaskDirectory(tmp_path_factory.getbasetemp() / "forged")
-    task.generation(1).mkdir(parents=True, exist_ok=True)
-    (task.generation(1) / "rank-0.exit").write_bytes(forged(random, EXIT_RECORD))
-    plan = {"ranks": [{"rank": 0, "ends": True, "on_failure": "ignore", "environment": {}}], "environment": {}}
-    (task.path / "plan-1.json").write_bytes(forged(random, plan) if random.random() < 0.5 else written(plan))
+@given(task=examples(Forged))
+def test_forged_records_and_plans_end_nothing(task: Forged) -> None:
     found = ending(task, "job", 1, "n1")
     assert found is None or codec.encode_checked(found) != b""
     assert is_done([task], 1) in (True, False)

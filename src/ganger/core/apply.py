@@ -90,7 +90,7 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
         case e.SuspendRequested(gang=name) | e.ResumeRequested(gang=name) | e.PriorityChanged(gang=name):
             able = [gang for gang in arrays.meant(state, name) if _cannot_take(gang, event) is None]
             return tuple(_changed(state, gang, event, at_ms) for gang in able)
-        case e.Deleted() | e.Described():
+        case e.Deleted() | e.Described() | e.Unreadable():
             return ()
         case e.Decided(plan=plan):
             return _decided(state, plan.decisions, at_ms)

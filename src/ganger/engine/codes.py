@@ -107,6 +107,7 @@ CODES: Final[dict[str, Code]] = {
     "unknown_framework": Code(409, "no such framework is installed"),
     "unreadable_directory": Code(409, "a directory cannot be read"),
     # the server
+    "bad_event": Code(500, "what happened cannot be taken into the state, and was dropped"),
     "corrupt_log": Code(500, "the event log cannot be read"),
     "log_failed": Code(500, "the event log cannot be used"),
     "no_room": Code(

@@ -6,6 +6,7 @@ written in the same transaction, or snapshots, from which a restart folds on.
 """
 
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -17,33 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.core.gang import Gang
-from ganger.core.state import Image, State
-from ganger.engine import accounts, codec, elements, job_table
+from ganger.core.state import State
+from ganger.engine import accounts, codec, elements, event_row, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
+from ganger.engine.recovery import Listed, Recovery, reconcile
 from ganger.engine.refusal import Refused
 from ganger.engine.reserve import Reserve
-from ganger.model.decision import Start, Stop
-from ganger.model.event import (
-    Decided,
-    Deleted,
-    Described,
-    Event,
-    MaintenanceCleared,
-    MaintenanceSet,
-    NodeCordoned,
-    NodeDrained,
-    NodeLost,
-    NodePreempted,
-    NodeReturned,
-    NodeUncordoned,
-    PolicySet,
-    QueueDeleted,
-    QueueSet,
-    ServerStarted,
-    Stamped,
-    Submitted,
-)
+from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, array_of
 from ganger.model.view import JobRow, Ledger, Loss
 
@@ -56,6 +38,7 @@ EVERY: Final = JobFilter()
 _FORMAT: Final = 15
 _APPLICATION_ID: Final = 0x67616E67
 """By which a log of ganger's is told from any other SQLite file."""
+_logger = logging.getLogger(__name__)
 _SCHEMA: Final = f"""
 BEGIN;
 CREATE TABLE event (
@@ -79,6 +62,7 @@ class EventLog:
         self._path = str(path)
         self._readers = threading.local()
         self._since_snapshot = 0
+        self.unreadable: dict[int, str] = {}
         is_new = self._path == MEMORY or not self._looked()
         try:
             self._writer = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
@@ -202,9 +186,11 @@ class EventLog:
         event = stamped.event
         self._writer.execute(
             "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
-            (stamped.seq, stamped.at_ms, stamped.closes, event.kind, codec.encode(event)),
+            (stamped.seq, stamped.at_ms, stamped.closes, event.kind, event_row.encoded(event)),
         )
-        self._writer.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in about(event)])
+        self._writer.executemany(
+            "INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in event_row.about(event)]
+        )
         if isinstance(event, Deleted):
             job_table.delete(self._writer, event.gang)
         elif isinstance(event, Described):
@@ -213,26 +199,54 @@ class EventLog:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def restore(self, upto: int | None = None) -> State:
-        """The state after event `upto` (the newest): the last snapshot before it, and every event since."""
+        """The state after event `upto` (the newest): the last snapshot before it, and every event since. Rows that
+        cannot be read are set aside (`recovery`). Refused if one is missing."""
         last = self.last_seq() if upto is None else upto
-        state = State(self._image(last))
-        first = state.seq
-        for stamped in self.each(first, last):
-            try:
-                state.apply(stamped)
-            except (ValueError, LookupError) as error:
-                raise _corrupt(self._path, f"event {stamped.seq} does not follow from those before: {error}") from error
+        first = last
+
+        def begin() -> State:
+            nonlocal first
+            state = self._image(last)
+            first = state.seq
+            return state
+
+        recovery = Recovery(begin, lambda state: self.each(state.seq, last))
+        try:
+            state = recovery.fold()
+        except ValueError as error:
+            raise _corrupt(self._path, str(error)) from error
         if upto is None:
             self._since_snapshot = last - first
+            self._reconcile(state, recovery)
         return state
 
-    def _image(self, upto: int) -> Image:
+    def _reconcile(self, state: State, recovery: Recovery) -> None:
+        """Bring a state whose log is damaged in line with the table of jobs, and have it kept soon."""
+        new = {seq: why for seq, why in recovery.aside.items() if seq not in self.unreadable}
+        self.unreadable |= new
+        for seq, why in sorted(new.items(), key=lambda each: abs(each[0])):
+            _logger.warning("event %s of %s was set aside: %s", abs(seq), self._path, why)
+        if recovery.aside:
+            self._since_snapshot = SNAPSHOT_EVERY
+            live = self._read("SELECT id FROM job WHERE ended_ms IS NULL ORDER BY number")
+            found = [(name, row.job) for (name,) in live if (row := self._listed(name)) is not None]
+            for change in reconcile(state, self._listed, found):
+                _logger.warning("because of events that were set aside, %s", change)
+
+    def _listed(self, name: str) -> Listed | None:
+        """A job as the table has it; None if that cannot be read either."""
+        with suppress(Refused, ValueError, LookupError, TypeError):
+            if (found := self.job(name)) is not None:
+                return Listed(GangState(found[0].state), found[0].generation, found[3])
+        return None
+
+    def _image(self, upto: int) -> State:
         """The newest snapshot up to event `upto` that this version can read; without one, the empty cluster."""
         for (seq,) in self._read("SELECT seq FROM snapshot WHERE seq <= ? ORDER BY seq DESC", (upto,)):
             for (image,) in self._read("SELECT image FROM snapshot WHERE seq = ?", (seq,)):
-                with suppress(ValueError):
-                    return codec.decode_image(image)
-        return Image()
+                with suppress(Exception):  # it may be anything that decodes
+                    return State(codec.decode_image(image))
+        return State()
 
     def each(self, after: int, upto: int) -> Iterator[Stamped]:
         """Events after `after` up to `upto`, in pages, so that a long log needs little memory."""
@@ -254,16 +268,20 @@ class EventLog:
             where.append(f"kind IN ({', '.join('?' * len(kinds))})")
             values += kinds
         found = self._read(
-            f"SELECT seq, at_ms, closes, data FROM {source} WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",  # noqa: S608 - only question marks are put in
+            f"SELECT seq, at_ms, closes, kind, data FROM {source} WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",  # noqa: S608 - only question marks are put in
             (*values, limit),
         )
         return [self._stamped(*row) for row in found]
 
-    def _stamped(self, seq: int, at_ms: int, closes: int, data: bytes) -> Stamped:
+    def _stamped(self, seq: int, at_ms: object, closes: object, kind: object, data: object) -> Stamped:
+        """A row as an event; one that cannot be read as one that says so."""
         try:
-            return Stamped(seq, at_ms, codec.decode(data), bool(closes))
+            return event_row.stamped(seq, at_ms, closes, kind, data)
         except ValueError as error:
-            raise _corrupt(self._path, f"event {seq} cannot be read: {error}") from error
+            subjects = self._read("SELECT subject FROM about WHERE seq = ?", (seq,))
+            known = tuple(str(subject) for (subject,) in subjects)
+            aside = Unreadable(was=str(kind), why=f"it cannot be read: {error}", about=known)
+            return Stamped(seq, at_ms if isinstance(at_ms, int) else 0, aside, bool(closes))
 
     def last_seq(self) -> int:
         """Number of the newest event; 0 in an empty log."""
@@ -425,37 +443,6 @@ class EventLog:
 
     def _uri(self) -> str:
         return Path(self._path).absolute().as_uri() + "?mode=ro"
-
-
-def about(event: Event) -> list[str]:
-    """What an event is about: gangs, and the arrays they belong to, `queue/NAME`, `node/NAME`, `policy/policy`."""
-    match event:
-        case Submitted(job=job):
-            return [job.id]
-        case Decided(plan=plan):
-            gangs = [decision.gang for decision in plan.decisions if isinstance(decision, Start | Stop)]
-            return [subject for gang in gangs for subject in _of_gang(gang)]
-        case QueueSet(queue=queue):
-            return ["policy/policy", f"queue/{queue.name}"]
-        case QueueDeleted(queue=name):
-            return ["policy/policy", f"queue/{name}"]
-        case PolicySet(document=document):
-            return ["policy/policy", *(f"queue/{name}" for name in document.queues)]
-        case NodeLost() | NodeReturned() | NodeCordoned() | NodeUncordoned() | NodeDrained() | NodePreempted():
-            return [f"node/{event.node}"]
-        case MaintenanceSet(id=name, nodes=nodes):
-            return [f"maintenance/{name}", *(f"node/{node}" for node in nodes)]
-        case MaintenanceCleared(id=name):
-            return [f"maintenance/{name}"]
-        case _:
-            gang = getattr(event, "gang", None)
-            return _of_gang(gang) if gang else []
-
-
-def _of_gang(gang: str) -> list[str]:
-    """A gang, and the array it is an element of."""
-    element = array_of(gang)
-    return [gang, element[0]] if element else [gang]
 
 
 def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:

@@ -22,6 +22,7 @@ class _LogReader(EventLog):
         """Refused: there is nothing to read."""
         self._path = str(path)
         self._readers = threading.local()
+        self.unreadable = {}
         self._wal = Path(self._path + "-wal")
         self._is_still = not self._wal.exists()
         try:

@@ -7,6 +7,7 @@ the next start, and the log only ever holds whole rounds.
 """
 
 import copy
+import logging
 import queue
 import threading
 import time
@@ -53,17 +54,21 @@ REQUESTS = (
 FREEING = ("stop_requested", "suspend_requested", "deleted")
 """Requests that give something back. They are taken on a full disk too, with what the log holds in reserve for them."""
 
+_log = logging.getLogger(__name__)
+
 Wish = tuple[Event, Future[int]]
 
 
 class Log(Protocol):
     """Where the loop writes what happens: `engine.log.EventLog`, or `engine.recording.Recording`.
 
-    TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something.
+    TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something;
+    unreadable: rows that were set aside when they were read, by number, and why.
     """
 
     TELLS: bool
     reserve: Reserve
+    unreadable: dict[int, str]
 
     def restore(self) -> State:
         """The state after all that is written."""
@@ -198,6 +203,9 @@ class Loop:
             return self._trouble.detail
         if not self._log.reserve.held:
             return self._log.reserve.missing().detail
+        if self._log.unreadable:
+            count, first = len(self._log.unreadable), min(self._log.unreadable, key=abs)
+            return f"{count} events of the log were set aside, from event {abs(first)} on: see `ganger doctor`"
         behind_ms = self._clock.behind_ms()
         if abs(behind_ms) < ASTRAY_MS:
             return "ok"
@@ -322,25 +330,39 @@ class Loop:
         self._is_shown = True
 
     def _accept(self, wishes: list[Wish], now_ms: int) -> _Turn:
-        """Fold what is not refused."""
-        turn = _Turn()
-        for event, done in wishes:
-            why = self._state.refusal(event)
-            if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.held:
-                turn.answers.append((done, self._log.reserve.missing()))
-            elif why is None:
-                row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
-                turn.take(row, self._state.apply(row))
-                turn.answers.append((done, row.seq))
-                if self._settled is not None:
-                    self._settled.hear(event)
-            elif event.kind in REQUESTS:
-                turn.answers.append((done, Refused("conflict", why, "see `ganger ls` and `ganger events`", 409)))
+        """Fold what is not refused. An event that the state cannot take is dropped from `wishes`, and the others are
+        folded again from the log, since the state may be half changed."""
+        while True:
+            turn = _Turn()
+            for at, (event, done) in enumerate(wishes):
+                try:
+                    self._take(turn, event, done, now_ms)
+                except Exception as error:  # noqa: BLE001 - whoever posts an event must not be able to end the core
+                    _log.exception("an event (%s) was dropped: it cannot be folded in", event.kind)
+                    del wishes[at]
+                    self._state = self._log.restore()
+                    done.set_exception(_not_foldable(event, error))
+                    break
             else:
-                turn.answers.append((done, 0))
-        if turn.rows:
-            turn.rows[-1] = replace(turn.rows[-1], closes=True)
-        return turn
+                if turn.rows:
+                    turn.rows[-1] = replace(turn.rows[-1], closes=True)
+                return turn
+
+    def _take(self, turn: _Turn, event: Event, done: "Future[int]", now_ms: int) -> None:
+        """Fold an event, unless it is refused."""
+        why = self._state.refusal(event)
+        if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.held:
+            turn.answers.append((done, self._log.reserve.missing()))
+        elif why is None:
+            row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
+            turn.take(row, self._state.apply(row))
+            turn.answers.append((done, row.seq))
+            if self._settled is not None:
+                self._settled.hear(event)
+        elif event.kind in REQUESTS:
+            turn.answers.append((done, Refused("conflict", why, "see `ganger ls` and `ganger events`", 409)))
+        else:
+            turn.answers.append((done, 0))
 
     def _decide(self, turn: _Turn, now_ms: int) -> None:
         """Plan, and fold what was decided."""
@@ -424,13 +446,17 @@ def _copy_of(gang: Gang) -> Gang:
 
 
 def _not_text(event: Event) -> Refused | None:
-    """Why an event cannot be written. Asked of each alone, and not in the middle of a batch: one text that is no text
-    must not hold up everybody else."""
+    """Why an event cannot be written, or would not be the same when it is read. Asked of each alone, and not in the
+    middle of a batch: one text that is no text must not hold up everybody else."""
     try:
-        codec.encode(event)
+        codec.encode_checked(event)
     except ValueError as error:
         return Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
     return None
+
+
+def _not_foldable(event: Event, error: Exception) -> Refused:
+    return Refused("bad_event", f"{event.kind} cannot be folded in: {error!r}", "see the server's log", 500)
 
 
 def _stopping() -> Refused:

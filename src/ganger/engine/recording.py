@@ -22,9 +22,13 @@ class Recording:
         """Nothing has happened."""
         self._readers = readers
         self.reserve = Reserve(None)
+        self.unreadable: dict[int, str] = {}
+        self._is_empty = True
 
     def restore(self) -> State:
         """Nothing is kept: asked once, before anything is written."""
+        if not self._is_empty:
+            raise RuntimeError("nothing is kept that a state could be restored from")
         return State()
 
     def append(
@@ -35,6 +39,7 @@ class Recording:
     ) -> None:
         """Hand on what happened."""
         shows()
+        self._is_empty = False
         for row in batch:
             for reader in self._readers:
                 reader(row)

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from ganger.core.state import State
 from ganger.engine import codec
-from ganger.engine.log import about
+from ganger.engine.event_row import about
 from ganger.engine.ports import Backend
 from ganger.model.units import DAY_MS, HOUR_MS, format_bytes, format_duration
 from ganger.settings import Home, Keep
@@ -174,9 +174,10 @@ class Retention:
             rows = [row for row in rows if too_large or _is_over(self.keep.events_ms, now_ms - row[1])]
             if not rows:
                 return
-            subjects = [(subject, seq) for seq, _, data in rows for subject in about(codec.decode(data))]
+            subjects, unreadable = _subjects(rows)
             database.execute("BEGIN IMMEDIATE")
             database.executemany("DELETE FROM about WHERE subject = ? AND seq = ?", subjects)
+            database.executemany("DELETE FROM about WHERE seq = ?", unreadable)  # reads all of the table
             database.executemany("DELETE FROM event WHERE seq = ?", [(seq,) for seq, _, _ in rows])
             database.execute("COMMIT")
             gone.events += len(rows)
@@ -206,6 +207,17 @@ def tree_bytes(path: Path) -> int:
             with suppress(OSError):  # it went meanwhile
                 total += (Path(folder) / name).lstat().st_size
     return total
+
+
+def _subjects(rows: list[tuple[int, int, bytes]]) -> tuple[list[tuple[str, int]], list[tuple[int]]]:
+    """What events are about, each with the event's number; and the numbers of those that cannot be read."""
+    subjects, unreadable = [], []
+    for seq, _, data in rows:
+        try:
+            subjects += [(subject, seq) for subject in about(codec.decode(data))]
+        except ValueError:
+            unreadable.append((seq,))
+    return subjects, unreadable
 
 
 def _is_over(limit_ms: int | None, age_ms: int) -> bool:

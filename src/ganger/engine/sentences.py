@@ -184,6 +184,8 @@ def _of_cluster(event: e.Event) -> str:
             named = f"{there} with {gpus} GPU{'' if gpus == 1 else 's'}: {_names(tuple(node.name for node in nodes))}"
             unready = tuple(node.name for node in nodes if node.unready)
             return f"{named}; not ready: {_names(unready)}" if unready else named
+        case e.Unreadable(was=was, why=why):
+            return f"an event ({was}) was set aside: {why}"
         case e.NodeLost(node=node, detail=detail):
             return f"node {node} was lost" + (f": {detail}" if detail else "")
         case e.NodeReturned(node=node):

@@ -363,6 +363,22 @@ class Cleared:
     kind: Literal["cleared"] = field(default="cleared")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A row of the log that was set aside: it cannot be read, or does not follow from those before it. It changes
+    nothing, and is never written: whoever reads the log finds it in place of the row.
+
+    was: the kind of event that the row should have.
+    why: the fault, as a sentence.
+    about: the jobs, queues and nodes that it is about, as far as that can be told.
+    """
+
+    was: str
+    why: str
+    about: tuple[str, ...] = ()
+    kind: Literal["unreadable"] = field(default="unreadable")
+
+
 Event = (
     ServerStarted
     | NodesListed
@@ -394,6 +410,7 @@ Event = (
     | Done
     | Failed
     | Cleared
+    | Unreadable
 )
 
 

@@ -30,6 +30,9 @@ SEND_LIMIT_BYTES: Final = 16 << 20
 HELLO_WITHIN_S: Final = 10.0
 _BACKLOG: Final = 1024
 
+FOR_EVER: Final = ("bad_text", "bad_event")
+"""Codes of events that are not taken however often they come."""
+
 COMPLAINTS_KEPT: Final = 1_000
 
 _log = logging.getLogger(__name__)
@@ -174,7 +177,9 @@ class Connection(asyncio.Protocol):
         number = 0
         while self._owed and (self._owed[0][1] is None or self._owed[0][1].done()):
             number, durable = self._owed.popleft()
-            if durable is not None and (durable.cancelled() or durable.exception()):
+            if durable is not None and (durable.cancelled() or (error := durable.exception())):
+                if not durable.cancelled() and getattr(error, "code", "") in FOR_EVER:
+                    self._refuse(BadMessage(str(error)))
                 self.close()  # it comes again, and says it again
                 return
         if number:
