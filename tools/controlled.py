@@ -47,7 +47,7 @@ class Controlled:
             self.home = Home(self.home.path.with_name(f"{self.home.path.name}-next"))
             self._door, self.listens = self._places()
         self._launch()
-        until(self._serves, f"the controller to serve: {self.log}")
+        until(self.serves, f"the controller to serve: {self.log}")
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -85,7 +85,8 @@ class Controlled:
         door, rest = (f"{self.on.address}:{_free_port(self.on.address)}" for _ in range(2))
         return door, rest
 
-    def _serves(self) -> bool:
+    def serves(self) -> bool:
+        """Whether a controller answers."""
         try:
             return bool(self.client.server())
         except ClientError:

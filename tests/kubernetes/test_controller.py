@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -157,6 +158,51 @@ def test_a_command_runs_beside_a_rank_and_nobody_fails_a_node(controlled: Contro
     with pytest.raises(ClientError, match="alone says whether it is there"):
         controlled.client.fail_node("node-1")
     controlled.kubectl("delete", "gangjob", "beside")
+
+
+def test_a_quota_and_a_webhook_are_waited_for_with_their_words(controlled: Controlled) -> None:
+    controlled.kubectl("create", "quota", "none", "--hard=pods=0")
+    until(lambda: "exceeded quota: none" in refusal(controlled), "the quota to hold")
+    controlled.submit("patient", nodes=2, run="true", retry={"max": 0})
+    until(lambda: controlled.status("patient").get("reason") == "namespace_quota", "the job to wait for the quota")
+    said = f"namespace {controlled.namespace}, quota none: pods: "
+    assert said in controlled.status("patient")["message"]
+    hook = unreachable(controlled.namespace)
+    controlled.on.kubectl("apply", "-f", "-", input=json.dumps(hook))
+    until(lambda: "failed calling webhook" in refusal(controlled), "the webhook to be asked")
+    controlled.kubectl("delete", "quota", "none")
+    until(
+        lambda: controlled.status("patient").get("reason") == "webhook_unreachable", "the job to wait for the webhook"
+    )
+    assert "connection refused" in controlled.status("patient")["message"]
+    controlled.on.kubectl("delete", hook["kind"], hook["metadata"]["name"])
+    assert controlled.wait("patient", *OVER)["phase"] == "Succeeded"
+    (attempt,) = controlled.client.job(f"patient.{controlled.namespace}")["attempts"]
+    assert attempt["outcome"] == "finished"
+
+
+def refusal(controlled: Controlled) -> str:
+    """Why the API server would not take a pod; nothing where it would."""
+    try:
+        controlled.kubectl("run", "probe", "--image=none", "--dry-run=server")
+    except subprocess.CalledProcessError as error:
+        return str(error.stderr)
+    return ""
+
+
+def unreachable(namespace: str) -> dict[str, Any]:
+    """A webhook for the pods of a namespace that nobody answers."""
+    hook: dict[str, Any] = {
+        "name": f"{namespace}.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:9/check"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    kind = "ValidatingWebhookConfiguration"
+    about = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": hook["name"]}}
+    return about | {"webhooks": [hook]}
 
 
 def test_its_rights_are_what_it_used(controlled: Controlled) -> None:

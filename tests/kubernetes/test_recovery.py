@@ -1,6 +1,6 @@
 """What goes wrong on a real cluster, and that a gang comes back from it: a pod evicted, one that takes too much memory,
-a kubelet that is gone while what it had started runs on. Each time generation g + 1 goes on from the newest checkpoint,
-and of the one before nothing is left that could write another.
+a node that is gone. Each time generation g + 1 goes on from the newest checkpoint, and of the one before nothing is
+left that could write another. And what must end nothing: a kubelet that is gone alone, an API server that was away.
 
 The cluster is this file's own, since parts of it are killed. Pods that are deleted: test_controller.py.
 """
@@ -20,6 +20,7 @@ from tools.testcluster import Unavailable, cluster
 from tools.testcluster.cluster import require_built
 from tools.testcluster.waiting import until
 
+AWAY_S = 31  # more than the node controller of a test cluster gives a kubelet
 STEPS = """
 import os, time
 from ganger import train
@@ -101,17 +102,54 @@ def test_a_pod_that_takes_too_much_memory_is_said_to_have(its: Controlled) -> No
     assert "memory" in status["message"], status
 
 
-def test_what_runs_on_without_its_kubelet_is_ended_and_the_gang_goes_elsewhere(its: Controlled, saved: Path) -> None:
+def test_what_runs_on_without_its_kubelet_goes_on_until_its_node_is_gone_too(its: Controlled, saved: Path) -> None:
     beats = begin(its, "orphan", saved)
     (node,) = its.status("orphan")["nodes"]
-    kubelet = node.replace("node", "kubelet")
-    its.on.kill(kubelet, signal.SIGKILL)
+    its.on.kill(node.replace("node", "kubelet"), signal.SIGKILL)
+    until(lambda: is_kept(row(its, node)), "the node to be known as not ready")
+    assert row(its, node)["state"] == "unready"
+    assert its.status("orphan")["generation"] == 1
+    assert not is_still(beats)
+    its.on.kill(node)
     come_back(its, "orphan")
-    # Its kubelet cannot end it: the launcher was told that it is nobody's any more.
-    until(lambda: is_still(beats), "the orphan to be silent")
     assert its.status("orphan")["nodes"] != [node]
-    its.on.start(kubelet)
+    its.on.start(node)
     its.on.wait_nodes()
+
+
+def test_an_api_server_that_was_away_ends_nothing(its: Controlled, saved: Path) -> None:
+    """For longer than kubelets may be silent; these are so until the next controller has seen their nodes."""
+    beats = begin(its, "bystander", saved, nodes=2)
+    before = uids(its, "bystander")
+    kubelets = [f"kubelet-{number}" for number in its.on.shape.numbers]
+    with its.kept():
+        its.on.kill("kube-apiserver")
+        for kubelet in kubelets:
+            its.on.kill(kubelet, signal.SIGSTOP)
+        time.sleep(AWAY_S)
+        its.on.start("kube-apiserver")
+        its.on.wait_api()
+        until(its.serves, "the next controller")
+        until(lambda: all(map(is_kept, its.client.nodes())), "all nodes to be not ready, and their launchers connected")
+        for kubelet in kubelets:
+            its.on.kill(kubelet, signal.SIGCONT)
+    assert its.status("bystander")["generation"] == 1
+    assert uids(its, "bystander") == before
+    assert not is_still(beats)
+    its.kubectl("delete", "gangjob", "bystander")
+
+
+def is_kept(node: dict[str, Any]) -> bool:
+    return "a launcher there is connected" in node["unready"]
+
+
+def row(its: Controlled, node: str) -> dict[str, Any]:
+    """A node as the controller shows it."""
+    return next(each for each in its.client.nodes() if each["name"] == node)
+
+
+def uids(its: Controlled, name: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in its.pods(name).values()}
 
 
 def is_still(beats: Path) -> bool:

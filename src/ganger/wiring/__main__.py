@@ -56,6 +56,12 @@ def _parser() -> argparse.ArgumentParser:
     controller.add_argument("--namespace", default="ganger-system", help="where the controller's own objects are")
     controller.add_argument("--door", metavar="HOST:PORT", required=True, help="where launchers connect to")
     controller.add_argument("--image", default="python:3.13-slim", help="of jobs that name none")
+    controller.add_argument(
+        "--node-lost-after",
+        metavar="SECONDS",
+        type=float,
+        help="without a word from a node and its jobs' launchers; unset: 300, as its pods are evicted",
+    )
     gangjobs = errands.add_parser("gangjobs", help="ask a Kubernetes cluster as one's own kubeconfig says")
     gangjobs.add_argument("--context", required=True)
     gangjobs.add_argument("--namespace", help="unset: the context's")

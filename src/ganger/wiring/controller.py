@@ -29,6 +29,7 @@ from ganger.backends.kubernetes.backend import KubernetesBackend
 from ganger.backends.kubernetes.gear import Entry, Gear
 from ganger.backends.kubernetes.lease import ASKED_WITHIN_S, Election, Lost
 from ganger.backends.kubernetes.names import id_of, key_of
+from ganger.backends.kubernetes.node_patience import LOST_AFTER_S
 from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom, Key
@@ -75,12 +76,14 @@ _log = logging.getLogger("ganger")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """access: to the API server; namespace: where the controller's own objects are; door: HOST:PORT that launchers
-    connect to; image: of jobs that name none; told: the same as words of a command line."""
+    connect to; image: of jobs that name none; node_lost_after_s: how long a node of which nothing is heard is waited
+    for; told: the same as words of a command line."""
 
     access: Access
     namespace: str
     door: str
     image: str
+    node_lost_after_s: float
     told: tuple[str, ...]
 
 
@@ -158,7 +161,7 @@ class Controller(Server):
         host, _, port = options.door.rpartition(":")
         at_door, files = self._entry()
         gear = Gear(api, build(home, packed=True), at_door, options.image)
-        backend = KubernetesBackend(api, gear, launch_plans, may_act)
+        backend = KubernetesBackend(api, gear, launch_plans, may_act, options.node_lost_after_s)
         await backend.door.open(host, int(port), server_context(*files))
         return backend
 
@@ -288,13 +291,15 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
         access = _access(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
     except Unusable as error:
         raise CannotServe(str(error), "kubectl config get-contexts") from None
-    named = ("kubeconfig", "context", "namespace", "door", "image")
-    told = [(f"--{name}", value) for name in named if (value := getattr(arguments, name)) is not None]
+    named = ("kubeconfig", "context", "namespace", "door", "image", "node_lost_after")
+    words = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in named)
+    told = [(name, str(value)) for name, value in words if value is not None]
     options = Options(
         access=access,
         namespace=arguments.namespace,
         door=arguments.door,
         image=arguments.image,
+        node_lost_after_s=LOST_AFTER_S if arguments.node_lost_after is None else arguments.node_lost_after,
         told=tuple(word for pair in told for word in pair),
     )
     serving(home, lambda lock: Controller(home, arguments.listen, lock, options), arguments.lock_fd)
