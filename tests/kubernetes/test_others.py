@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bench.binding import CRD, OFFER, controller
 from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes.node_patience import LOST_AFTER_S
 from ganger.model.event import PolicySet
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue
@@ -386,10 +387,13 @@ def test_what_stands_on_a_node_that_was_lost_counts_there_when_it_comes_back() -
             api.put({**made, "status": {**OFFER, "conditions": [{"type": "Ready", "status": status}]}})
 
         ready("True")
+        other = {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110"}}
+        api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": other})
         async with controller(access, folder) as its:
             pod(api, "early", gpus=6)
             await until(lambda: bound(api))
             ready("Unknown")
+            await asyncio.sleep(LOST_AFTER_S)
             await until(lambda: not its.state_of("early~1.default"))
             pod(api, "large", gpus=4)
             pod(api, "small", gpus=2)
