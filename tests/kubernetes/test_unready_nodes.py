@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.access import Access
 from ganger.backends.kubernetes.node_patience import LOST_AFTER_S, PARTED_AFTER_S
@@ -112,8 +114,11 @@ def test_all_nodes_are_not_ready_after_the_api_server_was_away_and_nothing_is_en
     scene(tmp_path, play)
 
 
-def test_a_controller_that_begins_while_nodes_are_not_ready_ends_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_controller_that_begins_while_nodes_are_not_ready_ends_nothing(runs: bool, tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Access) -> None:
+        if not runs:
+            api.kubelet.down.update(NAMES)
         async with controller(access, tmp_path) as its:
             before = await placed(api, its)
         for name in before:

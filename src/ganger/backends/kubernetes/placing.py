@@ -14,7 +14,7 @@ from ganger.backends.kubernetes.bind import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.gear import Gear
 from ganger.backends.kubernetes.pods import pods
 from ganger.backends.kubernetes.seen import Seen
-from ganger.backends.kubernetes.types import Pod
+from ganger.backends.kubernetes.types import Key, Pod
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
 
@@ -69,9 +69,7 @@ class Placing:
         except ApiError as error:
             cause, detail = not_admitted(error, key.namespace)
             raise Unplaceable(cause, first, detail) from None
-        for node in start.nodes:
-            if not self._seen.answers(node) or self._seen.nodes[node].unready:
-                raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} vanished before anything was bound to it")
+        self._check_nodes(start)
         devices: dict[str, list[int]] = {}
         for share in start.shares:
             devices.setdefault(share.node, []).extend(share.devices)
@@ -85,6 +83,17 @@ class Placing:
             raise Unplaceable(cause, error.node, detail) from None
         except ApiError as error:
             raise Unplaceable(Cause.START_FAILED, first, str(error)) from None
+
+    def _check_nodes(self, start: Start) -> None:
+        """Raise Unplaceable when something changed about the nodes since the start was planned."""
+        key = names.key_of(start.gang)
+        for at, node in enumerate(start.nodes):
+            if not self._seen.answers(node):
+                raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} vanished before anything was bound to it")
+            # What an earlier controller has made may run, and is not ended because its node is not ready.
+            made = Key(key.namespace, names.pod_name(start.gang, start.generation, at)) in self._seen.pods
+            if (why := self._seen.nodes[node].unready) and not made:
+                raise Unplaceable(Cause.NODE_LOST, node, f"the node {node} is {why}")
 
     async def renew(self, gang: str) -> None:
         """Have the pods of a gang that runs find this controller, wherever the last one was. Raises ApiError."""
