@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ganger.train import fence, notices, reporting
+from ganger.train import checkpoints, fence, notices, reporting
 
 
 class Rank:
@@ -64,11 +64,20 @@ class Rank:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a process that has only just imported ganger.train, outside ganger."""
-    for name in ("GANGER_TASK_DIR", "GANGER_RANK", "RANK", "WORLD_SIZE", "GANGER_CHECKPOINT_DIR", "GANGER_RESUME"):
+    for name in (
+        "GANGER_TASK_DIR",
+        "GANGER_RANK",
+        "RANK",
+        "WORLD_SIZE",
+        "GANGER_CHECKPOINT_DIR",
+        "GANGER_RESUME",
+        "GANGER_RESUME_SKIP",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     for module in (reporting, notices):
         importlib.reload(module)
+    monkeypatch.setattr(checkpoints, "_said_empty", False)
 
 
 @pytest.fixture

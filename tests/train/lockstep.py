@@ -15,12 +15,24 @@ BEGUN, SAVED, REFUSED, TURN = "begun", "saved", "refused", "turn"
 
 
 class Stepped:
-    """A rank of an attempt that asks for the newest checkpoint, if it `begins`, and then saves one at each of `steps`.
+    """A rank of an attempt that asks for the newest checkpoint, if it `begins`, and then saves one at each of `steps`:
+    alone, or as one of `ranks` its shard.
 
     told: what it has told so far: BEGUN, SAVED, or REFUSED with an errno; waits_for: the call that it makes next.
     """
 
-    def __init__(self, root: Path, job: str, uid: str, attempt: int, steps: list[int], *, begins: bool) -> None:
+    def __init__(
+        self,
+        root: Path,
+        job: str,
+        uid: str,
+        attempt: int,
+        steps: list[int],
+        *,
+        begins: bool,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
         self.owner = f"{uid} {attempt}"
         self.told: list[str] = []
         self.waits_for = ""
@@ -32,7 +44,7 @@ class Stepped:
             os.close(self._go)
             try:
                 names = {"GANGER_JOB_ID": job, "GANGER_JOB_UID": uid, "GANGER_ATTEMPT": str(attempt)}
-                os.environ.update(names, GANGER_CHECKPOINT_DIR=str(root))
+                os.environ.update(names, GANGER_CHECKPOINT_DIR=str(root), GANGER_RANK=str(rank), WORLD_SIZE=str(ranks))
                 _live(f"{uid} {attempt}", steps, go, tell, begins=begins)
             finally:
                 os._exit(0)
@@ -96,8 +108,9 @@ def _live(owner: str, steps: list[int], go: int, tell: int, *, begins: bool) -> 
         say(BEGUN)
     for step in steps:
         try:
-            with train.checkpoint(step) as directory:
-                (directory / "model.pt").write_text(owner)
+            name = "model.pt" if os.environ["WORLD_SIZE"] == "1" else f"rank-{os.environ['GANGER_RANK']}.pt"
+            with train.checkpoint(step, sharded=name != "model.pt") as directory:
+                (directory / name).write_text(owner)
         except OSError as error:
             say(f"{REFUSED} {error.errno}")
         else:
@@ -113,4 +126,8 @@ def published(root: Path) -> set[tuple[int, str]]:
     """The checkpoints that are to be seen: step, and the uid and attempt of the rank that saved it."""
     found = whole.found_in(str(root))
     assert all(not whole.examine(directory, step)[1] for step, directory in found), "one is seen that is not whole"
-    return {(step, Path(directory, "model.pt").read_text()) for step, directory in found}
+    return {
+        (step, saver)
+        for step, directory in found
+        for saver in {file.read_text() for file in Path(directory).glob("*.pt")}
+    }

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ def test_manifest_tells_sizes_and_checksums(rank: Rank) -> None:
         "step": 12,
         "job": "bert-7f3",
         "uid": "bert-7f3",
+        "attempt": 2,
+        "rank": 3,
         "files": {
             "model.pt": {"bytes": 7, "crc32": zlib.crc32(b"weights")},
             "optimizer/state.pt": {"bytes": 3000, "crc32": zlib.crc32(b"\0" * 3000)},
@@ -198,7 +201,8 @@ def test_directory_is_the_one_at_entry_though_the_script_moves(
     rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank.set(GANGER_CHECKPOINT_DIR="relative")
-    with train.checkpoint(3):
+    with train.checkpoint(3) as directory:
+        (directory / "model.pt").write_text("weights")
         os.chdir("/")
     assert (tmp_path / "relative" / "step-000000003").exists()
 
@@ -377,3 +381,112 @@ def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
     monkeypatch.setattr(whole, "examine", another_is_saved)
     assert latest_step() == 2
     assert capsys.readouterr().err == ""
+
+
+# -- several ranks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ranks(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """Enter `checkpoint(12)` as a rank. All are this process, but their drafts are apart."""
+    pid = os.getpid()
+
+    def enter(number: int) -> Any:
+        rank.set(GANGER_RANK=str(number))
+        monkeypatch.setattr(os, "getpid", lambda: pid + number)
+        return train.checkpoint(12)
+
+    return enter
+
+
+def test_block_that_writes_nothing_saves_nothing_and_says_so_once(
+    rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(1)
+    for step in (2, 3):
+        with train.checkpoint(step) as directory:
+            (directory / "optimizer").mkdir()
+            (directory / "done").touch()
+    assert latest_step() == 1
+    assert rank.names() == ["step-000000001"]
+    assert [record["checkpoint"] for record in rank.reports() if "checkpoint" in record] == [1]
+    assert capsys.readouterr().err == (
+        "ganger: nothing is saved at step 2: rank 3 left checkpoint() without having written anything into its "
+        "directory. Write the files into the directory that checkpoint() gives, before its block ends; where one rank "
+        "writes for all, only that one has to enter it\n"
+    )
+
+
+def test_of_four_ranks_the_one_that_writes_is_not_hidden_by_the_others(rank: Rank, ranks: Callable[[int], Any]) -> None:
+    for number in (3, 1, 0, 2):
+        with ranks(number) as directory:
+            if number == 0:
+                (directory / "model.pt").write_text("weights")
+    assert sorted(manifest(rank, 12)["files"]) == ["model.pt"]
+    assert latest_step() == 12
+    assert rank.names() == ["step-000000012"]
+
+
+def test_empty_checkpoint_that_is_there_already_does_not_count(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    save(1)
+    empty = rank.checkpoints / "step-000000002"
+    empty.mkdir()
+    (empty / "ganger-checkpoint.json").write_text(json.dumps({"step": 2, "uid": "bert-7f3", "files": {}}))
+    assert latest_step() == 1
+    assert capsys.readouterr().err.endswith("is passed over: it has no file with anything in it\n")
+    save(2)
+    assert latest_step() == 2
+
+
+def test_ranks_that_all_write_the_same_save_it_once(rank: Rank, ranks: Callable[[int], Any]) -> None:
+    for number in range(4):
+        with ranks(number) as directory:
+            (directory / "model.pt").write_text(f"rank {number}")
+    assert manifest(rank, 12)["rank"] == 0
+    assert rank.names() == ["step-000000012"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_ranks_that_each_write_a_part_save_none_and_are_told(
+    count: int, rank: Rank, ranks: Callable[[int], Any]
+) -> None:
+    refused = []
+    for number in range(count):
+        try:
+            with ranks(number) as directory:
+                (directory / f"rank-{number}.pt").write_text("part")
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) == count - 1
+    assert refused[0] == (
+        "the checkpoint of step 12 is not saved: rank 1 and rank 0 have written different files, so that each has a "
+        "part of it; enter checkpoint(step, sharded=True) on all ranks, which gives them one directory"
+    )
+    assert train.latest() is None
+    rank.set(GANGER_ATTEMPT="3", GANGER_RANK="0")
+    save(13)
+    assert rank.names() == ["step-000000013"]
+
+
+# -- checkpoints that an attempt failed on ---------------------------------------------------------------------------
+
+
+def test_checkpoint_that_an_attempt_failed_on_is_passed_over(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in (1, 2, 3):
+        save(step)
+    rank.set(GANGER_RESUME_SKIP="2,3", GANGER_ATTEMPT="3")
+    assert latest_step() == 1
+    assert [line.partition(" is ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "passed over: an attempt that began from it failed"
+    ] * 2
+
+
+def test_step_that_an_attempt_failed_on_is_saved_anew(rank: Rank) -> None:
+    save(1)
+    save(2, "poisoned")
+    rank.set(GANGER_RESUME_SKIP="2", GANGER_ATTEMPT="3")
+    save(2, "sound")
+    assert latest_step() == 2
+    assert (rank.checkpoints / "step-000000002" / "model.pt").read_text() == "sound"
+    save(2, "once more")
+    assert (rank.checkpoints / "step-000000002" / "model.pt").read_text() == "sound"

@@ -133,7 +133,7 @@ def test_an_older_attempt_removes_nothing(rank: Rank, capsys: pytest.CaptureFixt
     save(1)
     rank.set(GANGER_CHECKPOINT_KEEP="1")
     saving = train.checkpoint(2)
-    saving.__enter__()
+    (saving.__enter__() / "model.pt").write_text("weights")
     told = saving._told
 
     def overtaken() -> None:

@@ -2,7 +2,7 @@
 
 `DIR/step-000000012/` holds the files and `ganger-checkpoint.json`, which gives each one's size and CRC-32. It is built
 beside its place under a hidden name that tells whose it is, synced, then renamed, unless a newer attempt has come there
-(`fence`).
+(`fence`). Ranks that write one checkpoint together share a draft (`shards`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from ganger.train import disk, drafts, fence, notices, reading, reporting, retention, surroundings, whole
+from ganger.train import disk, drafts, fence, notices, reading, reporting, retention, shards, surroundings, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,21 +27,29 @@ ROOM_BYTES = 1 << 20
 LOOKS = 10
 """How often `latest` looks again when what it looks at is removed meanwhile."""
 
+_said_empty = False
+
 
 class checkpoint:  # noqa: N801 (used like a function)
-    """`with checkpoint(step) as directory:` write files into `directory` (a Path); on one rank.
+    """`with checkpoint(step) as directory:` write files into `directory` (a Path); on one rank, or on all of which one
+    writes. With `sharded=True` all ranks enter and write into one directory, each its part.
 
-    It becomes visible when the block ends; then those go that `checkpoint.keep` lets go. When the block raises, nothing
-    is left of it. A whole checkpoint of the same step that is already there stays, and this one is dropped. OSError,
-    with a sentence that names the directory, when the disk does not take it; with errno ESTALE when a newer attempt of
-    the job has come there meanwhile, and this process is one that nobody could reach to end it.
+    It becomes visible when the block ends, a sharded one when the last rank's block ends; then those go that
+    `checkpoint.keep` lets go. When the block raises, nothing is left of it. A block that wrote nothing saves nothing. A
+    whole checkpoint of the same step that is already there stays, and this one is dropped. OSError, with a sentence
+    that names the directory, when the disk does not take it; with errno ESTALE when a newer attempt of the job has come
+    there meanwhile, and this process is one that nobody could reach to end it. ValueError when another rank has saved
+    other files at this step: that is what `sharded=True` is for.
     """
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, *, sharded: bool = False) -> None:
         self._step = int(step)
         self._root = os.path.abspath(surroundings.checkpoint_directory())
         self._final = whole.directory_of(self._root, self._step)
-        self._draft = drafts.draft_of(self._root, self._step)
+        self._shards = shards.Shards(self._root, self._step) if sharded else None
+        self._draft = self._shards.draft if self._shards else drafts.draft_of(self._root, self._step)
+        self._directory = self._shards.directory if self._shards else self._draft
+        self._owns_draft = not sharded
         self._fence = _fence(self._root)
 
     def __enter__(self) -> Path:
@@ -51,74 +59,143 @@ class checkpoint:  # noqa: N801 (used like a function)
             os.makedirs(self._root, exist_ok=True)
             self._fence.claim()
             drafts.remove_leftovers(self._root)
-            drafts.remove(self._draft)  # a process of the same number was killed at this step
-            os.mkdir(self._draft)
+            if self._shards is None:
+                drafts.remove(self._draft)  # a process of the same number was killed at this step
+                os.mkdir(self._draft)
+            elif overdue := self._shards.enter():
+                _say(overdue)
         except OSError as refused:
             self._raise(refused)
         self._phase = reporting.phase("checkpoint")
         self._began_s = time.monotonic()
-        return Path(self._draft)
+        return Path(self._directory)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        is_published = False
         try:
             if kind is None:
-                self._complete()
+                is_published = self._complete()
             else:
                 self._given_up(kind)
         except OSError as refused:
-            drafts.put_back(self._draft, self._final)
+            if self._owns_draft:
+                drafts.put_back(self._draft, self._final)
             self._raise(refused)
         finally:
-            drafts.remove(self._draft)
+            if self._owns_draft:
+                drafts.remove(self._draft)
             self._phase.__exit__()
-        if kind is None:
+        if kind is None and (is_published or surroundings.world_size() > 1):
+            notices.saved()  # this rank has done its part
+        if is_published:
             self._told()
 
     def _given_up(self, kind: type[BaseException]) -> None:
         """The block raised. OSError when that is because a newer attempt took its files from it."""
-        stale = None if os.path.isdir(self._draft) or not issubclass(kind, Exception) else self._stale()
+        stale = None if os.path.isdir(self._directory) or not issubclass(kind, Exception) else self._stale()
+        if self._shards is not None:
+            self._shards.give_up()
         if stale:
             raise stale
         if trouble := self._trouble():
             _say(f"the checkpoint of step {self._step} is not saved: {trouble}")
 
-    def _complete(self) -> None:
+    def _complete(self) -> bool:
+        """Publish what was written; False where that is nothing, or other ranks have not written yet."""
+        if self._shards is None:
+            files = disk.sync_files(self._directory)
+        else:
+            left = self._leave(self._shards)
+            if left is None:
+                return False
+            files = left
+        if whole.is_empty(files):
+            os.stat(self._directory)  # FileNotFoundError where it was removed with what was in it
+            _say_empty(self._step)
+            return False
+        self._write_manifest(files)
+        disk.sync_directories(self._directory)
+        self._publish(files)
+        disk.sync(self._root)
+        return True
+
+    def _leave(self, shared: shards.Shards) -> dict[str, dict[str, int]] | None:
+        """The files of all ranks; None where others are still writing, or one could not."""
+        try:
+            files = shared.leave()
+        except OSError:
+            shared.give_up()
+            raise
+        self._owns_draft = files is not None
+        if files is None:
+            self._fence.check()  # a draft that is gone was published, or taken away by a newer attempt
+        return files
+
+    def _write_manifest(self, files: dict[str, dict[str, int]]) -> None:
         import json
 
-        files = disk.sync_files(self._draft)
-        with open(os.path.join(self._draft, whole.MANIFEST), "w", encoding="utf-8") as file:
-            owner = {"job": surroundings.job(), "uid": surroundings.uid()}
+        owner = {"job": surroundings.job(), "uid": surroundings.uid(), "attempt": surroundings.attempt()}
+        owner["rank"] = surroundings.rank() if self._shards is None else None
+        with open(os.path.join(self._directory, whole.MANIFEST), "w", encoding="utf-8") as file:
             json.dump({"step": self._step, **owner, "files": files}, file)
             file.flush()
             os.fsync(file.fileno())
-        disk.sync_directories(self._draft)
-        self._publish()
-        disk.sync(self._root)
 
-    def _publish(self) -> None:
+    def _publish(self, files: dict[str, dict[str, int]]) -> None:
         from contextlib import suppress
 
         aside = self._draft + drafts.REPLACED
         while True:
             self._fence.check()  # after the draft was made: `fence` says why
             try:
-                os.rename(self._draft, self._final)
+                os.rename(self._directory, self._final)
             except OSError as refused:
                 if refused.errno not in OCCUPIED:
                     raise
             else:
                 drafts.remove(aside)
+                self._take_back_part()
                 return
             manifest, flaw = whole.examine(self._final, self._step)
-            if not flaw and _counts(manifest):
+            if not flaw and _counts(manifest) and not _is_skipped(manifest, self._step):
+                self._refuse_part(manifest, files)
                 return
             drafts.remove(aside)
             with suppress(FileNotFoundError):  # another rank, which is further on, has removed it
                 os.rename(self._final, aside)
 
+    def _refuse_part(self, manifest: dict[str, Any], files: dict[str, dict[str, int]]) -> None:
+        """Raise ValueError if another rank of this attempt has published other files: none has the whole checkpoint.
+        It is taken out of sight, under a name by which the ranks that come later know of it."""
+        from contextlib import suppress
+
+        of = (manifest.get("uid"), manifest.get("attempt"))
+        is_of_another_rank = manifest.get("rank") not in (None, surroundings.rank())
+        if not of[0] or of != (surroundings.uid(), surroundings.attempt()) or not is_of_another_rank:
+            return
+        if self._shards is None and manifest["files"].keys() != files.keys():
+            with suppress(OSError):  # another rank has done that
+                os.rename(self._final, self._apart())
+            self._raise_part(f"rank {manifest['rank']}")
+
+    def _take_back_part(self) -> None:
+        """The same for the rank that publishes after others have found that each of them writes a part."""
+        if self._shards is None and os.path.lexists(self._apart()):
+            os.rename(self._final, self._draft)
+            self._raise_part("another rank")
+
+    def _apart(self) -> str:
+        return drafts.shared_draft_of(self._root, self._step, "apart", 0)
+
+    def _raise_part(self, other: str) -> NoReturn:
+        raise ValueError(
+            f"the checkpoint of step {self._step} is not saved: rank {surroundings.rank()} and {other} have written "
+            "different files, so that each has a part of it; enter checkpoint(step, sharded=True) on all ranks, which "
+            "gives them one directory"
+        )
+
     def _told(self) -> None:
         """It is there: whoever wants to know is told, and older ones may go."""
-        notices.saved()
         took_ms = int((time.monotonic() - self._began_s) * 1000)
         reporting.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
         reading.release()
@@ -145,12 +222,12 @@ class checkpoint:  # noqa: N801 (used like a function)
 
     def _trouble(self) -> str:
         """What is wrong with the directory, if that may be why the block raised."""
-        if not os.path.isdir(self._draft):
+        if not os.path.isdir(self._directory):
             return f"{self._root} was removed meanwhile"
         try:
-            if not os.access(self._draft, os.W_OK):
+            if not os.access(self._directory, os.W_OK):
                 return f"{self._root} must not be written"
-            room = os.statvfs(self._draft)
+            room = os.statvfs(self._directory)
         except OSError as error:
             return f"{self._root} cannot be used: {error.strerror}"
         free_bytes = room.f_bavail * room.f_frsize
@@ -206,6 +283,8 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
                 break
             if not _counts(manifest):
                 continue
+            if not flaw and _is_skipped(manifest, step):
+                flaw = whole.FAILED_ON
             if not flaw:
                 return step, passed
             passed[step] = flaw
@@ -218,6 +297,23 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
 def _counts(manifest: dict[str, Any]) -> bool:
     """Whether it is a checkpoint to begin from, if it is whole: whose one is that cannot be read is not known."""
     return surroundings.resumes_others() or not manifest or manifest.get("uid") == surroundings.uid()
+
+
+def _is_skipped(manifest: dict[str, Any], step: int) -> bool:
+    """Tell a checkpoint that an earlier attempt failed on, unless this attempt has saved that step anew."""
+    is_anew = (manifest.get("uid"), manifest.get("attempt")) == (surroundings.uid(), surroundings.attempt())
+    return step in surroundings.skipped_steps() and not is_anew
+
+
+def _say_empty(step: int) -> None:
+    global _said_empty  # noqa: PLW0603 (once a process)
+    if not _said_empty:
+        _said_empty = True
+        _say(
+            f"nothing is saved at step {step}: rank {surroundings.rank()} left checkpoint() without having written "
+            "anything into its directory. Write the files into the directory that checkpoint() gives, before its block "
+            "ends; where one rank writes for all, only that one has to enter it"
+        )
 
 
 def _say(sentence: str) -> None:

@@ -22,6 +22,12 @@ def draft_of(root: str, step: int) -> str:
     return os.path.join(root, f".{os.path.basename(whole.directory_of(root, step))}.{_owner()}")
 
 
+def shared_draft_of(root: str, step: int, what: str, number: int) -> str:
+    """A hidden directory that all ranks of this attempt know by the same name."""
+    owner = f"{surroundings.uid()}.{surroundings.attempt()}.{what}.{number}"
+    return os.path.join(root, f".{os.path.basename(whole.directory_of(root, step))}.{owner}")
+
+
 def remove_leftovers(root: str) -> None:
     """Clear away what attempts and processes left that are dead. A whole checkpoint that one of them had set aside for
     another that never came takes its place again."""

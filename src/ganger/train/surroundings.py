@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from ganger.train import whole
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ganger.train.values import World
@@ -28,7 +30,7 @@ def world() -> World:
 
     return World(
         rank=rank(),
-        world_size=_first(_SIZES, 1),
+        world_size=world_size(),
         local_rank=_first(_LOCAL_RANKS, 0),
         node_rank=_number("GANGER_NODE_RANK", 0),
         nodes=_number("GANGER_NODES", 1),
@@ -45,6 +47,10 @@ def task_directory() -> str | None:
 
 def rank() -> int:
     return _first(_RANKS, 0)
+
+
+def world_size() -> int:
+    return _first(_SIZES, 1)
 
 
 def attempt() -> int:
@@ -67,6 +73,11 @@ def checkpoint_directory() -> str:
 def resumes_others() -> bool:
     """Whether checkpoints that other jobs made count; False with `resume: never`."""
     return os.environ.get("GANGER_RESUME") != "never"
+
+
+def skipped_steps() -> frozenset[int]:
+    """Steps of checkpoints that earlier attempts began from and failed on."""
+    return whole.steps_in(os.environ.get("GANGER_RESUME_SKIP", ""))
 
 
 def checkpoint_every_s() -> float | None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "ganger-checkpoint.json"
 PREFIX = "step-"
+FAILED_ON = "an attempt that began from it failed"
+EMPTY = "it has no file with anything in it"
 READ_BYTES = 1 << 20
 UNLIMITED = float("inf")
 
@@ -31,6 +33,16 @@ def found_in(root: str) -> list[tuple[int, str]]:
     return sorted(((int(name[len(PREFIX) :]), os.path.join(root, name)) for name in names), reverse=True)
 
 
+def steps_in(text: str) -> frozenset[int]:
+    """The steps that GANGER_RESUME_SKIP names, separated by commas."""
+    return frozenset(int(word) for word in text.split(",") if word.isdecimal())
+
+
+def is_empty(files: dict[str, dict[str, int]]) -> bool:
+    """Tell a checkpoint that nothing was written into: nothing could go on from it."""
+    return not any(found["bytes"] for found in files.values())
+
+
 def examine(directory: str, step: int, most_bytes: float = UNLIMITED) -> tuple[dict[str, Any], str]:
     """The manifest, and what is wrong: "" when the checkpoint is whole. Files are there, with their sizes; and with
     their contents, which takes as long as to read them, unless together they have more than `most_bytes`."""
@@ -42,6 +54,8 @@ def examine(directory: str, step: int, most_bytes: float = UNLIMITED) -> tuple[d
         if manifest["step"] != step:
             return manifest, f"its {MANIFEST} is of step {manifest['step']}"
         files = {name: (expected["bytes"], expected["crc32"]) for name, expected in manifest["files"].items()}
+        if is_empty(manifest["files"]):
+            return manifest, EMPTY
         reads = sum(size for size, _ in files.values()) <= most_bytes
         for name, (size, crc32) in files.items():
             flaw = _flaw(os.path.join(directory, name), size, crc32 if reads else None)

@@ -1,0 +1,252 @@
+"""A checkpoint that all ranks write together is seen once the last of them has written, or never."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ganger import train
+from ganger.train import fence, shards, whole
+from tests.train.conftest import Rank
+from tests.train.lockstep import REFUSED, SAVED, Stepped, hidden, published
+
+RANKS = 4
+
+
+@pytest.fixture(autouse=True)
+def fresh_process(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has saved nothing. All ranks of a test are this one."""
+    monkeypatch.setattr(shards, "_left", [])
+    monkeypatch.setattr(shards, "_warned", False)
+    monkeypatch.setattr(shards, "_saves", Once())
+
+
+class Once(dict[str, int]):
+    """Each rank of a test is a process of its own, which saves a step once."""
+
+    def get(self, key: str, default: int | None = None) -> int:  # type: ignore[override]
+        return 0
+
+
+def write(rank: Rank, number: int, step: int, text: str = "shard") -> None:
+    rank.set(GANGER_RANK=str(number))
+    with train.checkpoint(step, sharded=True) as directory:
+        (directory / f"rank-{number}.pt").write_text(f"{text} {number}")
+
+
+def files(rank: Rank, step: int) -> dict[str, str]:
+    directory = rank.checkpoints / f"step-{step:09d}"
+    assert whole.examine(str(directory), step)[1] == ""
+    return {path.name: path.read_text() for path in directory.iterdir() if path.name != whole.MANIFEST}
+
+
+def told(rank: Rank, number: int) -> list[object]:
+    rank.set(GANGER_RANK=str(number))
+    text = (rank.task / f"rank-{number}.report").read_text()
+    return [line for line in text.splitlines() if '"checkpoint": ' in line]
+
+
+def test_it_is_seen_once_all_ranks_have_written(rank: Rank) -> None:
+    for number in (2, 0, 3, 1):
+        assert train.latest() is None
+        write(rank, number, 12)
+    assert train.latest() == train.Checkpoint(12, rank.checkpoints / "step-000000012")
+    assert files(rank, 12) == {f"rank-{number}.pt": f"shard {number}" for number in range(RANKS)}
+    assert [len(told(rank, number)) for number in range(RANKS)] == [0, 1, 0, 0], "the last one to write tells"
+    assert rank.names() == ["step-000000012"]
+
+
+def test_all_ranks_have_one_directory(rank: Rank) -> None:
+    with ExitStack() as stack:
+        given_to = set()
+        for number in range(RANKS):
+            rank.set(GANGER_RANK=str(number))
+            given_to.add(stack.enter_context(train.checkpoint(12, sharded=True)))
+        (directory,) = given_to
+        (directory / ".metadata").write_text("what a coordinator writes")
+        for number in range(RANKS):
+            (directory / f"__{number}_0.distcp").write_text("shard")
+    assert len(files(rank, 12)) == 1 + RANKS
+
+
+def test_a_rank_may_have_nothing_to_write_but_not_all(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(RANKS):
+        rank.set(GANGER_RANK=str(number))
+        with train.checkpoint(12, sharded=True) as directory:
+            (directory / "empty").mkdir(exist_ok=True)
+    assert train.latest() is None
+    assert rank.names() == []
+    assert capsys.readouterr().err.startswith("ganger: nothing is saved at step 12: rank 3 left checkpoint() without")
+
+
+def test_a_file_that_is_written_after_its_reader_has_left_is_read_by_the_last_rank(rank: Rank) -> None:
+    rank.set(GANGER_RANK="1")
+    slow = train.checkpoint(12, sharded=True)
+    directory = slow.__enter__()
+    (directory / "layer-0.pt").write_text("half")
+    for number in (0, 2, 3):
+        write(rank, number, 12)
+    (directory / "layer-0.pt").write_text("rest")
+    (directory / "layer-2.pt").write_text("late")
+    rank.set(GANGER_RANK="1")
+    slow.__exit__(None, None, None)
+    assert files(rank, 12)["layer-0.pt"] == "rest"
+    assert files(rank, 12)["layer-2.pt"] == "late"
+
+
+def test_a_rank_that_cannot_write_takes_the_save_with_it(rank: Rank) -> None:
+    for number in (0, 1):
+        write(rank, number, 12)
+    rank.set(GANGER_RANK="2")
+    with pytest.raises(ZeroDivisionError), train.checkpoint(12, sharded=True):
+        raise ZeroDivisionError
+    assert len(rank.names()) == 1
+    write(rank, 3, 12)
+    assert rank.names() == [], "the last rank removes what others wrote"
+    assert train.latest() is None
+
+
+def test_a_save_that_ranks_are_missing_in_is_told_and_leaves_no_pile(
+    rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in range(5):
+        write(rank, 0, step)
+    draft = rank.checkpoints / rank.names()[0]
+    assert len(rank.names()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"ganger: {str(draft).replace('step-000000003', 'step-000000000')} is not a checkpoint yet: ranks 1, 2, 3 of 4 "
+        "have not written. All ranks have to enter checkpoint(step, sharded=True), and share GANGER_CHECKPOINT_DIR"
+    )
+
+
+def test_a_draft_of_an_older_attempt_counts_for_nothing(rank: Rank) -> None:
+    for number in (0, 1, 2):
+        write(rank, number, 12, "old")
+    rank.set(GANGER_ATTEMPT="3")
+    for number in range(RANKS):
+        write(rank, number, 12, "new")
+    assert set(files(rank, 12).values()) == {f"new {number}" for number in range(RANKS)}
+    assert rank.names() == ["step-000000012"]
+
+
+def test_a_rank_of_an_older_attempt_is_refused(rank: Rank) -> None:
+    for number in (0, 1, 2):
+        write(rank, number, 12)
+    rank.set(GANGER_RANK="3")
+    saving = train.checkpoint(12, sharded=True)
+    (saving.__enter__() / "rank-3.pt").write_text("late")
+    rank.set(GANGER_ATTEMPT="3")
+    assert train.latest() is None
+    rank.set(GANGER_ATTEMPT="2")
+    with pytest.raises(OSError, match="attempt 3 of bert-7f3 owns it, and this is 2") as refused:
+        saving.__exit__(None, None, None)
+    assert refused.value.errno == errno.ESTALE
+    assert train.latest() is None
+
+
+def test_the_only_rank_saves_at_once(tmp_path: Path) -> None:
+    with train.checkpoint(3, sharded=True) as directory:
+        (directory / "model.pt").write_text("weights")
+    assert train.latest() == train.Checkpoint(3, tmp_path / "checkpoints" / "step-000000003")
+
+
+# -- in whatever order they act --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    with TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def gang(stack: ExitStack, root: Path, ranks: int, steps: list[int], attempt: int = 1) -> list[Stepped]:
+    return [
+        stack.enter_context(Stepped(root, "job", "job", attempt, steps, begins=False, rank=rank, ranks=ranks))
+        for rank in range(ranks)
+    ]
+
+
+def saved_whole(root: Path, ranks: int, attempt: int) -> None:
+    """One checkpoint, of all ranks, and nothing beside it."""
+    assert published(root) == {(5, f"job {attempt}")}
+    assert len(list((root / "step-000000005").glob("rank-*.pt"))) == ranks
+    assert all(name.startswith(fence.PREFIX) for name in hidden(root)), hidden(root)
+
+
+def test_a_rank_that_is_killed_at_any_call_of_the_last_save_leaves_all_or_nothing() -> None:
+    number, seen = 0, set[bool]()
+    while True:
+        with directory() as root:
+            with ExitStack() as stack:
+                *others, last = gang(stack, root, 2, [5])
+                for each in others:
+                    each.finish()
+                last.go(number)
+                ended = last.ended
+            seen.add(bool(published(root)))
+            if not published(root):
+                with ExitStack() as stack:
+                    for each in gang(stack, root, 2, [5], attempt=2):
+                        each.finish()
+                saved_whole(root, 2, 2)
+        if ended:
+            break
+        number += 1
+    assert seen == {False, True}
+
+
+def test_of_two_last_ranks_one_publishes_wherever_the_other_one_stands() -> None:
+    number = 0
+    while True:
+        with directory() as root, ExitStack() as stack:
+            first, second = gang(stack, root, 2, [5])
+            first.go(number)
+            ended = first.ended
+            second.finish()
+            first.finish()
+            assert (first.told, second.told) == ([SAVED], [SAVED]), f"stopped before call {number}"
+            saved_whole(root, 2, 1)
+        if ended:
+            break
+        number += 1
+    assert number > 10
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=25))
+def test_in_any_order_of_their_calls_they_save_one_whole_checkpoint(turns: list[tuple[int, int]]) -> None:
+    with directory() as root, ExitStack() as stack:
+        ranks = gang(stack, root, 3, [5])
+        for who, calls in turns:
+            ranks[who].go(calls)
+        for each in ranks:
+            each.finish()
+        assert [each.told for each in ranks] == [[SAVED]] * 3
+        saved_whole(root, 3, 1)
+
+
+def test_nothing_of_an_older_attempt_is_published_once_a_newer_one_has_begun() -> None:
+    number, seen = 0, set[bool]()
+    while True:
+        with directory() as root, ExitStack() as stack:
+            first, last = gang(stack, root, 2, [5])
+            first.finish()
+            last.go(number)
+            ended = last.ended
+            fence.Fence(str(root), "job", "job", 2).claim()
+            was_seen = bool(published(root))
+            last.finish()
+            assert bool(published(root)) == was_seen, f"stopped before call {number}"
+            if not was_seen:
+                assert last.told == [f"{REFUSED} {errno.ESTALE}"], f"stopped before call {number}"
+            seen.add(was_seen)
+        if ended:
+            break
+        number += 1
+    assert seen == {False, True}
