@@ -38,7 +38,9 @@ def test_the_next_one_begins_from_nothing_but_its_checkpoint() -> None:
 def resumed(film: Film, step: int | None, *flawed: int) -> str | None:
     """Told from where C begins; why that is refused."""
     passed = tuple(FlawedCheckpoint(step=each, flaw="its manifest is broken") for each in flawed)
-    event = e.Resumed(gang="C", generation=film.state.gangs["C"].generation, step=step, passed=passed)
+    gang = film.state.gangs["C"]
+    older_step = gang.fallback.older_step
+    event = e.Resumed(gang="C", generation=gang.generation, step=step, passed=passed, older_step=older_step)
     why = film.state.refusal(event)
     if why is None:
         film.apply(event)

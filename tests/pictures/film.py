@@ -119,6 +119,12 @@ class Film:
         self.steps += int(more)
         self.apply(e.Checkpointed(gang=gang, generation=self.state.gangs[gang].generation, step=self.steps))
 
+    def _resumes(self, gang: str, step: str, older: str = "") -> None:
+        """Told that its generation begins from the checkpoint of a step, before which there is a whole one, if any."""
+        older_step = int(older) if older else None
+        generation = self.state.gangs[gang].generation
+        self.apply(e.Resumed(gang=gang, generation=generation, step=int(step), older_step=older_step))
+
     def _fails(self, gang: str, how: str = "exit", log: str = "", node: str = "") -> None:
         """`how`: exit, signal, error (of the program, at the newest step) or a cause; `log`: what a rule looks for and
         finds, - for nothing; on the first node unless named. After the first of a generation it changes nothing."""

@@ -1,4 +1,7 @@
-"""Checkpoints of a real job: one that is broken is passed over, and it is said; old ones go."""
+"""Checkpoints of a real job: one that is broken, or that it fails on, is passed over, and it is said; old ones go; one
+that all ranks write together is whole or not there."""
+
+import json
 
 from ganger.engine.service import LogQuery
 from tests.service.world import Embedded, python
@@ -50,3 +53,96 @@ def test_a_job_that_begins_from_what_another_left_says_so(world: Embedded) -> No
     assert again.attempts[0].resumed_step == again.checkpoint_step == 4
     anew = world.ended(world.submit(python(saves), name="three", checkpoint={"dir": "ckpt", "resume": "never"}))
     assert (anew.attempts[0].resumed_step, anew.checkpoint_step) == (None, 4)
+
+
+POISONED = """
+import os, pickle, signal
+from ganger.train import checkpoint, latest, report
+
+start = latest()
+state = pickle.loads((start.directory / "state.pickle").read_bytes()) if start else {"sum": 0}
+print("from", start.step if start else None, flush=True)
+for step in range(start.step + 1 if start else 1, 7):
+    report(step=step)
+    state["sum"] += step
+    with checkpoint(step) as directory:
+        whole = pickle.dumps(state)
+        is_poisoned = step in POISON and os.environ["GANGER_ATTEMPT"] == "1"
+        (directory / "state.pickle").write_bytes(b"poison" if is_poisoned else whole)
+    if step == 4 and os.environ["GANGER_ATTEMPT"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+print("sum", state["sum"], flush=True)
+"""
+
+
+def test_a_checkpoint_that_a_job_fails_on_is_passed_over_and_that_is_said(world: Embedded) -> None:
+    script = POISONED.replace("POISON", "(4,)")
+    name = world.submit(python(script), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0})
+    job = world.ended(name)
+    assert job.row.state == "succeeded"
+    assert [(attempt.outcome, attempt.resumed_step) for attempt in job.attempts] == [
+        ("failed", None),
+        ("failed", 4),
+        ("finished", 3),
+    ]
+    passed = "the checkpoint of step 4 is passed over: an attempt that began from it failed"
+    assert job.attempts[2].passed == (passed,)
+    told = [
+        event.sentence for event in world.service.events(after=0, gang=name, limit=100, kinds=("resumed", "decided"))
+    ]
+    node = job.attempts[2].nodes[0]
+    assert f"{name} starts (attempt 3) on {node}; it passes over checkpoints that attempts failed on: step 4" in told
+    assert f"{name} (attempt 3) goes on from the checkpoint of step 3; {passed}" in told
+    lines = world.service.lines(LogQuery(job=name, generation=3))
+    assert [line.text for line in lines if line.stream == "o"] == ["from 3", "sum 21"]
+    saved = json.loads((world.work / "ckpt" / "step-000000004" / "ganger-checkpoint.json").read_text())
+    assert saved["attempt"] == 3, "the step is saved anew"
+
+
+def test_a_job_that_fails_alike_on_two_checkpoints_ends_and_names_them(world: Embedded) -> None:
+    script = POISONED.replace("POISON", "(1, 2, 3, 4)")
+    name = world.submit(python(script), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0})
+    job = world.ended(name)
+    assert job.row.state == "failed"
+    assert [attempt.resumed_step for attempt in job.attempts[:3]] == [None, 4, 3]
+    assert "UnpicklingError" in job.row.sentence
+    assert "; failed on each of the checkpoints of steps " in job.row.sentence
+    assert len(job.attempts) < 10
+
+
+SHARDED = """
+import json, os, signal, time
+from ganger.train import checkpoint, latest, report, world
+
+def latest_published():
+    return max((int(path.name[5:]) for path in world().checkpoint_dir.glob("step-*")), default=0)
+
+me, start = world(), latest()
+mine = f"rank-{me.rank}.json"
+value = json.loads((start.directory / mine).read_text()) if start else me.rank
+for step in range(start.step + 1 if start else 1, 6):
+    while step > 1 and latest_published() < step - 1:
+        time.sleep(0.01)  # as a collective does
+    value = (value * 31 + step) % 1_000_003
+    report(step=step, loss=value)
+    with checkpoint(step, sharded=True) as directory:
+        (directory / mine).write_text(json.dumps(value))
+        if step == 3 and me.rank == 2 and me.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_rank_that_is_killed_in_a_sharded_save_leaves_nothing_of_it(world: Embedded) -> None:
+    name = world.submit(
+        python(SHARDED), name="train", checkpoint={"dir": "ckpt"}, retry={"backoff": 0}, nproc_per_node=4
+    )
+    job = world.ended(name)
+    assert job.row.state == "succeeded"
+    assert [attempt.resumed_step for attempt in job.attempts] == [None, 2]
+    values = list(range(4))
+    for step in range(1, 6):
+        values = [(value * 31 + step) % 1_000_003 for value in values]
+    last = world.work / "ckpt" / "step-000000005"
+    assert [json.loads((last / f"rank-{rank}.json").read_text()) for rank in range(4)] == values
+    names = sorted(path.name for path in (world.work / "ckpt").iterdir() if not path.name.startswith(".attempt"))
+    assert names == [f"step-{step:09d}" for step in range(1, 6)]

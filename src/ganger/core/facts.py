@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ganger.core import heal
+from ganger.core import fallback, heal
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import Act, GangStep
 from ganger.model import event as e
@@ -40,7 +40,8 @@ def stale(state: State, fact: Fact) -> str | None:
             news = gang.checkpoint_step is None or step > gang.checkpoint_step
         case e.Resumed(step=step, passed=passed):
             has_saved = gang.checkpoint_step != gang.resumed_step
-            news = not has_saved and (step, passed) != (gang.resumed_step, gang.passed)
+            known = (gang.resumed_step, gang.passed, gang.fallback.older_step)
+            news = not has_saved and (step, passed, fact.older_step) != known
         case e.Failed():
             news = gang.failure is None and fact.node in gang.left
         case e.Done():
@@ -64,13 +65,16 @@ def take(state: State, fact: Fact, at_ms: int) -> Touched:
             if not gang.stepped and gang.state is GangState.RUNNING:
                 gang.account.first_step(at_ms, "recovery" if gang.generation > 1 else "starting")
             gang.stepped = True
+            gang.fallback = gang.fallback.stepped()
         case e.Checkpointed(step=step, took_ms=took_ms):
+            gang.fallback = gang.fallback.saved(step, gang.checkpoint_step)
             gang.checkpoint_step = step
             gang.failed_on = ("", 0)
             gang.account.save(at_ms, step, took_ms)
         case e.Resumed(step=step, passed=passed):
             gang.account.go_back(step)
             gang.resume(step, passed)
+            gang.fallback = replace(gang.fallback, older_step=fact.older_step)
         case e.Done():
             gang.step(GangStep.DONE, at_ms)
         case e.Failed():
@@ -105,6 +109,9 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     gang.unadmitted = 0
     gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
     gang.failed_on, gang.same_error = heal.failed_on(gang, failed), heal.error_of(failed)
+    older_step = gang.fallback.older_step if fallback.falls_back(gang, failed) else gang.checkpoint_step
+    gang.fallback = fallback.after(gang, failed)
+    gang.checkpoint_step = older_step
     gang.spent += judged.spends and judged.again
     gang.not_before_ms = at_ms + judged.pause_ms
     match = failed.match

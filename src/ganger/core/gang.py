@@ -7,6 +7,7 @@ in the log.
 from dataclasses import dataclass, field
 from typing import Final
 
+from ganger.core.fallback import Fallback
 from ganger.core.history import Expected
 from ganger.core.lifecycle import GangStep, Phase, gang_next
 from ganger.core.usage import Account, Part
@@ -53,18 +54,19 @@ class Gang:
     until the gang is pending again; left: nodes on which something of it may run; started, finished: nodes that said
     so; ran_ms: time its earlier generations held nodes; began_ms: when this one was decided; stepped: this generation
     reported a step; checkpoint_step: newest whole checkpoint; resumed_step: the one that this generation began from;
-    passed: newer ones that are not whole; best_step: the greatest step of any before this generation; stepped_before:
-    an earlier one did; spent: attempts that counted against the retry limit; fruitless: attempts in a row without
-    progress; unadmitted: starts in a row that the cluster would not have; failed_on: the node on which the newest of
-    them failed, and how many in a row did there; same_error: the program's error that ended the generation before, and
-    at which step; not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the
-    first of this generation; stop_sent: the cause of its newest stop; notice_until_ms: until when that lets it save its
-    work; killed: ranks of this generation that did not end in time when it was stopped; grace_ms: how long they had;
-    suspends: it is to be suspended once it can be; drains: a node of this generation is to be left; leave_by_ms: when
-    that is taken away, None for a drain without such a moment; excluded: nodes it must not have any more, each with the
-    index of the rule that said so; account: where its time went; expected: how long it is expected to hold nodes, where
-    it has no limit and something tells: it changes with its user's history while it waits and is promised nothing, from
-    then on only when it is outlived.
+    passed: newer ones that are not whole; fallback: those that it did not begin from; best_step: the greatest step
+    of any before this generation; stepped_before: an earlier one did; spent: attempts that counted against the
+    retry limit; fruitless: attempts in a row without progress; unadmitted: starts in a row that the cluster would
+    not have; failed_on: the node on which the newest of them failed, and how many in a row did there; same_error:
+    the program's error that ended the generation before, and at which step; not_before_ms: end of the pause before
+    the next start; end_cause: why it is to end; failure: the first of this generation; stop_sent: the cause of its
+    newest stop; notice_until_ms: until when that lets it save its work; killed: ranks of this generation that did
+    not end in time when it was stopped; grace_ms: how long they had; suspends: it is to be suspended once it can
+    be; drains: a node of this generation is to be left; leave_by_ms: when that is taken away, None for a drain
+    without such a moment; excluded: nodes it must not have any more, each with the index of the rule that said so;
+    account: where its time went; expected: how long it is expected to hold nodes, where it has no limit and
+    something tells: it changes with its user's history while it waits and is promised nothing, from then on only
+    when it is outlived.
     """
 
     job: Job
@@ -88,6 +90,7 @@ class Gang:
     resumed_step: int | None = None
     best_step: int | None = None
     passed: tuple[FlawedCheckpoint, ...] = ()
+    fallback: Fallback = Fallback()
     spent: int = 0
     fruitless: int = 0
     unadmitted: int = 0

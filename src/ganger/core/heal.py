@@ -8,6 +8,7 @@ before the table (docs/decisions/4-every-framework.md, "Rules for failures").
 from dataclasses import dataclass
 from typing import Final
 
+from ganger.core.fallback import falls_back
 from ganger.core.gang import Gang
 from ganger.core.lifecycle import Act, Ending, Member, reaction
 from ganger.core.verdict import Blame, attribute
@@ -81,15 +82,19 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
         return Verdict(Act.NOTHING)
     if row.waits:
         return Verdict(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
-    if says == FAIL or (says is None and row.act is Act.GIVE_UP):
+    if says == FAIL:
         return GIVE_UP
     retry = gang.job.spec.retry
+    pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
+    if falls_back(gang, failed):
+        return Verdict(Act.AGAIN, spends=retry.max is not None, pause_ms=pause_ms if gang.fruitless else 0)
+    if says is None and row.act is Act.GIVE_UP:
+        return GIVE_UP
     if says is None and retry.max is None and error_of(failed) and error_of(failed) == gang.same_error:
         return GIVE_UP  # whatever it saved on the way there
     act = Act.ELSEWHERE if row.act is Act.ELSEWHERE else Act.AGAIN
     if gang.progressed:
         return Verdict(act)
-    pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
     if not row.spends and row.act is not Act.GIVE_UP:
         # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
         return Verdict(act, pause_ms=pause_ms if gang.fruitless else 0)

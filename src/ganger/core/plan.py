@@ -228,6 +228,7 @@ def _start(now: Round, gang: Gang, shares: Shares, before: Start | None, time_ms
         host=nodes.nodes[nodes.index[shares[0].node]].address,
         port=now.state.rendezvous_port(shares, before),
         time_ms=time_ms,
+        skipped=gang.fallback.skipped,
     )
 
 

@@ -143,6 +143,7 @@ def place(start: Start, job: Job, nodes: Mapping[str, Node], directory: str) -> 
         checkpoints_kept=checkpoint.keep if checkpoint else None,
         checkpoints_kept_every=checkpoint.keep_every if checkpoint else None,
         resume=checkpoint.resume if checkpoint else "auto",
+        checkpoints_skipped=start.skipped,
         array=job.array,
         index=job.index,
     )

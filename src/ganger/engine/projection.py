@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ganger.core.arrays import ArrayJob
 from ganger.core.gang import Gang
-from ganger.engine.sentences import ending, overdue
+from ganger.engine.sentences import ending, on_checkpoints, overdue
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, typed
 from ganger.model.view import JobRow, Ledger
@@ -79,7 +79,7 @@ def project_array(array: ArrayJob, at_ms: int) -> Projection:
 
 
 def _sentence(gang: Gang) -> str:
-    failed = ending(gang.failure) if gang.failure else ""
+    failed = ending(gang.failure) + on_checkpoints(gang) if gang.failure else ""
     which = f"attempt {gang.generation}: " if gang.generation > 1 else ""
     match gang.state:
         case GangState.SUCCEEDED:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from ganger.core.gang import Gang
 from ganger.core.verdict import attribute
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Moved, Reserve, Start, Stop, Wait
@@ -104,6 +105,19 @@ def _by_rule(match: e.RuleMatch) -> str:
 def passed_over(flawed: Iterable[FlawedCheckpoint]) -> tuple[str, ...]:
     """A sentence for each checkpoint that is not whole."""
     return tuple(f"the checkpoint of step {each.step} is passed over: {each.flaw}" for each in flawed)
+
+
+def on_checkpoints(gang: Gang) -> str:
+    """Return the end of a sentence about a failure: the checkpoint that may have caused it, and the one tried next."""
+    tried, step = gang.fallback.tried, gang.resumed_step
+    if not tried or tried[-1] != step:
+        return ""
+    if step in gang.fallback.skipped:
+        return f"; failed on the checkpoint of step {step}, trying the one of step {gang.checkpoint_step}"
+    if len(tried) > 1:
+        return f"; failed on each of the checkpoints of steps {', '.join(map(str, tried))}"
+    alone = ", and there is no older one" if gang.fallback.older_step is None else ""
+    return f"; failed on the checkpoint of step {step}{alone}"
 
 
 def overdue(killed: tuple[int, ...], grace_ms: int) -> str:
@@ -222,8 +236,9 @@ def _of_plans(event: e.Event) -> str:
 
 def _decision(decision: Decision) -> str:
     match decision:
-        case Start(gang=gang, generation=generation):
-            return f"{gang} starts (attempt {generation}) on {_names(decision.nodes)}"
+        case Start(gang=gang, generation=generation, skipped=skipped):
+            failed_on = f"; it passes over checkpoints that attempts failed on: {_steps(skipped)}" if skipped else ""
+            return f"{gang} starts (attempt {generation}) on {_names(decision.nodes)}{failed_on}"
         case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
@@ -236,6 +251,10 @@ def _decision(decision: Decision) -> str:
         case Wait():
             queue, user, *_ = decision.gang_class.split("/")
             return f"jobs of {user} in queue {queue}: {answer(decision.reason)}"
+
+
+def _steps(steps: tuple[int, ...]) -> str:
+    return f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ FROM_LAUNCHER = {
     "started": ("pids",),
     "progressed": ("step", "metrics", "milestone", "pace", "work"),
     "checkpointed": ("step", "took_ms"),
-    "resumed": ("step", "passed"),
+    "resumed": ("step", "passed", "older_step"),
     "standing": ("has_run", "reports", "frozen", "silent_ms", "deserted_ms"),
     "stacked": ("ranks",),
     "ended": ("rank", "pid", "exit_code", "signal", "at_ms", "step", "out_of_memory", "error", "words"),

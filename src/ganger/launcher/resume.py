@@ -1,5 +1,6 @@
 """From which checkpoint an attempt begins: the one for GANGER_RESUME_FROM, or what `ganger.train.latest()` found in a
-rank; and which newer ones are not whole. Told by the launcher of rank 0. Called by `generation`, fed by `reports`.
+rank; which newer ones are passed over, since they are not whole or an attempt failed on them; and which one is before
+it. Told by the launcher of rank 0. Called by `generation`, fed by `reports`.
 
 Whole as far as can be told soon: every file that the manifest names is there, with its size; with its contents, if they
 are not many. The rest is checked by whoever loads it (`latest()`). Older attempts publish nothing from then on
@@ -14,7 +15,7 @@ from ganger.train import fence, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
 
     from ganger.launcher.link import Speaker
     from ganger.launcher.plan import Plan
@@ -30,7 +31,8 @@ class Resumption:
         self._plan = plan
         self._tell = tell
         self._tells = any(rank.rank == 0 for rank in plan.ranks)
-        self._told: tuple[object, object] = (None, [])
+        # An attempt after the first one is expected to begin from a checkpoint: none is news.
+        self._told: tuple[object, object] | None = (None, []) if plan.generation == 1 else None
         self._by = float("inf")
         self._begun: set[int] = set()
 
@@ -58,19 +60,30 @@ class Resumption:
             self._say(record["resumed"], record.get("passed", []))
 
     def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
-        environment = self._plan.environment
-        uid = environment.get("GANGER_JOB_UID") if environment.get("GANGER_RESUME") == "never" else None
         passed: list[dict[str, Any]] = []
-        for step, directory in whole.found_in(root):
-            manifest, flaw = whole.examine(directory, step, READ_BYTES)
-            if uid is not None and manifest and manifest.get("uid") != uid:
-                continue
+        for step, flaw in self._candidates(root, READ_BYTES):
             if not flaw:
                 return step, passed
             passed.append({"step": step, "flaw": flaw})
         return None, passed
 
+    def _older(self, than: int) -> int | None:
+        """The newest whole checkpoint before that one, as far as sizes tell."""
+        root = self._plan.environment.get("GANGER_CHECKPOINT_DIR", "")
+        return next((step for step, flaw in self._candidates(root, -1) if step < than and not flaw), None)
+
+    def _candidates(self, root: str, most_bytes: int) -> Iterator[tuple[int, str]]:
+        """Checkpoints that count, newest first: (step, why it is passed over, "" where it is not)."""
+        environment = self._plan.environment
+        uid = environment.get("GANGER_JOB_UID") if environment.get("GANGER_RESUME") == "never" else None
+        skipped = whole.steps_in(environment.get("GANGER_RESUME_SKIP", ""))
+        for step, directory in whole.found_in(root):
+            manifest, flaw = whole.examine(directory, step, -1 if step in skipped else most_bytes)
+            if uid is None or not manifest or manifest.get("uid") == uid:
+                yield step, flaw or (whole.FAILED_ON if step in skipped else "")
+
     def _say(self, step: object, passed: object) -> None:
         if self._tells and (step, passed) != self._told:
             self._told = (step, passed)
-            self._tell.fact("resumed", step=step, passed=passed)
+            older_step = self._older(step) if isinstance(step, int) else None
+            self._tell.fact("resumed", step=step, passed=passed, older_step=older_step)

@@ -82,7 +82,7 @@ class Start:
     """Start generation `generation`, whole. `shares` in rank order; ranks meet at `host`:`port`, on the first node.
 
     time_ms: the job's time limit, over all attempts, for as long as this generation runs, where it is granted less than
-    it asks for; None: as it asks.
+    it asks for; None: as it asks. skipped: steps of checkpoints that it passes over, since attempts failed on them.
     """
 
     gang: str
@@ -91,6 +91,7 @@ class Start:
     host: str
     port: int
     time_ms: int | None = None
+    skipped: tuple[int, ...] = ()
     kind: Literal["start"] = field(default="start")
 
     @property

@@ -256,12 +256,14 @@ class Checkpointed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
     """From where a generation goes on: the checkpoint of `step`, None for the beginning. `passed`: newer ones, which
-    are not whole. Told where it is otherwise than was known."""
+    are not whole, or which an attempt failed on; `older_step`: the newest whole one before it, None where there is
+    none. Told where it is otherwise than was known."""
 
     gang: str
     generation: int
     step: int | None
     passed: tuple[FlawedCheckpoint, ...] = ()
+    older_step: int | None = None
     kind: Literal["resumed"] = field(default="resumed")
 
 

@@ -50,8 +50,8 @@ class Placed:
     """One generation of a gang, shares of nodes in rank order; ranks meet at `host`:`port`.
 
     max_restarts: attempts that are forgiven; the checkpoint directory is absolute, None for a job that keeps no
-    checkpoints; array, index: the id of the array that it is an element of, and which one, else None; job_uid: of the
-    job, never given again, as ids may be.
+    checkpoints; checkpoints_skipped: steps of those that attempts failed on; array, index: the id of the array that it
+    is an element of, and which one, else None; job_uid: of the job, never given again, as ids may be.
     """
 
     job_id: str
@@ -67,6 +67,7 @@ class Placed:
     checkpoints_kept: int | None = None
     checkpoints_kept_every: int | None = None
     resume: str = "auto"
+    checkpoints_skipped: tuple[int, ...] = ()
     array: str | None = None
     index: int | None = None
 
@@ -174,6 +175,8 @@ def node_environment(placed: Placed, host_rank: int) -> dict[str, str]:
     }
     if placed.checkpoint_directory is not None:
         environment |= {"GANGER_CHECKPOINT_DIR": placed.checkpoint_directory, "GANGER_RESUME": placed.resume}
+        if placed.checkpoints_skipped:
+            environment["GANGER_RESUME_SKIP"] = _listed(placed.checkpoints_skipped)
         if placed.checkpoint_every_ms is not None:
             environment["GANGER_CHECKPOINT_EVERY_S"] = _seconds(placed.checkpoint_every_ms)
         if placed.checkpoints_kept is not None:

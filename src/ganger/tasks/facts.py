@@ -28,7 +28,8 @@ def event(message: dict[str, Any], gang: str, node: str) -> Event:
             return Checkpointed(gang=gang, generation=generation, step=step, took_ms=took_ms)
         case "resumed":
             passed = tuple(FlawedCheckpoint(step=each["step"], flaw=each["flaw"]) for each in message["passed"])
-            return Resumed(gang=gang, generation=generation, step=message["step"], passed=passed)
+            steps = {"step": message["step"], "older_step": message["older_step"]}
+            return Resumed(gang=gang, generation=generation, passed=passed, **steps)
         case "exited":
             return rank_failed(message, gang, generation, node)
         case "start_failed":

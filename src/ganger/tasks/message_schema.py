@@ -143,6 +143,7 @@ class _Resumed(_OfGeneration):
     type: Literal["resumed"]
     step: Step | None
     passed: Annotated[list[_FlawedCheckpoint], Field(max_length=1_000)]
+    older_step: Step | None = None
 
 
 class _Standing(_OfGeneration):

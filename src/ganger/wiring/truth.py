@@ -19,7 +19,7 @@ from ganger.engine import pieces
 from ganger.engine.codec import decode_image, encode_image
 from ganger.engine.log import EventLog
 from ganger.engine.projection import Projection, project, project_array
-from ganger.engine.sentences import ending
+from ganger.engine.sentences import ending, on_checkpoints
 from ganger.model.decision import Wait
 from ganger.model.event import Decided, Stamped
 from ganger.model.job import ENDED, GangState
@@ -153,7 +153,10 @@ def _failed(gang: Gang) -> dict[str, Any]:
     """What became of the last attempt of a gang that is to be tried again."""
     if gang.failure is None:
         return {}
-    return {"reason": gang.failure.cause, "message": f"attempt {gang.generation}: {ending(gang.failure)}"}
+    return {
+        "reason": gang.failure.cause,
+        "message": f"attempt {gang.generation}: {ending(gang.failure)}{on_checkpoints(gang)}",
+    }
 
 
 def _ledger(shown: Projection) -> dict[str, Any] | None:

@@ -119,6 +119,9 @@ def attempt_failed(event: Record, job: Record) -> str | None:
         return None
     else:
         step = job["checkpoint_step"]
+    failed_on = next((each["resumed_step"] for each in job["attempts"] if each["generation"] == after - 1), None)
+    if step is not None and failed_on is not None and step < failed_on:
+        return f"{event['sentence']}; failed on the checkpoint of step {failed_on}, trying the one of step {step}"
     return f"{event['sentence']}; restarting from {'the beginning' if step is None else f'step {step}'}"
 
 
