@@ -56,9 +56,10 @@ def plan(state: State, now_ms: int, policy: Policy, settled: Settled | None = No
     preempted = [_give_way(victim) for victim in now.victims]
     promised = now.promises.decided.values()
     decisions: list[Decision] = [*stops, *preempted, *starts, *promised, *told]
-    if settled is not None and not (stops or preempted or policy.ORDERS_RUNNING):
-        settled.leave(now)
-    wake_ms = now_ms if _frees_others(state, stops) else _next_wake_ms(now, starts)
+    is_unfinished = now.is_unfinished
+    if settled is not None:
+        settled.leave(None if stops or preempted or policy.ORDERS_RUNNING or is_unfinished else now)
+    wake_ms = now_ms if is_unfinished or _frees_others(state, stops) else _next_wake_ms(now, starts)
     return Plan(as_of=state.seq, decisions=tuple(decisions), next_wake_ms=wake_ms)
 
 

@@ -24,6 +24,7 @@ from ganger.core.laid import Laid, by_start, has_share
 from ganger.core.later import placed_from, slots
 from ganger.core.nodes import Kept
 from ganger.core.pooled import Pooled
+from ganger.core.rotation import is_large_cluster
 from ganger.core.runtime import NEVER_MS, least_ms, runs_for_ms
 from ganger.core.state import Shares, State
 from ganger.model.decision import Moved, Reserve
@@ -31,10 +32,8 @@ from ganger.model.shape import Shape
 
 MOST_MOVED: Final = 8
 """Promises for which one round looks for an earlier moment."""
-LARGE: Final = 500
-"""Nodes beyond which a round looks at one of them at most, and not every round does."""
-TURNS: Final = 8
-"""Which ones do: by the number of the newest event."""
+RELEASES_A_MOVE: Final = 8
+"""On a large cluster, early releases of nodes after which a round looks for one."""
 
 
 class Promises:
@@ -232,14 +231,10 @@ class Promises:
         return any(gang.time_ms is None and gang.expected is not None and gang.expected.outlived for gang in there)
 
     def _move_earlier(self) -> None:
-        """To an earlier moment, where there is one: each in its order; on a large cluster one now and then."""
+        """To an earlier moment, where there is one: each in its order."""
         order = [each for each in self.laid.in_order() if each.gang.id not in self.decided]
         may_know = not (self._ending or self.state.windows or self.state.undo.is_trying)
-        count, turn = MOST_MOVED, self.state.seq
-        if order and len(self.state.nodes.nodes) > LARGE:
-            count, turn = int(self.state.seq % TURNS == 0), self.state.seq // TURNS
-        begin = turn * count % len(order) if len(order) > count else 0
-        for promise in sorted((order[begin:] + order[:begin])[:count], key=by_start):
+        for promise in self._in_turn(order):
             if promise.start_ms <= self.now_ms:
                 continue
             name = promise.gang.id
@@ -253,6 +248,16 @@ class Promises:
             self.laid.put(found or promise)
             if found is not None:
                 self.decided[promise.gang.id] = found.told
+
+    def _in_turn(self, order: list[Promise]) -> list[Promise]:
+        """Return those that this round tries to move earlier, in order: others whenever nodes were released sooner than
+        was known, since only that makes an earlier moment; on a large cluster one, and none after most releases."""
+        turn, count = self.state.early_releases, MOST_MOVED
+        if is_large_cluster(self.state):
+            turn, rest = divmod(turn, RELEASES_A_MOVE)
+            count = int(rest == 0)
+        begin = turn * count % len(order) if len(order) > count else 0
+        return sorted((order[begin:] + order[:begin])[:count], key=by_start)
 
     def _has_none_before(self, promise: Promise) -> bool:
         """Whether until a promise, which is not laid down, too few nodes have room: then there are too few as long as

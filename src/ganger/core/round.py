@@ -19,8 +19,9 @@ from ganger.core.foresight import Promise
 from ganger.core.fragmentation import kinds_of
 from ganger.core.gang import Gang
 from ganger.core.policy import Policy, large_after_ms, reservations, starves_after_ms
-from ganger.core.promises import LARGE, Promises
+from ganger.core.promises import Promises
 from ganger.core.queues import Vector, need
+from ganger.core.rotation import QueueRotation, is_large_cluster
 from ganger.core.runtime import least_ms
 from ganger.core.state import Shares, State
 from ganger.model.decision import Moved
@@ -62,7 +63,8 @@ class Round:
     kept, by gang; promises: starts that are promised; tried: gangs of each queue, large and others, that no start could
     be promised to; next_ones: how many of each queue starve, and are promised one when others of it have started;
     pushed: promises that do not keep a gang from starting that has run before, by that gang; nobody_gives_way: of those
-    that run none comes after whoever was tried last, nor after those that are tried later, and none is leaving."""
+    that run none comes after whoever was tried last, nor after those that are tried later, and none is leaving;
+    rotation: on a large cluster, the queue whose first gang may be given a reservation."""
 
     state: State
     now_ms: int
@@ -78,11 +80,15 @@ class Round:
     next_ones: dict[str, int] = field(default_factory=dict)
     nobody_gives_way: bool = False
     promises: Promises = field(init=False)
+    rotation: QueueRotation | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
             self.state.nodes.kinds = kinds_of(self.state)
         self.promises = Promises(self.state, self.now_ms, self.ending)
+        if is_large_cluster(self.state) and reservations(self.policy, self.state.rules) is not None:
+            lines = self.state.lines(self.policy)
+            self.rotation = QueueRotation(self.state, lines, self._awaits_reservation, self._may_be_next)
 
     # -- who starts --------------------------------------------------------------------------------------------------
 
@@ -148,9 +154,13 @@ class Round:
             return
         may_promise = self._may_promise(gang)
         if may_promise and self.promises.reserve(gang):
+            if self.rotation is not None and gang.queue == self.rotation.current:
+                self.rotation.has_reserved = True
             return
         which = gang.queue, self.is_large(gang)
         self.tried[which] = self.tried.get(which, 0) + 1
+        if self.rotation is not None and which == (self.rotation.current, False) and self.tried[which] >= HEADS_TRIED:
+            self.rotate()
         if why is Why.MAINTENANCE or not self.starves(gang) or not self.may_keep(gang.queue):
             return
         if may_promise or not gang.has_moment:
@@ -203,21 +213,37 @@ class Round:
         return len(there) - own + beyond < most.per_queue
 
     @property
-    def bounds(self) -> tuple[bool, bool, bool]:
+    def bounds(self) -> tuple[bool, bool, bool, int]:
         """What of all queues together bears on who is urgent: whether one more gang of any may be promised a start, or
-        have room kept, and whether nobody gives way."""
+        have room kept, whether nobody gives way, and the turn of the rotation."""
         most = reservations(self.policy, self.state.rules)
         may_promise = most is not None and _is_below(len(self.promises.standing), most.total)
-        return may_promise, len(self.claims) < MOST_CLAIMS, self.nobody_gives_way
+        turn = 0 if self.rotation is None else self.rotation.moves
+        return may_promise, len(self.claims) < MOST_CLAIMS, self.nobody_gives_way, turn
 
     def may_be_head(self, queue: str, *, large: bool = False) -> bool:
         """Whether the next gang of the queue may be promised a start, though it has not waited for long; `large`: the
         next of the large ones that have."""
         if self.tried.get((queue, large), 0) >= HEADS_TRIED or not self.may_promise(queue, large=large):
             return False
-        # All that wait in the queue have to be looked at: on a large cluster queues take turns.
-        queues = self.state.tree.index
-        return len(self.state.nodes.nodes) <= LARGE or self.state.seq % len(queues) == queues[queue]
+        return large or self.rotation is None or self.rotation.queue == queue
+
+    def rotate(self) -> bool:
+        """Let the first gang of another queue have a reservation, where none was given to that of the queue whose turn
+        it is; return whether there is such a queue."""
+        return self.rotation is not None and self.bounds[0] and self.rotation.move_on()
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the first gang of another queue may have a reservation, too, in the next cycle."""
+        return self.rotation is not None and self.bounds[0] and self.rotation.is_unfinished()
+
+    def _awaits_reservation(self, gang: Gang) -> bool:
+        is_out = gang.id in self.ending or gang.id in self.begun or gang.id in self.promises.standing
+        return gang.has_moment and not is_out and gang.not_before_ms <= self.now_ms
+
+    def _may_be_next(self, queue: str) -> bool:
+        return self.may_promise(queue, large=False)
 
     def _may_promise(self, gang: Gang) -> bool:
         return gang.has_moment and self.may_promise(gang.queue, large=self.is_large(gang))

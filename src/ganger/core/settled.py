@@ -28,8 +28,8 @@ class Settled:
         self._round: Round | None = None
         self._came: list[str] = []
 
-    def leave(self, now: Round) -> None:
-        """A round is over that stopped nobody; its starts and promises are folded next."""
+    def leave(self, now: Round | None) -> None:
+        """A round is over; its starts and promises are folded next. None: it stopped gangs, or another is due."""
         self._round, self._came = now, []
 
     def hear(self, event: e.Event) -> None:

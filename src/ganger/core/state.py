@@ -52,6 +52,7 @@ class Image:
     at_ms: int = 0
     ready: bool = False
     port_turn: int = 0
+    early_releases: int = 0
     levels: tuple[str, ...] = RACK
     nodes: list[Node] = field(default_factory=list)
     node_states: dict[str, NodeState] = field(default_factory=dict)
@@ -70,20 +71,22 @@ class Image:
 
 class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
-    rendezvous port is next; gangs: live ones by id, in order of submission; classes: pending gangs by class, oldest
-    first; shares: what each gang still holds; due: who needs a look, and when; waits: each class's standing answer;
-    promises: starts that waiting gangs were promised, by gang; soonest: which of these cannot be earlier; rules,
-    policy_version: the policy document in force but its queues, and its number; nodes, tree: arrays of nodes, of
-    queues; leaving: nodes that are to be taken away, and when; windows: maintenance that is not over; history: how long
-    jobs took that have ended; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents:
-    who waits for the end of a live gang or array, by its id; meant: within a round gangs for which room is kept (+1),
-    and those that give way to others (-1), by id."""
+    rendezvous port is next; early_releases: how often nodes were released before the end that was known; gangs: live
+    ones by id, in order of submission; classes: pending gangs by class, oldest first; shares: what each gang holds;
+    due: who needs a look, and when; waits: each class's standing answer; promises: starts that waiting gangs were
+    promised, by gang; soonest: which of these cannot be earlier; rules, policy_version: the policy document in force
+    but its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away,
+    and when; windows: maintenance that is not over; history: how long jobs took that have ended; arrays: live array
+    jobs by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array,
+    by its id; meant: within a round gangs for which room is kept (+1), and those that give way to others (-1), by
+    id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
         image = image or Image()
         self.undo = Undo()
         self.seq, self.at_ms, self.ready, self.port_turn = image.seq, image.at_ms, image.ready, image.port_turn
+        self.early_releases = image.early_releases
         self.rules, self.policy_version = image.rules, image.policy_version
         self.queues = {queue.name: queue for queue in image.queues}
         self.gangs = {gang.id: gang for gang in image.gangs}
@@ -118,6 +121,7 @@ class State:
             at_ms=self.at_ms,
             ready=self.ready,
             port_turn=self.port_turn,
+            early_releases=self.early_releases,
             levels=self.nodes.listed_levels,
             nodes=list(self.nodes.listed),
             node_states={node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)},

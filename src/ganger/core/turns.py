@@ -85,6 +85,14 @@ class Turns:
 
     def next(self) -> Entry | None:
         """The first in the order; None when nobody is left. It stays where it is until it is told on."""
+        entry = self._next()
+        while entry is None and self._now.rotate():
+            self._since.clear()
+            self._look_again()
+            entry = self._next()
+        return entry
+
+    def _next(self) -> Entry | None:
         while self._bring_up():
             key, number, entry = self._turns[0]
             if entry.kind in self._kinds and not self._has_place(entry.kind):
@@ -122,7 +130,8 @@ class Turns:
             # Else others of its class may be promised one too.
             self._refused[entry.group.of_class] = None
         self._had[entry.gang.id] = None
-        self._forget_urgent(entry)  # room may be kept for it, and for one less of the others
+        if self._forget_urgent(entry):  # room may be kept for it, and for one less of the others
+            self._look_again()
         if why is Why.OVER_QUOTA:
             self._open[entry.line.crowd.at, entry.kind.at] = False
         is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
@@ -386,13 +395,15 @@ class Turns:
             self._since[which] = self._urgent(*which)
         return self._since[which]
 
-    def _forget_urgent(self, entry: Entry, *, others: bool = False) -> None:
-        """A turn has changed how many of its queue are promised a start or have room kept; `others`: of others, too."""
-        if others or self._as_of != self._now.bounds:
-            self._as_of = self._now.bounds
+    def _forget_urgent(self, entry: Entry, *, others: bool = False) -> bool:
+        """A turn has changed how many of its queue are promised a start or have room kept; `others`: of others, too.
+        Return whether another queue's turn has come, whose gangs may be urgent now."""
+        before, self._as_of = self._as_of, self._now.bounds
+        if others or before != self._as_of:
             self._since.clear()
         for large in (False, True):
             self._since.pop((entry.gang.queue, large), None)
+        return before[-1] != self._as_of[-1]
 
     def _close(self, kind: Kind) -> None:
         """There is no place for it any more in this round."""

@@ -1,0 +1,47 @@
+"""Reservations on a cluster of 600 nodes, where a cycle looks at the first gang of one queue."""
+
+import pytest
+
+from ganger.core.plan import plan
+from ganger.core.state import State
+from ganger.core.suppose import supposed
+from ganger.model import event as e
+from ganger.model.decision import Decision, Reserve, Wait
+from tests.laws.policies import POLICIES
+from tests.laws.safety import copy_of
+from tests.pictures import picture
+from tests.pictures.film import Film
+
+QUEUES = "q= r="
+JOBS = "S:2x1,q=q,time=1h T:2x1,q=r,time=1h"
+
+
+@pytest.fixture
+def film() -> Film:
+    """A gang that holds all nodes for an hour."""
+    nodes = " ".join(f"n{at}:A" for at in range(600))
+    return Film(POLICIES["dynamic"], f"{nodes} A,time=1h", QUEUES)
+
+
+def acts(state: State, film: Film) -> list[Decision]:
+    """What a cycle held now would do, but for what it would tell those that wait."""
+    return [each for each in plan(state, film.now_ms, film.policy).decisions if not isinstance(each, Wait)]
+
+
+def test_each_queue_has_a_reservation_though_nothing_happens_after_the_submissions(film: Film) -> None:
+    film.do(JOBS)
+    film.round()
+    assert [*film.state.promises] == ["S", "T"]
+
+
+def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(film: Film) -> None:
+    film.do("S:2x1,q=q,time=1h")
+    job = picture.job("T:2x1,q=r,time=1h")
+    for _ in range(4):
+        film.do("step A")
+        with supposed(film.state, job, film.now_ms):
+            foretold = acts(film.state, film)
+        state = copy_of(film.state)
+        state.apply(e.Stamped(state.seq + 1, film.now_ms, e.Submitted(job=job)))
+        assert acts(state, film) == foretold
+        assert [each.gang for each in foretold if isinstance(each, Reserve)] == ["S"], "the oldest is the first"
