@@ -207,7 +207,7 @@ async def report_a_step(its: Served, gang: str, node: str) -> None:
     for message in (hello, {"type": "started", "n": 1, "pids": {"0": [2, 2]}}, {**progressed, "n": 2}):
         writer.write(json.dumps(about | message).encode() + b"\n")
     while json.loads(await reader.readline()).get("n") != 2:
-        """Until the controller has kept both."""
+        pass  # until the controller has kept both
     writer.close()
     await writer.wait_closed()
 

@@ -29,7 +29,7 @@ class WallClock:
     def now_ms(self) -> int:
         """Now."""
         with self._lock:
-            passed_ns, ahead_ns = self._go_on()
+            passed_ns, ahead_ns = self._advance()
             if ahead_ns > CORRECTION_MS * _MS:
                 self._now_ns += min(passed_ns // _CATCHES_UP, ahead_ns)
             elif ahead_ns > 0:
@@ -43,10 +43,10 @@ class WallClock:
     def catch_up(self) -> None:
         """Nobody's time is measured now: be where the wall is, if that is ahead."""
         with self._lock:
-            _, ahead_ns = self._go_on()
+            _, ahead_ns = self._advance()
             self._now_ns += max(ahead_ns, 0)
 
-    def _go_on(self) -> tuple[int, int]:
+    def _advance(self) -> tuple[int, int]:
         """Add the time since the last reading of both clocks; return it, and how far the wall is then ahead, in ns."""
         # The wall is read first: what passes between the readings, as when the process is stopped there, is then seen
         # by the other clock alone. In the other order it would be added once more at the next reading.

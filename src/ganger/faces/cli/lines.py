@@ -43,8 +43,8 @@ class _Equal:
     next_of_rank: dict[int, int] = field(default_factory=dict)
 
     def joined(self, rank: int) -> Same | None:
-        """Have a rank join a line, and return that; None, and the next line to come is the rank's own, when it has
-        joined all that are held."""
+        """Add a rank to the oldest line that it has not joined, and return that. None if there is none: the rank's own
+        line must follow, by `add`."""
         number = max(self.next_of_rank.get(rank, 0), self.oldest)
         self.next_of_rank[rank] = number + 1
         same = self.held.get(number)
