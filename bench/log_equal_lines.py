@@ -1,8 +1,8 @@
-"""`ganger logs` of 250 MB and of 1 GB, of equal and of distinct lines: seconds a GB, and the memory of both ends.
+"""`ganger logs` of 250 MB and of 1 GB, of equal and of distinct lines: time a GB, and the memory of both ends.
 
 The lines are those of four ranks. `-f` begins with the job and ends with it, so its time has the writing in it; the
 plain command reads the log of the job when it has ended. No line may be missing: one that several ranks wrote counts
-as often as it says.
+as often as it says. Whether the time is linear is told by that of the processor, which other work does not change.
 """
 
 import json
@@ -10,7 +10,9 @@ import re
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Final
@@ -23,6 +25,7 @@ from bench.serving import GANGER, ganger, state_directory
 
 RANKS: Final = 4
 SIZES: Final = {"250mb": 250_000_000, "1gb": 1_000_000_000}
+WAYS: Final = {"follow": ["-f"], "plain": []}
 MEMORY_BAR_MB: Final = 200.0
 LINEAR_BAR: Final = 1.5
 """How much longer a GB may take in the large log than in the small one."""
@@ -31,33 +34,56 @@ SAMPLED_S: Final = 0.1
 _COUNT: Final = re.compile(rb"  \(x(\d+)\)$", re.MULTILINE)
 
 
+@dataclass(slots=True)
+class _Usage:
+    """What a process used: its most memory, and its processor time since the first sample."""
+
+    process: psutil.Process
+    began_s: float = 0.0
+    peak_mb: float = 0.0
+    cpu_s: float = 0.0
+
+    def sample(self) -> None:
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            self.cpu_s = sum(self.process.cpu_times()[:2]) - self.began_s
+            self.peak_mb = max(self.peak_mb, self.process.memory_info().rss / 1e6)
+
+
 def run() -> list[Figure]:
     figures = []
     for kind in ("equal", "distinct"):
-        seconds: dict[str, dict[str, float]] = {"follow": {}, "plain": {}}
+        cpu: dict[str, list[float]] = {way: [] for way in WAYS}
         for size_name, size in SIZES.items():
-            with state_directory() as environment, TemporaryDirectory(prefix="ganger-bench-") as folder:
-                lines = size // LINE_BYTES // RANKS
-                ganger(environment, "server", "start", "--topology", str(ROOT / "examples" / "two_nodes.yaml"))
-                server = psutil.Process(json.loads(ganger(environment, "server", "status", "-o", "json"))["pid"])
-                ganger(environment, "submit", "-f", _job_file(Path(folder), kind, lines))
-                for how, flags in (("follow", ["-f"]), ("plain", [])):
-                    command = [GANGER, "logs", *flags, "--all", "writers"]
-                    taken_s, client_mb, server_mb, found = _read(command, environment, server)
-                    assert found == RANKS * lines, f"{how} of {size_name}: {found} lines of {RANKS * lines}"
-                    name = f"log_{kind}_lines_{how}_{size_name}"
-                    print(f"{name}: {taken_s:.0f} s", flush=True)
-                    seconds[how][size_name] = taken_s / size * 1e9
-                    figures += [
-                        median(f"{name}_time", "s/GB", [seconds[how][size_name]]),
-                        median(f"{name}_client", "MB", [client_mb], under=MEMORY_BAR_MB),
-                        median(f"{name}_server", "MB", [server_mb], under=MEMORY_BAR_MB),
-                    ]
+            for way, wall_s, client, server in _reads(kind, size):
+                name = f"log_{kind}_lines_{way}_{size_name}"
+                print(f"{name}: {wall_s:.0f} s", flush=True)
+                cpu[way].append((client.cpu_s + server.cpu_s) / size * 1e9)
+                figures += [
+                    median(f"{name}_wall", "s/GB", [wall_s / size * 1e9]),
+                    median(f"{name}_cpu", "s/GB", cpu[way][-1:]),
+                    median(f"{name}_client", "MB", [client.peak_mb], under=MEMORY_BAR_MB),
+                    median(f"{name}_server", "MB", [server.peak_mb], under=MEMORY_BAR_MB),
+                ]
         figures += [
-            median(f"log_{kind}_lines_{how}_linear", "", [of["1gb"] / of["250mb"]], under=LINEAR_BAR)
-            for how, of in seconds.items()
+            median(f"log_{kind}_lines_{way}_linear", "", [large / small], under=LINEAR_BAR)
+            for way, (small, large) in cpu.items()
         ]
     return figures
+
+
+def _reads(kind: str, size: int) -> Iterator[tuple[str, float, _Usage, _Usage]]:
+    """Write so many bytes and read them in each way; yield its name, its seconds and what client and server used."""
+    lines = size // LINE_BYTES // RANKS
+    with state_directory() as environment, TemporaryDirectory(prefix="ganger-bench-") as folder:
+        ganger(environment, "server", "start", "--topology", str(ROOT / "examples" / "two_nodes.yaml"))
+        pid = json.loads(ganger(environment, "server", "status", "-o", "json"))["pid"]
+        ganger(environment, "submit", "-f", _job_file(Path(folder), kind, lines))
+        for way, flags in WAYS.items():
+            process = psutil.Process(pid)
+            server = _Usage(process, began_s=sum(process.cpu_times()[:2]))
+            wall_s, client, found = _read([GANGER, "logs", *flags, "--all", "writers"], environment, server)
+            assert found == RANKS * lines, f"{way}: {found} lines of {RANKS * lines}"
+            yield way, wall_s, client, server
 
 
 def _job_file(folder: Path, kind: str, lines: int) -> str:
@@ -74,27 +100,26 @@ def _job_file(folder: Path, kind: str, lines: int) -> str:
     return str(path)
 
 
-def _read(command: list[str], environment: dict[str, str], server: psutil.Process) -> tuple[float, float, float, int]:
-    """Run the command to its end; return its seconds, the peak memory of client and server in MB, and the lines."""
+def _read(command: list[str], environment: dict[str, str], server: _Usage) -> tuple[float, _Usage, int]:
+    """Run the command to its end; return its seconds, what it used, and the lines that it wrote."""
     began_s = time.monotonic()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as client:
-        assert client.stdout is not None
-        peaks_mb = {server.pid: 0.0, client.pid: 0.0}
-        sampling = threading.Thread(target=_sample, args=(client, peaks_mb))
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        client = _Usage(psutil.Process(process.pid))
+        sampling = threading.Thread(target=_sample, args=(process, client, server))
         sampling.start()
-        found = _count(client.stdout)
-        client.wait()
+        found = _count(process.stdout)
+        process.wait()
         taken_s = time.monotonic() - began_s
         sampling.join()
-    assert client.returncode == 0, f"{command} exited with {client.returncode}"
-    return taken_s, peaks_mb[client.pid], peaks_mb[server.pid], found
+    assert process.returncode == 0, f"{command} exited with {process.returncode}"
+    return taken_s, client, found
 
 
-def _sample(client: subprocess.Popen[bytes], peaks_mb: dict[int, float]) -> None:
-    while client.poll() is None:
-        for pid, peak_mb in peaks_mb.items():
-            with suppress(psutil.NoSuchProcess):  # the client has just ended
-                peaks_mb[pid] = max(peak_mb, psutil.Process(pid).memory_info().rss / 1e6)
+def _sample(process: subprocess.Popen[bytes], *used: _Usage) -> None:
+    while process.poll() is None:
+        for each in used:
+            each.sample()
         time.sleep(SAMPLED_S)
 
 
