@@ -11,6 +11,7 @@ import time
 
 from ganger.launcher import strays
 from ganger.launcher.agent import Agent
+from ganger.launcher.checkpoint_counts import CheckpointCounts
 from ganger.launcher.environment import environment_of, placed
 from ganger.launcher.log_file import LogFile
 from ganger.launcher.logs import note
@@ -73,6 +74,7 @@ class Generation:
         self._stage = -1
         self._ranks: dict[int, Process] = {}
         self._reports: Reports | None = None
+        self._checkpoint_counts: CheckpointCounts | None = None
         self._memory = Memory(time.monotonic())
         self._lookout: Lookout | None = None
         self._stop: Stop | None = None
@@ -87,7 +89,7 @@ class Generation:
     def due(self) -> float:
         """When `tick` has something to do, in monotonic seconds."""
         times = [self._look_at, *(process.due for process in self._processes())]
-        times += [part.due for part in (self._agent, self._reports) if part is not None]
+        times += [part.due for part in (self._agent, self._reports, self._checkpoint_counts) if part is not None]
         if self._stop is not None:
             times.append(self._stop.due)
         elif self._lookout is not None:
@@ -131,6 +133,11 @@ class Generation:
             spy = program(py_spy, self._plan.environment)
             self._lookout.take_stacks(spy, time.monotonic(), self._last_lines() if self._tell.is_remote else None)
 
+    def schedule_checkpoints(self, message: dict[str, Any]) -> None:
+        """Take part in the agreement on when the ranks save. ValueError when the message is not of the protocol."""
+        if self._checkpoint_counts is not None:
+            self._checkpoint_counts.take(message, time.monotonic())
+
     def announce(self) -> None:
         """To a server that may not know it: with which stage this node is ready, how the ranks stand."""
         if self._plan.stages > 1 and self._stage >= 0 and self._stop is None:
@@ -138,6 +145,8 @@ class Generation:
             self._tell.state("ready", stage=min(self._stage, self._plan.stages - 2), agent_port=port)
         if self._lookout is not None and self._stop is None:
             self._lookout.announce()
+        if self._checkpoint_counts is not None:
+            self._checkpoint_counts.announce()
 
     def stop(self, cause: str, notice_s: float, kill_after_s: float) -> None:
         """Notice, SIGTERM, SIGKILL; only what ranks do is worth a notice."""
@@ -178,6 +187,8 @@ class Generation:
             self._agent.tick(now)
         if self._reports is not None:
             self._reports.tick(now)
+        if self._checkpoint_counts is not None:
+            self._checkpoint_counts.tick(now)
         self._memory.tick(now)
         if self._lookout is not None and self._stop is None:
             self._lookout.tick(now)
@@ -238,6 +249,8 @@ class Generation:
             harmless = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
             self._lookout = Lookout(self._directory, self._tell, harmless, now)
             self._reports = Reports(self._directory, self._tell, self._lookout, self._resumption, now)
+            polls = "GANGER_CHECKPOINT_EVERY_S" in self._plan.environment
+            self._checkpoint_counts = CheckpointCounts(self._directory, self._tell, polls=polls, now=now)
         self._lookout.started({rank: process.pid for rank, process in self._ranks.items() if process.code is None})
 
     def _start_rank(self, plan: RankPlan) -> None:
@@ -341,6 +354,8 @@ class Generation:
             self._tell.fact("finished")
         if self._agent is not None:
             self._agent.close()
+        if self._checkpoint_counts is not None:
+            self._checkpoint_counts.close()
         for process in self._processes():
             process.close()  # also what strays may still print: they have no time left
         found = strays.strays(self._directory, descend=True)
@@ -405,6 +420,8 @@ class Generation:
 
     def _give_notice(self, cause: str, notice_s: float) -> None:
         self._records.notice(cause, notice_s)
+        if self._checkpoint_counts is not None:
+            self._checkpoint_counts.notice(time.monotonic())
         name = self._plan.signal
         if name is None:
             return

@@ -188,6 +188,9 @@ class Launcher:
                 self._leave()
             elif message["type"] == "stacks":
                 self._take_stacks(_whole(message["generation"]), message["py_spy"])
+            elif message["type"] in ("count", "propose", "agree", "withdraw"):
+                if self._current is not None and self._current.number == message["generation"]:
+                    self._current.schedule_checkpoints(message)
             elif message["type"] == "proceed":
                 self._proceed(_whole(message["generation"]), _whole(message["stage"]), dict(message["agents"]))
             elif message["type"] == "run":

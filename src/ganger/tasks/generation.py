@@ -10,6 +10,7 @@ from typing import Final
 
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.job import Job
+from ganger.tasks.checkpoint_coordinator import Coordinator
 from ganger.tasks.standing import Detail, Standing
 from ganger.tasks.straggler import Paces
 
@@ -33,7 +34,8 @@ class Generation:
     milestone; slowest: the last one told; stages: with which stage each node is ready, and the port of its agent;
     standings: what each node says of its ranks; inquiry: while it is asked where they are; paces: what it says of their
     steps; done: what became of the report that the job is; deadline: when its launchers are killed; refused: how
-    many messages were, since one was acknowledged."""
+    many messages were, since one was acknowledged; coordinator: has its ranks save together, woken by
+    coordinator_timer."""
 
     start: Start
     job: Job
@@ -50,6 +52,8 @@ class Generation:
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None
     refused: int = 0
+    coordinator: Coordinator | None = None
+    coordinator_timer: asyncio.TimerHandle | None = None
 
     @property
     def gang(self) -> str:
@@ -82,6 +86,9 @@ class Generation:
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
+        if self.coordinator_timer is not None:
+            self.coordinator_timer.cancel()
+            self.coordinator_timer = None
 
     def progress(self, node: str, step: int) -> int | None:
         """The step that all nodes which report have finished, when it is time to tell: as soon as every node has one,

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from ganger.engine.ports import Report
 from ganger.model.decision import Cause, Stop
-from ganger.model.event import Cleared, Done, Event, Failed, Progressed
+from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progressed
 from ganger.model.job import Retry
 from ganger.tasks import facts
+from ganger.tasks.agreement import CheckpointAgreement
 from ganger.tasks.ends import Ends
 from ganger.tasks.generation import Generation, kill_after_ms
 from ganger.tasks.hang import Hang
@@ -26,7 +27,7 @@ from ganger.tasks.rules import Judging
 MOST_REFUSED: Final = 5
 """Messages of a launcher that are refused in a row before its attempt fails: it would send them again for ever."""
 
-STATES: Final = ("ready", "standing", "stacked", "ended")
+STATES: Final = ("ready", "counted", "standing", "stacked", "ended")
 """What a launcher says again after each `welcome`, for as long as it holds: nothing is to be acknowledged."""
 
 
@@ -48,6 +49,7 @@ class Hearing:
         self._world = world
         self._judging = Judging(world.records, Ends(world.records, world.generation), report, self._retry_of)
         self._hang = Hang(world.records, loop, self._ask_for_stacks, self.fail)
+        self._agreement = CheckpointAgreement(loop, self._is_current, world.connection)
         self._is_closed = False
 
     def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
@@ -110,6 +112,10 @@ class Hearing:
             generation.done = self._judging(Done(gang=generation.gang, generation=generation.number))
         return generation.done
 
+    def stopped(self, generation: Generation) -> None:
+        """Launchers were told to end a generation: let its ranks save together before."""
+        self._agreement.stopped(generation)
+
     def close(self) -> None:
         """Report nothing more."""
         self._is_closed = True
@@ -119,6 +125,8 @@ class Hearing:
         match message["type"]:
             case "ready":
                 self._proceed(generation, node, message)
+            case "counted":
+                self._agreement.counted(generation, node, message)
             case "standing":
                 self._hang.heard(generation, node, message)
             case "stacked":
@@ -148,6 +156,8 @@ class Hearing:
         event = facts.event(message, hello.gang, hello.node)
         if generation is not None and isinstance(event, Failed):
             generation.failed.append(hello.node)
+        if generation is not None and isinstance(event, Checkpointed):
+            self._agreement.saved(generation)
         if generation is not None and isinstance(event, Cleared):
             generation.clear(hello.node)
         return event
@@ -172,6 +182,9 @@ class Hearing:
         connection = self._world.connection(gang, node)
         if connection is not None:
             connection.send("stacks", **fields)
+
+    def _is_current(self, generation: Generation) -> bool:
+        return not self._is_closed and self._world.generation(generation.gang) is generation
 
     def _retry_of(self, gang: str) -> Retry | None:
         generation = self._world.generation(gang)

@@ -60,6 +60,13 @@ class _FlawedCheckpoint(_Checked):
     flaw: Text = ""
 
 
+class _Schedule(_Checked):
+    """When ranks save: an id, and the segments of `checkpoint_coordinator.Segment`."""
+
+    id: Count
+    segments: Annotated[list[tuple[Literal["step", "call"], Count, Count, Count]], Field(max_length=1_000)]
+
+
 class _Stacked(_Checked):
     step: Step | None
     state: Annotated[str, StringConstraints(max_length=16)]
@@ -146,6 +153,17 @@ class _Resumed(_OfGeneration):
     older_step: Step | None = None
 
 
+class _Counted(_OfGeneration):
+    type: Literal["counted"]
+    answers: Count
+    callers: Count
+    stepping: Count
+    step: Count | None
+    call: Count
+    pending: Count
+    schedule: _Schedule
+
+
 class _Standing(_OfGeneration):
     type: Literal["standing"]
     has_run: bool
@@ -211,6 +229,7 @@ _Message = Annotated[
     | _Progressed
     | _Checkpointed
     | _Resumed
+    | _Counted
     | _Standing
     | _StackedRanks
     | _Ended

@@ -1,18 +1,21 @@
-"""Whether it is time to save: a notice that the job must give way, or the clock.
+"""The moment to save: a notice that the job must give way, or `checkpoint.every`; one answer for all ranks.
 
-The notice is a file of the launcher on each node; every rank may read it, but ranks may see it a step apart. With
-several ranks, rank 0 decides by `should_checkpoint()` and broadcasts its answer.
+The notice is a file of the launcher on each node. `should_checkpoint()` follows the gang's schedule
+(`checkpoint_schedule`), on which the server and the launchers agree.
 """
 
 from __future__ import annotations
 
 import os
-import time
 
-from ganger.train.surroundings import checkpoint_every_s, task_directory
+from ganger.train import reporting
+from ganger.train.surroundings import rank, task_directory
 
-_saved_at_s = time.monotonic()  # of the last checkpoint, or of the start
-_answered: tuple[str, float] | None = None
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ganger.train.checkpoint_schedule import CheckpointSchedule
+
+_schedule: tuple[str, int, CheckpointSchedule] | None = None  # with directory and rank
 
 
 def notice() -> tuple[str, float] | None:
@@ -32,20 +35,35 @@ def notice() -> tuple[str, float] | None:
 
 
 def should_checkpoint() -> bool:
-    """True while a notice is in force that no checkpoint of this process has answered, or when it is time by
-    `checkpoint.every` since the last checkpoint of this process, or since its start. Always False outside ganger.
+    """True when it is time to save, by `checkpoint.every` or because of a notice: at the same step on every rank of the
+    job that asks, and on each call at that step until this process has saved. Always False outside ganger.
+
+    Where not all ranks that ask report steps, or their steps do not rise, calls are counted instead: ask equally often
+    on all of them.
     """
-    if task_directory() is None:
+    directory = task_directory()
+    if directory is None:
         return False
-    told = notice()
-    if told is not None and told != _answered:
-        return True
-    every_s = checkpoint_every_s()
-    return every_s is not None and time.monotonic() - _saved_at_s >= every_s
+    try:
+        return _schedule_of(directory).ask(reporting.newest_step())
+    except OSError as error:
+        reporting.warn_once(f"ganger: should_checkpoint() is False: this rank cannot tell how far it is: {error}")
+        return False
 
 
 def saved() -> None:
     """A checkpoint of this process is complete."""
-    global _saved_at_s, _answered  # noqa: PLW0603 (one clock of one process)
-    _saved_at_s = time.monotonic()
-    _answered = notice()
+    if _schedule is not None:
+        _schedule[2].saved()
+
+
+def _schedule_of(directory: str) -> CheckpointSchedule:
+    global _schedule  # noqa: PLW0603 (one of one process)
+    if _schedule is None or _schedule[:2] != (directory, rank()):
+        from ganger.train.checkpoint_schedule import CheckpointSchedule
+
+        if _schedule is not None:
+            _schedule[2].close()
+            _schedule = None
+        _schedule = (directory, rank(), CheckpointSchedule(directory, rank()))
+    return _schedule[2]

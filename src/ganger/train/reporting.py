@@ -16,6 +16,7 @@ from ganger.train.surroundings import rank, task_directory
 
 _file: tuple[str, int, int] | None = None  # path, file descriptor, of which process
 _phase: str | None = None
+_step = -1
 _warned = False
 
 
@@ -25,14 +26,21 @@ def report(step: int, **metrics: object) -> None:
     Whatever `float()` takes is a number, a tensor of one element too (on a GPU that waits for the GPU). One that is
     not finite is reported as null. Does nothing outside ganger.
     """
+    global _step  # noqa: PLW0603 (of one process)
     if task_directory() is None:
         return
     try:
+        _step = int(step)
         numbers = {name: _finite(float(value)) for name, value in metrics.items()}  # type: ignore[arg-type]
-        append({"step": int(step), "metrics": numbers})
+        append({"step": _step, "metrics": numbers})
         reading.release()
     except Exception as error:  # noqa: BLE001 (a report is not worth a training run)
-        _warn_once(f"ganger: a report is left out: {error}")
+        warn_once(f"ganger: a report is left out: {error}")
+
+
+def newest_step() -> int:
+    """The step that this process has reported last; -1 when it has reported none."""
+    return _step
 
 
 class phase:  # noqa: N801 (used like a function)
@@ -88,7 +96,8 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _warn_once(sentence: str) -> None:
+def warn_once(sentence: str) -> None:
+    """Say the first of such sentences on stderr."""
     global _warned  # noqa: PLW0603 (once a process)
     from contextlib import suppress
 

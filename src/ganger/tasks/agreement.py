@@ -1,0 +1,74 @@
+"""Drives the coordinators of all generations: hands them what launchers say and the time, and sends what they order.
+
+Made by `hearing`; everything here runs on the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ganger.tasks.checkpoint_coordinator import Coordinator, Counts, Order
+from ganger.tasks.generation import Generation
+from ganger.tasks.link import Connection
+
+
+class CheckpointAgreement:
+    """`is_current` says of a generation whether it is still the newest of its gang; `connection` finds the launcher of
+    a gang on a node."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        is_current: Callable[[Generation], bool],
+        connection: Callable[[str, str], Connection | None],
+    ) -> None:
+        self._loop = loop
+        self._is_current = is_current
+        self._connection = connection
+
+    def counted(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
+        """Take in how far the ranks of a node are."""
+        counts = Counts.of(message)
+        coordinator = self._coordinator(generation)
+        self._carry_out(generation, coordinator, coordinator.heard(node, counts, self._loop.time()))
+
+    def stopped(self, generation: Generation) -> None:
+        """Have the ranks save once more if the stop gives them the time; the launchers have been told of it."""
+        if generation.stopping is not None:
+            coordinator = self._coordinator(generation)
+            orders = coordinator.stopped(with_notice=generation.stopping.notice_ms > 0)
+            self._carry_out(generation, coordinator, orders)
+
+    def saved(self, generation: Generation) -> None:
+        """Count the time to the next checkpoint from this one."""
+        if generation.coordinator is not None:
+            generation.coordinator.saved(self._loop.time())
+
+    def _coordinator(self, generation: Generation) -> Coordinator:
+        if generation.coordinator is None:
+            checkpoint = generation.job.spec.checkpoint
+            period_ms = None if checkpoint is None else checkpoint.every_ms
+            generation.coordinator = Coordinator(
+                left=generation.left,
+                ranks=sum(len(share.ranks) for share in generation.start.shares),
+                period_s=period_ms / 1000 if period_ms else None,
+            )
+            if generation.stopping is not None:
+                generation.coordinator.stopped(with_notice=generation.stopping.notice_ms > 0)
+        return generation.coordinator
+
+    def _wake(self, generation: Generation) -> None:
+        generation.coordinator_timer = None
+        if generation.coordinator is not None and generation.left and self._is_current(generation):
+            self._carry_out(generation, generation.coordinator, [])
+
+    def _carry_out(self, generation: Generation, coordinator: Coordinator, orders: list[Order]) -> None:
+        for node, kind, fields in [*orders, *coordinator.tick(self._loop.time())]:
+            connection = self._connection(generation.gang, node)
+            if connection is not None:
+                connection.send(kind, generation=generation.number, **fields)
+        if generation.coordinator_timer is not None:
+            generation.coordinator_timer.cancel()
+            generation.coordinator_timer = None
+        if coordinator.due_s < float("inf"):
+            generation.coordinator_timer = self._loop.call_at(coordinator.due_s, self._wake, generation)

@@ -1,0 +1,138 @@
+"""The gang's schedule of checkpoints as one rank follows it: count the calls, publish the count, read the schedule.
+
+All ranks of a gang give the same answer at the same count. This rests on the order of two accesses. A rank writes its
+count (`rank-R.calls`) *before* it reads the schedule (`schedule.json`); the launcher replaces the schedule *before* it
+reads the counts. So when a proposal has been put up and the launcher then still reads a count below the proposal's
+`begin`, that rank is certain to see the proposal when it comes to `begin`, and to wait there until the proposal is
+withdrawn or has become part of the schedule. Only launchers have to answer; ranks acknowledge nothing.
+
+A rank waits only at `begin` or beyond, and a proposal is accepted only while no rank is that far. Ranks that exchange
+data in each step can therefore all still reach `begin`, and those who decide the proposal, the launchers and the
+server, wait for no rank: there is no deadlock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+FILE = "schedule.json"
+NO_STEP = -1
+MOST = (1 << 53) - 1
+FIRST_PAUSE_S = 0.0005
+LONGEST_PAUSE_S = 0.01
+WAIT_LIMIT_S = 60.0
+"""Longer than a launcher leaves a proposal open, unless its disk takes nothing more."""
+
+
+class CheckpointSchedule:
+    """Of one process. Opening it and asking raise OSError when the count cannot be published: a launcher that does not
+    know the count could let other ranks answer otherwise."""
+
+    def __init__(self, directory: str, rank: int) -> None:
+        self._path = os.path.join(directory, FILE)
+        counts = os.path.join(directory, f"rank-{rank}.calls")
+        self._counts = os.open(counts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # A program that runs after another one as the same rank goes on counting.
+        self._calls = int.from_bytes(os.pread(self._counts, 8, 0), "little")
+        self._step = NO_STEP
+        self._step_before = NO_STEP  # the newest smaller one at which there was a call
+        self._rises = True
+        self._version = 0
+        self._segments: Sequence[Sequence[Any]] = ()
+        self._pending: Sequence[Any] | None = None
+        self._asked_at = NO_STEP
+        self._saved_at = NO_STEP
+
+    def ask(self, step: int) -> bool:
+        """Count a call after `step` was reported (NO_STEP: none was), and say whether all ranks are to save at it."""
+        self._count(step)
+        self._read()
+        self._wait()
+        calls = due(self._segments, "call", self._calls - 1, self._calls, self._reached)
+        steps = self._step != self._saved_at and due(
+            self._segments, "step", self._step_before, self._step, self._reached
+        )
+        if calls or steps:
+            self._asked_at = self._step
+        return calls or steps or self._step == self._asked_at != NO_STEP
+
+    def saved(self) -> None:
+        """This process has saved a checkpoint: the step is answered."""
+        self._saved_at, self._asked_at = self._step, NO_STEP
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._counts)
+
+    def _count(self, step: int) -> None:
+        self._calls += 1
+        if not NO_STEP <= step <= MOST or step < self._step:
+            self._rises = False  # steps that begin anew, with each epoch say, are no measure of how far a rank is
+        if not self._rises:
+            step = NO_STEP
+        if step != self._step:
+            self._step_before = self._step if self._step != NO_STEP else step - 1
+            self._step = step
+        record = self._calls.to_bytes(8, "little") + self._step.to_bytes(8, "little", signed=True)
+        os.pwrite(self._counts, record, 0)
+
+    def _read(self) -> None:
+        """Read the schedule if there is another. Its time of modification is its version: clocks of file systems are
+        too coarse to tell two versions apart."""
+        try:
+            if os.stat(self._path).st_mtime_ns == self._version:
+                return
+            import json
+
+            with open(self._path, "rb") as file:
+                version = os.fstat(file.fileno()).st_mtime_ns
+                found = json.load(file)
+        except FileNotFoundError:
+            return
+        self._version, self._segments, self._pending = version, found["segments"], found["pending"]
+
+    def _wait(self) -> None:
+        """Until it is decided how to answer from here on."""
+        give_up_at, pause_s = None, FIRST_PAUSE_S
+        while self._pending is not None and self._reached(self._pending):
+            if give_up_at is None:
+                give_up_at = time.monotonic() + WAIT_LIMIT_S
+            if time.monotonic() >= give_up_at:
+                self._pending = None
+                return
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            self._read()
+
+    def _reached(self, segment: Sequence[Any]) -> bool:
+        begin: int = segment[1]
+        return (self._step if segment[0] == "step" else self._calls) >= begin
+
+
+def due(
+    segments: Sequence[Sequence[Any]], unit: str, before: int, count: int, reached: Callable[[Sequence[Any]], bool]
+) -> bool:
+    """Whether there is a save after the count `before`, at which the last answer was given, and up to `count`.
+
+    `segments` are `[unit, begin, first, every]`, oldest first: one holds from its `begin` until that of the next, and
+    says to save at `first` and then each `every` counts (0: never again). `reached` says of one whether the rank has
+    come to its `begin`."""
+    for index, (measure, begin, first, every) in enumerate(segments):
+        if measure != unit or begin > count:
+            continue
+        last = count
+        if index + 1 < len(segments) and reached(segments[index + 1]):
+            if segments[index + 1][0] != unit:
+                continue
+            last = segments[index + 1][1] - 1
+        if last >= first:
+            newest = last - (last - first) % every if every else first
+            if newest > before and newest >= begin:
+                return True
+    return False

@@ -1,0 +1,87 @@
+"""Four real ranks on two virtual nodes are told to save at the same steps, though each goes at its own pace."""
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.service.world import Embedded, wait_until
+
+SCRIPT = """
+import json, random, sys, time
+from pathlib import Path
+from ganger import train
+
+rank = train.world().rank
+out = open(f"answers-{rank}", "a", buffering=1)
+chance = random.Random(rank)
+step = -1
+while not Path("enough").exists():
+    step += 1
+    REPORT
+    time.sleep(chance.uniform(0, 0.02))
+    answers = [train.should_checkpoint() for _ in range(ASKS)]
+    print(json.dumps([step, answers]), file=out)
+    if answers[0] and rank == 0:
+        with train.checkpoint(step) as directory:
+            (directory / "state").write_text("state")
+"""
+STEPS = "train.report(step=step)", "chance.choice((1, 2, 3))"
+CALLS = "rank == 0 and train.report(step=step)", "1"
+
+
+def _submit(world: Embedded, report: str, asks: str, **checkpoint: object) -> str:
+    (world.work / "train.py").write_text(SCRIPT.replace("REPORT", report).replace("ASKS", asks))
+    command = [sys.executable, "train.py"]
+    return world.submit(command, nodes=2, nproc_per_node=2, checkpoint={"dir": "saved", **checkpoint})
+
+
+def _answers(work: Path) -> dict[int, dict[int, bool]]:
+    """The answer at each step, by rank. All answers at a step are the same."""
+    found: dict[int, dict[int, bool]] = defaultdict(dict)
+    for rank in range(4):
+        path = work / f"answers-{rank}"
+        for line in path.read_text().splitlines() if path.exists() else ():
+            step, answers = json.loads(line)
+            assert len(set(answers)) == 1
+            found[rank][step] = answers[0]
+    return found
+
+
+def _saves(work: Path) -> list[list[int]]:
+    """The steps at which each rank was told to save."""
+    return [[step for step, answer in steps.items() if answer] for steps in _answers(work).values()]
+
+
+def _check_agreement(work: Path) -> None:
+    answers = _answers(work)
+    for step in set().union(*answers.values()):
+        told = {steps[step] for steps in answers.values() if step in steps}
+        assert len(told) == 1, f"ranks differ at step {step}: {[steps.get(step) for steps in answers.values()]}"
+
+
+@pytest.mark.parametrize(("report", "asks"), [STEPS, CALLS], ids=["by_step", "by_call"])
+def test_ranks_save_at_the_same_steps_again_and_again(world: Embedded, report: str, asks: str) -> None:
+    job = _submit(world, report, asks, every="0.4s")
+    wait_until(lambda: len(saves := _saves(world.work)) == 4 and min(map(len, saves)) >= 3, "each saves three times")
+    (world.work / "enough").touch()
+    world.ended(job)
+    _check_agreement(world.work)
+
+
+@pytest.mark.parametrize("every", [{}, {"every": "1h"}], ids=["no_period", "long_period"])
+def test_a_notice_has_all_ranks_save_once_at_the_same_step(world: Embedded, every: dict[str, object]) -> None:
+    job = _submit(world, *STEPS, grace="20s", **every)
+    wait_until(lambda: len(answers := _answers(world.work)) == 4 and min(map(len, answers.values())) > 20, "all step")
+    assert not any(_saves(world.work))
+    world.service.suspend(job, suspended=True)
+    wait_until(lambda: all(_saves(world.work)), "each is told to save")
+    (step,) = {tuple(saves) for saves in _saves(world.work)}
+    assert len(step) == 1
+    wait_until(lambda: all(max(steps) > step[0] + 3 for steps in _answers(world.work).values()), "they go on")
+    (world.work / "enough").touch()
+    wait_until(lambda: world.service.job(job).row.state == "suspended", "it is suspended")
+    _check_agreement(world.work)
+    assert {tuple(saves) for saves in _saves(world.work)} == {step}
