@@ -1,4 +1,4 @@
-"""`report`, `phase`, `notice`, `should_checkpoint` and `world`, in a rank and outside ganger."""
+"""`report`, `phase`, `notice` and `world`, in a rank and outside ganger."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ganger import train
-from ganger.train import notices, reporting
+from ganger.train import reporting
 from tests.train.conftest import Rank
 
 
@@ -118,48 +118,6 @@ def test_notice_gives_cause_and_deadline(rank: Rank) -> None:
     assert train.notice() == ("spot_reclaim", 1_700_000_000.5)
 
 
-def test_notice_asks_for_one_checkpoint(rank: Rank) -> None:
-    assert not train.should_checkpoint()
-    rank.notify()
-    assert train.should_checkpoint()
-    assert train.should_checkpoint()
-    with train.checkpoint(1):
-        pass
-    assert not train.should_checkpoint()
-    rank.notify(deadline_ms=1_600_000_000_000)  # another, nearer one
-    assert train.should_checkpoint()
-
-
-def test_failed_checkpoint_answers_no_notice(rank: Rank) -> None:
-    rank.notify()
-    with pytest.raises(ZeroDivisionError), train.checkpoint(1):
-        raise ZeroDivisionError
-    assert train.should_checkpoint()
-
-
-@pytest.mark.parametrize(
-    ("every_s", "passed_s", "due"),
-    [("60", 59, False), ("60", 60, True), ("0.5", 1, True), ("0", 9, False), ("", 9, False), ("x", 9, False)],
-)
-def test_clock_asks_for_a_checkpoint(
-    every_s: str, passed_s: float, due: bool, rank: Rank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rank.set(GANGER_CHECKPOINT_EVERY_S=every_s)
-    monkeypatch.setattr(notices, "_saved_at_s", 100.0)
-    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + passed_s)
-    assert train.should_checkpoint() == due
-
-
-def test_checkpoint_sets_the_clock_back(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    rank.set(GANGER_CHECKPOINT_EVERY_S="0.001")
-    monkeypatch.setattr(notices, "_saved_at_s", 0.0)
-    assert train.should_checkpoint()
-    rank.set(GANGER_CHECKPOINT_EVERY_S="3600")
-    with train.checkpoint(1):
-        pass
-    assert not train.should_checkpoint()
-
-
 def test_world_of_a_rank(rank: Rank) -> None:
     assert train.world() == train.World(
         rank=3,
@@ -182,12 +140,6 @@ def test_outside_ganger_nothing_happens(tmp_path: Path, capsys: pytest.CaptureFi
     assert train.world() == train.World(0, 1, 0, 0, 1, 1, "", Path("checkpoints"))
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr() == ("", "")
-
-
-def test_clock_does_not_count_outside_ganger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GANGER_CHECKPOINT_EVERY_S", "0.001")
-    monkeypatch.setattr(notices, "_saved_at_s", 0.0)
-    assert not train.should_checkpoint()
 
 
 def test_outside_ganger_torchrun_says_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,15 +252,14 @@ class Coordinator:
             return None
         self._called_s = now_s if self._called_s is None else self._called_s
         self._samples.append(_Sample(now_s, {unit: self._count(unit) for unit in UNITS}))
-        unit = self._unit(callers)
+        is_settled = callers >= self.ranks or now_s >= self._called_s + LATECOMERS_S
+        unit = self._unit(callers, is_settled=is_settled)
         rate = self._rate(unit)
         margin = (1 + math.ceil(rate * 2 * self._round_trip_s)) << min(self._failures, MOST_DOUBLINGS)
         begin = self._count(unit) + margin
         if self._is_stopping:
             return Segment(unit, begin, begin, 0)
-        if callers < self.ranks and now_s < self._called_s + LATECOMERS_S:
-            return None
-        return self._periodic(unit, begin, rate, now_s)
+        return self._periodic(unit, begin, rate, now_s) if is_settled else None
 
     def _periodic(self, unit: str, begin: int, rate: float, now_s: float) -> Segment | None:
         if self.period_s is None or rate <= 0:
@@ -291,10 +290,10 @@ class Coordinator:
     def _callers(self) -> int:
         return sum(self._told[node].callers for node in self.left)
 
-    def _unit(self, callers: int) -> str:
+    def _unit(self, callers: int, *, is_settled: bool) -> str:
         """Steps, if all that call report them. A single rank may ask as often as it likes: its calls are counted."""
         stepping = sum(self._told[node].stepping for node in self.left)
-        return "step" if callers > 1 and stepping == callers else "call"
+        return "call" if stepping < callers or (callers == 1 and is_settled) else "step"
 
     def _count(self, unit: str) -> int:
         return max((self._told[node].count(unit) for node in self.left), default=-1)

@@ -18,7 +18,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 FILE = "schedule.json"
@@ -44,33 +44,28 @@ class CheckpointSchedule:
         self._step_before = NO_STEP  # the newest smaller one at which there was a call
         self._rises = True
         self._version = 0
-        self._segments: Sequence[Sequence[Any]] = ()
+        self._segments: Sequence[Sequence[Any]] = ()  # [unit, begin, first, every]: docs/launcher-protocol.md
         self._pending: Sequence[Any] | None = None
         self._asked_at = NO_STEP
         self._saved_at = NO_STEP
 
     def ask(self, step: int) -> bool:
         """Count a call after `step` was reported (NO_STEP: none was), and say whether all ranks are to save at it."""
-        self._count(step)
-        self._read()
-        self._wait()
-        calls = due(self._segments, "call", self._calls - 1, self._calls, self._reached)
-        steps = self._step != self._saved_at and due(
-            self._segments, "step", self._step_before, self._step, self._reached
-        )
-        if calls or steps:
-            self._asked_at = self._step
-        return calls or steps or self._step == self._asked_at != NO_STEP
+        self.count(step)
+        self.read()
+        give_up_at, pause_s = None, FIRST_PAUSE_S
+        while self.waits:
+            give_up_at = give_up_at or time.monotonic() + WAIT_LIMIT_S
+            if time.monotonic() >= give_up_at:
+                self._pending = None
+                break
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            self.read()
+        return self.answer()
 
-    def saved(self) -> None:
-        """This process has saved a checkpoint: the step is answered."""
-        self._saved_at, self._asked_at = self._step, NO_STEP
-
-    def close(self) -> None:
-        """Let go of the file."""
-        os.close(self._counts)
-
-    def _count(self, step: int) -> None:
+    def count(self, step: int) -> None:
+        """Publish that there is another call."""
         self._calls += 1
         if not NO_STEP <= step <= MOST or step < self._step:
             self._rises = False  # steps that begin anew, with each epoch say, are no measure of how far a rank is
@@ -82,7 +77,7 @@ class CheckpointSchedule:
         record = self._calls.to_bytes(8, "little") + self._step.to_bytes(8, "little", signed=True)
         os.pwrite(self._counts, record, 0)
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Read the schedule if there is another. Its time of modification is its version: clocks of file systems are
         too coarse to tell two versions apart."""
         try:
@@ -97,42 +92,44 @@ class CheckpointSchedule:
             return
         self._version, self._segments, self._pending = version, found["segments"], found["pending"]
 
-    def _wait(self) -> None:
-        """Until it is decided how to answer from here on."""
-        give_up_at, pause_s = None, FIRST_PAUSE_S
-        while self._pending is not None and self._reached(self._pending):
-            if give_up_at is None:
-                give_up_at = time.monotonic() + WAIT_LIMIT_S
-            if time.monotonic() >= give_up_at:
-                self._pending = None
-                return
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            self._read()
+    @property
+    def waits(self) -> bool:
+        """The answer is not decided: a proposal is open that would change it."""
+        return self._pending is not None and self._reached(self._pending)
+
+    def answer(self) -> bool:
+        """Whether all ranks are to save at the count of this call."""
+        calls = self._is_due("call", self._calls - 1, self._calls)
+        steps = self._step != self._saved_at and self._is_due("step", self._step_before, self._step)
+        if calls or steps:
+            self._asked_at = self._step
+        return calls or steps or self._step == self._asked_at != NO_STEP
+
+    def saved(self) -> None:
+        """This process has saved a checkpoint: the step is answered."""
+        self._saved_at, self._asked_at = self._step, NO_STEP
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._counts)
+
+    def _is_due(self, unit: str, before: int, count: int) -> bool:
+        """Whether there is a save after the count `before`, at which the last answer was given, and up to `count`."""
+        for index, segment in enumerate(self._segments):
+            measure, begin, first, every = segment
+            if measure != unit or begin > count:
+                continue
+            last, following = count, self._segments[index + 1 : index + 2]
+            if following and self._reached(following[0]):
+                if following[0][0] != unit:
+                    continue  # how far it goes in this unit is not known
+                last = following[0][1] - 1
+            newest = last - (last - first) % every if every else first
+            if first <= last and newest > before:
+                return True
+        return False
 
     def _reached(self, segment: Sequence[Any]) -> bool:
         begin: int = segment[1]
         return (self._step if segment[0] == "step" else self._calls) >= begin
 
-
-def due(
-    segments: Sequence[Sequence[Any]], unit: str, before: int, count: int, reached: Callable[[Sequence[Any]], bool]
-) -> bool:
-    """Whether there is a save after the count `before`, at which the last answer was given, and up to `count`.
-
-    `segments` are `[unit, begin, first, every]`, oldest first: one holds from its `begin` until that of the next, and
-    says to save at `first` and then each `every` counts (0: never again). `reached` says of one whether the rank has
-    come to its `begin`."""
-    for index, (measure, begin, first, every) in enumerate(segments):
-        if measure != unit or begin > count:
-            continue
-        last = count
-        if index + 1 < len(segments) and reached(segments[index + 1]):
-            if segments[index + 1][0] != unit:
-                continue
-            last = segments[index + 1][1] - 1
-        if last >= first:
-            newest = last - (last - first) % every if every else first
-            if newest > before and newest >= begin:
-                return True
-    return False

@@ -80,14 +80,6 @@ def skipped_steps() -> frozenset[int]:
     return whole.steps_in(os.environ.get("GANGER_RESUME_SKIP", ""))
 
 
-def checkpoint_every_s() -> float | None:
-    """None: never by the clock."""
-    try:
-        return float(os.environ.get("GANGER_CHECKPOINT_EVERY_S", "")) or None
-    except ValueError:
-        return None
-
-
 def checkpoints_kept() -> tuple[int | None, int | None]:
     """How many of the last checkpoints stay, None for all; and by which number the step of one is divisible that stays
     for good, None for none."""

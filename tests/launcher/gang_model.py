@@ -1,0 +1,188 @@
+"""A gang whose ranks ask `should_checkpoint` in random order, with the real schedule, counts and coordinator, and a
+network, a server and a clock of this module. Used by `test_checkpoint_agreement`.
+"""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ganger.launcher.checkpoint_counts import OPEN_S, CheckpointCounts
+from ganger.tasks.checkpoint_coordinator import Coordinator, Counts, Order
+from ganger.train.checkpoint_schedule import CheckpointSchedule
+
+TICK_S = 0.01
+AWAY_S = OPEN_S / 2
+"""Nothing is away for longer: then a launcher would withdraw a proposal that may hold elsewhere."""
+
+
+class Rank:
+    """Reports a step and asks, again and again. `asks` gives how often it asks at a step; `may_step` says of a step
+    whether it can be begun: ranks that exchange data wait for each other."""
+
+    def __init__(self, number: int, directory: Path, asks: Callable[[], int], *, reports: bool) -> None:
+        self.number = number
+        self.step = -1
+        self.calls = 0
+        self.answers: dict[int, list[bool]] = defaultdict(list)
+        self._schedule = CheckpointSchedule(str(directory), number)
+        self._asks = asks
+        self._reports = reports
+        self._left = 0
+        self._has_counted = False
+
+    def act(self, may_step: Callable[[int], bool]) -> None:
+        """Do the next thing: publish a count, or read the schedule and, if it is decided, answer."""
+        if self._has_counted:
+            self._schedule.read()
+            if not self._schedule.waits:
+                self.answers[self.step if self._reports else self.calls].append(self._schedule.answer())
+                self._has_counted = False
+                self._left -= 1
+            return
+        if self._left == 0:
+            if not may_step(self.step + 1):
+                return
+            self.step += 1
+            self._left = self._asks()
+        self._schedule.count(self.step if self._reports else -1)
+        self.calls += 1
+        self._has_counted = True
+
+    def close(self) -> None:
+        self._schedule.close()
+
+
+class Node(CheckpointCounts):
+    """A launcher with its ranks and its connection: what is under way in each direction, None while it is down.
+    `meanwhile` runs before and after each write of a schedule."""
+
+    def __init__(self, name: str, directory: Path, now_s: float, meanwhile: Callable[[], None]) -> None:
+        self.name = name
+        self.to_server: list[bytes] | None = None
+        self.from_server: list[bytes] = []
+        self.away_since_s = now_s
+        self._meanwhile = meanwhile
+        super().__init__(str(directory), self, polls=True, now=now_s)  # type: ignore[arg-type]  # it has `state`
+
+    def state(self, kind: str, **fields: Any) -> None:
+        """As a link: nothing is said while the server is away."""
+        if self.to_server is not None:
+            self.to_server.append(json.dumps({"type": kind, **fields}).encode())
+
+    def connect(self) -> None:
+        self.to_server, self.from_server = [], []
+        self.announce()
+
+    def drop(self, now_s: float) -> None:
+        self.to_server, self.from_server, self.away_since_s = None, [], now_s
+
+    @property
+    def held(self) -> tuple[int, bool]:
+        """The schedule that ranks here follow, and whether another is proposed."""
+        return self._id, self._pending is not None
+
+    def _write(self) -> None:
+        self._meanwhile()
+        super()._write()
+        self._meanwhile()
+
+
+class Gang:
+    """`chance` decides the order of everything."""
+
+    def __init__(self, path: Path, chance: random.Random, *, lockstep: bool, reports: bool, period_s: float | None):
+        self.chance = chance
+        self.now_s = 100.0
+        self.nodes: list[Node] = []
+        self.ranks: list[Rank] = []
+        self._lockstep = lockstep
+        self._period_s = period_s
+        for at in range(chance.randint(1, 3)):
+            directory = path / f"n{at}"
+            directory.mkdir()
+            self.nodes.append(Node(f"n{at}", directory, self.now_s, self._act_a_little))
+            for _ in range(chance.randint(1, 2)):
+                asks = (lambda: chance.randint(1, 3)) if reports else (lambda: 1)
+                self.ranks.append(Rank(len(self.ranks), directory, asks, reports=reports))
+        self.speeds = [1.0 if lockstep else chance.uniform(0.5, 1.0) for _ in self.ranks]
+        self.has_notice = False
+        self.start_server()
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def start_server(self) -> None:
+        """The one before it is lost with what it knew."""
+        for node in self.nodes:
+            node.drop(self.now_s)
+        left = [node.name for node in self.nodes]
+        self.coordinator = Coordinator(left=left, ranks=len(self.ranks), period_s=self._period_s)
+        if self.has_notice:
+            self.coordinator.stopped(with_notice=True)
+
+    def notify(self) -> None:
+        """The gang is told to end, with a notice."""
+        self.has_notice = True
+        self._send(self.coordinator.stopped(with_notice=True))
+
+    def act(self) -> None:
+        """One rank does something, some time goes by."""
+        self._act_a_little()
+        self.now_s += TICK_S * self.chance.random()
+        for node in self.nodes:
+            node.tick(self.now_s)
+        self._send(self.coordinator.tick(self.now_s))
+
+    def deliver(self) -> None:
+        """The next message of a node, in either direction, arrives."""
+        node = self.chance.choice(self.nodes)
+        if node.to_server and self.chance.random() < 0.5:
+            message = json.loads(node.to_server.pop(0))
+            self._send(self.coordinator.heard(node.name, Counts.of(message), self.now_s))
+        elif node.from_server:
+            node.take(json.loads(node.from_server.pop(0)), self.now_s)
+
+    def reconnect(self, *, after_s: float) -> None:
+        """Nodes that have been away for so long come back."""
+        for node in self.nodes:
+            if node.to_server is None and self.now_s >= node.away_since_s + after_s:
+                node.connect()
+
+    def close(self) -> None:
+        for part in (*self.nodes, *self.ranks):
+            part.close()
+
+    def _act_a_little(self) -> None:
+        for _ in range(self.chance.randint(0, 3)):
+            at = self.chance.randrange(len(self.ranks))
+            if self.chance.random() < self.speeds[at]:
+                self.ranks[at].act(self._may_step)
+
+    def _may_step(self, step: int) -> bool:
+        return not self._lockstep or all(rank.step >= step - 1 for rank in self.ranks)
+
+    def _send(self, orders: Sequence[Order]) -> None:
+        for name, kind, fields in orders:
+            node = next(node for node in self.nodes if node.name == name)
+            if node.to_server is not None:
+                node.from_server.append(json.dumps({"type": kind, **fields}).encode())
+
+    # -- what is to hold ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_torn(self) -> bool:
+        """Not all launchers hold the same: a moment at which faults do most."""
+        return len({node.held for node in self.nodes}) > 1
+
+    def check_agreement(self) -> None:
+        """No two ranks have answered otherwise at the same count."""
+        counts = set().union(*(rank.answers for rank in self.ranks))
+        for count in counts if len(self.ranks) > 1 else ():  # of a single one, each call may have its own answer
+            told = {answer for rank in self.ranks for answer in rank.answers.get(count, ())}
+            assert len(told) <= 1, f"at {count}: {[rank.answers.get(count) for rank in self.ranks]}"
+
+    def saves(self) -> list[list[int]]:
+        """The counts at which each rank was told to save."""
+        return [[count for count, answers in rank.answers.items() if any(answers)] for rank in self.ranks]
