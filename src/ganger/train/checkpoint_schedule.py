@@ -132,4 +132,3 @@ class CheckpointSchedule:
     def _reached(self, segment: Sequence[Any]) -> bool:
         begin: int = segment[1]
         return (self._step if segment[0] == "step" else self._calls) >= begin
-
