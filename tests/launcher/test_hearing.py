@@ -1,14 +1,17 @@
 """What launchers in pods say becomes events, also for a server that has forgotten all it was told."""
 
 import json
+import os
+import sys
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ganger.engine.ports import LaunchPlan, RankPlan
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, RuleMatch
-from ganger.model.job import Job, JobSpec, Origin, Retry, Rule
+from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
 from ganger.tasks.generation import Generation, begun
 from ganger.tasks.hearing import Hearing, World
 from tests.launcher.afar import HOST, Controller, Listens, Pod, Starts, eventually
@@ -131,3 +134,58 @@ def test_nodes_begin_the_next_stage_together(listens: Listens, starts: Starts) -
         controller.wait("started", pod.node)
         told = json.loads((pod.task / "1" / "agents.json").read_text())
         assert told == {node: [f"10.0.0.{node[1]}", port] for node, port in ports.items()}
+
+
+SAVES = """
+import os, random, time
+from ganger import train
+
+rank, step = int(os.environ["GANGER_RANK"]), 0
+with open("saves", "a", buffering=1) as out:
+    while not os.path.exists("enough"):
+        train.report(step=step)
+        time.sleep(random.uniform(0, 0.02))
+        if train.should_checkpoint():
+            print(rank, step, file=out)
+        step += 1
+"""
+
+
+def test_ranks_in_pods_save_at_the_same_steps_also_after_the_server_is_another(
+    listens: Listens, starts: Starts
+) -> None:
+    first = listens()
+    pods = [starts(first, node) for node in NODES[:2]]
+    generation = job_of(pods, checkpoint=Checkpoint(every_ms=300))
+    Ears(generation).attach(first)
+    every = {"GANGER_CHECKPOINT_EVERY_S": "0.3"}
+    plans = [
+        replace(
+            pod.plan([sys.executable, "-c", SAVES], (2 * at, 2 * at + 1)),
+            environment={"PATH": os.environ["PATH"], **every},
+        )
+        for at, pod in enumerate(pods)
+    ]
+    first.run(*plans)
+
+    def saves() -> dict[int, list[int]]:
+        """The steps at which each rank was told to save."""
+        lines = [line.split() for pod in pods for line in _read(pod.directory / "work" / "saves").splitlines()]
+        return {rank: [int(step) for which, step in lines if int(which) == rank] for rank in range(4)}
+
+    eventually(lambda: min(map(len, saves().values())) >= 2, "each saves twice")
+    first.close()
+    before = saves()
+    second = listens(port=first.port, prepare=lambda controller: Ears(job_of(pods)).attach(controller, *plans))
+    second.wait_for_hello(2)
+    eventually(lambda: all(len(saves()[rank]) >= len(before[rank]) + 2 for rank in before), "they go on saving")
+    for pod in pods:
+        (pod.directory / "work" / "enough").touch()
+    for pod in pods:
+        second.wait("cleared", pod.node)
+    fewest = min(map(len, saves().values()))
+    assert len({tuple(steps[:fewest]) for steps in saves().values()}) == 1
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

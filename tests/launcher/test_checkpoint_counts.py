@@ -1,0 +1,139 @@
+"""What a launcher does with counts of calls, proposals and schedules: on the wire, and where disk or server fail it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganger.launcher.checkpoint_counts import OPEN_S, CheckpointCounts
+from ganger.train.checkpoint_schedule import CheckpointSchedule
+from tests.launcher.harness import Server, Task, eventually
+
+ASKS = """
+import os, time
+from ganger import train
+
+with open("told", "a", buffering=1) as out:
+    for step in range(int(os.environ["GANGER_RANK"]), 1_000_000):
+        while not os.path.exists(f"may-{step}"):
+            time.sleep(0.005)
+        train.report(step=step)
+        print(step, train.should_checkpoint(), file=out)
+"""
+
+
+class Heard:
+    """Stands for the link."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def state(self, kind: str, **fields: Any) -> None:
+        self.messages.append({"type": kind, **fields})
+
+
+def counts_in(directory: Path, heard: Heard, *, polls: bool = False) -> CheckpointCounts:
+    return CheckpointCounts(str(directory), heard, polls=polls, now=0.0)  # type: ignore[arg-type]  # it has `state`
+
+
+def schedule_in(directory: Path) -> dict[str, Any]:
+    found = json.loads((directory / "schedule.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_rank_waits_for_what_becomes_of_a_proposal(server: Server, task: Task) -> None:
+    every = {"GANGER_CHECKPOINT_EVERY_S": "60"}
+    task.plan([sys.executable, "-c", ASKS])
+    plan = json.loads((task.path / "plan-1.json").read_text())
+    plan["environment"].update(every)
+    (task.path / "plan-1.json").write_text(json.dumps(plan))
+    task.start()
+
+    def may(step: int) -> None:
+        (task.work / f"may-{step}").touch()
+
+    def told() -> list[str]:
+        return (task.work / "told").read_text().splitlines()
+
+    server.wait("counted", callers=0, schedule={"id": 0, "segments": []})
+    may(0)
+    server.wait("counted", callers=1, stepping=1, step=0, call=1, answers=0)
+    server.send("propose", generation=1, id=7, unit="step", begin=1)
+    server.wait("counted", answers=7, pending=7, step=0)
+    may(1)
+    eventually(
+        lambda: server.send("count", generation=1, id=8) or server.heard[-1].get("step") == 1, "it has come there"
+    )
+    assert told() == ["0 False"]
+    server.send("agree", generation=1, id=7, segments=[["step", 1, 1, 0]])
+    eventually(lambda: told() == ["0 False", "1 True"], "it is told to save")
+    server.send("propose", generation=1, id=9, unit="call", begin=3)
+    server.wait("counted", answers=9, pending=9)
+    may(2)
+    server.send("withdraw", generation=1, id=9)
+    eventually(lambda: told() == ["0 False", "1 True", "2 False"], "it goes on")
+    server.hang_up()
+    server.wait("counted", pending=0, call=3, schedule={"id": 7, "segments": [["step", 1, 1, 0]]}, answers=0)
+    server.stop(1)
+    server.wait("cleared")
+
+
+def test_a_proposal_that_nobody_decides_is_withdrawn(tmp_path: Path) -> None:
+    counts = counts_in(tmp_path, Heard())
+    counts.take({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 100.0)
+    assert schedule_in(tmp_path)["pending"] == ["step", 5]
+    assert counts.due == 100.0 + OPEN_S
+    counts.tick(100.0 + OPEN_S)
+    assert schedule_in(tmp_path)["pending"] is None
+    assert counts.due == float("inf")
+
+
+def test_a_proposal_that_the_disk_does_not_take_is_not_said_to_be_open(tmp_path: Path) -> None:
+    heard = Heard()
+    (tmp_path / "schedule.json.tmp").symlink_to("/dev/full")
+    counts_in(tmp_path, heard).take({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 0.0)
+    assert (heard.messages[-1]["answers"], heard.messages[-1]["pending"]) == (3, 0)
+
+
+def test_a_schedule_that_the_disk_does_not_take_is_written_later(tmp_path: Path) -> None:
+    (tmp_path / "schedule.json.tmp").symlink_to("/dev/full")
+    counts = counts_in(tmp_path, Heard())
+    counts.take({"type": "agree", "id": 3, "segments": [["call", 5, 6, 7]]}, 0.0)
+    assert not (tmp_path / "schedule.json").exists()
+    (tmp_path / "schedule.json.tmp").unlink()
+    counts.tick(counts.due)
+    assert schedule_in(tmp_path)["segments"] == [["call", 5, 6, 7]]
+
+
+def test_ranks_that_begin_to_call_are_told_of_after_a_notice_too(tmp_path: Path) -> None:
+    heard = Heard()
+    counts = counts_in(tmp_path, heard)
+    rank = CheckpointSchedule(str(tmp_path), 0)
+    rank.count(4)
+    counts.tick(10.0)
+    assert [message["callers"] for message in heard.messages] == [0]
+    counts.notice(10.0)
+    counts.tick(10.0)
+    assert [message["callers"] for message in heard.messages] == [0, 1]
+    rank.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"type": "count", "id": "x"},
+        {"type": "propose", "id": 1, "unit": "epoch", "begin": 1},
+        {"type": "propose", "id": 1, "unit": "step", "begin": -1},
+        {"type": "agree", "id": 1, "segments": {}},
+        {"type": "agree", "id": 1, "segments": [["step", 1, 2]]},
+        {"type": "agree", "id": 1, "segments": [["step", 1, 2, 1.5]]},
+    ],
+)
+def test_what_is_not_of_the_protocol_changes_nothing(wrong: dict[str, Any], tmp_path: Path) -> None:
+    counts = counts_in(tmp_path, Heard())
+    with pytest.raises(ValueError, match="is no"):
+        counts.take(wrong, 0.0)
+    assert list(tmp_path.iterdir()) == []
