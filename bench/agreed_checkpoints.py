@@ -1,0 +1,187 @@
+"""50 runs of four ranks on two virtual nodes that call should_checkpoint() at their own pace, with a kill each: of a
+rank, a launcher or the server, at a random moment after the first checkpoint. Then each goes on to its end.
+
+Held to: the ranks had the same answer at each step, every checkpoint has the four parts of its step, and all losses are
+those of an uninterrupted run. Beside it, what a call of should_checkpoint() costs.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import ROOT, Figure
+from bench.saving import RANKS, state_after
+from bench.serving import ganger, state_directory
+from ganger import train
+from ganger.faces.client import Client
+from ganger.settings import home as home_of
+
+RUNS = int(os.environ.get("GANGER_BENCH_RUNS", "50"))
+SEED = 23
+STEPS = 600
+PERIOD = "0.5s"
+KILLED = ("rank", "launcher", "server")
+KILL_WITHIN_S = 3.0
+DEADLINE_S = 180.0
+CALLS, COST_RUNS = 20_000, 5
+NODES = "nodes: [{name: n1, cpu: 2}, {name: n2, cpu: 2}]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run came to; each a sentence where it is wrong."""
+
+    differing: str = ""
+    partial: str = ""
+    lost: str = ""
+
+
+def run() -> list[Figure]:
+    chance, found = random.Random(SEED), []
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, state_directory() as environment:
+        topology = Path(name) / "nodes.yaml"
+        topology.write_text(NODES)
+        ganger(environment, "server", "start", "--topology", str(topology))
+        for number in range(RUNS):
+            folder = Path(name) / f"run-{number}"
+            folder.mkdir()
+            found.append(_survived(environment, folder, KILLED[number % len(KILLED)], chance))
+            for sentence in (found[-1].differing, found[-1].partial, found[-1].lost):
+                if sentence:
+                    print(f"run {number}: {sentence}", flush=True)
+    return [
+        _count("agreed_checkpoints_differing", [bool(one.differing) for one in found], 0),
+        _count("agreed_checkpoints_partial", [bool(one.partial) for one in found], 0),
+        _count("agreed_checkpoints_resumed", [not one.lost for one in found], len(found)),
+        _cost(),
+    ]
+
+
+def _count(name: str, held: list[bool], bar: int) -> Figure:
+    samples = tuple(map(float, held))
+    return Figure(name=name, unit=f"of {len(held)} runs", samples=samples, value=sum(samples), op="==", bar=float(bar))
+
+
+def _survived(environment: dict[str, str], folder: Path, killed: str, chance: random.Random) -> Found:
+    client = Client(home_of(environment)).connect()
+    script = [sys.executable, str(ROOT / "bench" / "saving.py"), str(folder), str(STEPS)]
+    spec = {
+        "run": script,
+        "nodes": 2,
+        "nproc_per_node": RANKS // 2,
+        "retry": {"max": 3, "backoff": "0s"},
+        "checkpoint": {"dir": str(folder / "saved"), "every": PERIOD},
+    }
+    request = {"spec": spec, "directory": str(folder), "environment": {"PATH": os.environ["PATH"]}}
+    job = str(client.submit(request)["row"]["id"])
+    try:
+        _until(lambda: any(folder.glob("saved/step-*")), "there is a checkpoint")
+        time.sleep(chance.uniform(0, KILL_WITHIN_S))
+        _kill(killed, folder, client, chance)
+        client = Client(home_of(environment)).connect()
+        _until(lambda: client.job(job)["row"]["ended_ms"] is not None, "it ends")
+        view = client.job(job)
+    except TimeoutError as error:
+        client.stop(job)
+        _until(lambda: client.job(job)["row"]["ended_ms"] is not None, "it is stopped")
+        return Found(_differing(folder), _partial(folder), f"a {killed} was killed: {error} never comes")
+    return Found(_differing(folder), _partial(folder), _lost(folder, killed, view))
+
+
+def _kill(killed: str, folder: Path, client: Client, chance: random.Random) -> None:
+    pid, parent = map(int, (folder / f"rank-{chance.randrange(RANKS)}.pid").read_text().split())
+    if killed == "server":
+        pid = int(json.loads(client.home.server_file.read_text())["pid"])
+    os.kill(parent if killed == "launcher" else pid, signal.SIGKILL)
+
+
+def _rows(folder: Path) -> list[tuple[int, int, int, bool, str]]:
+    """Rank, attempt, step, answer and loss of every step that was done."""
+    found = []
+    for rank in range(RANKS):
+        for line in (folder / f"rank-{rank}.steps").read_text().splitlines():
+            attempt, step, answer, loss = json.loads(line)
+            found.append((rank, attempt, step, answer, loss))
+    return found
+
+
+def _differing(folder: Path) -> str:
+    answers: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)
+    for rank, attempt, step, answer, _ in _rows(folder):
+        answers[attempt, step][rank] = answer
+    wrong = {where: told for where, told in sorted(answers.items()) if len(set(told.values())) > 1}
+    if not wrong:
+        return ""
+    (attempt, step), told = next(iter(wrong.items()))
+    return f"{len(wrong)} steps with two answers, first step {step} of attempt {attempt}: {told}"
+
+
+def _partial(folder: Path) -> str:
+    wrong = []
+    for directory in sorted(folder.glob("saved/step-*")):
+        steps = [json.loads(part.read_text())["step"] for part in directory.glob("part-*")]
+        if steps != [int(directory.name.partition("-")[2])] * RANKS:
+            wrong.append(f"{directory.name} has parts of the steps {steps}")
+    return f"{len(wrong)} checkpoints are not whole, first {wrong[0]}" if wrong else ""
+
+
+def _lost(folder: Path, killed: str, view: dict[str, object]) -> str:
+    row, rows = view["row"], _rows(folder)
+    expected = [_losses(rank) for rank in range(RANKS)]
+    wrong = [(rank, attempt, step) for rank, attempt, step, _, loss in rows if loss != expected[rank][step]]
+    begun = min((step for _, attempt, step, _, _ in rows if attempt > 1), default=None)
+    if row["state"] != "succeeded":  # type: ignore[index]  # the view is JSON
+        return f"a {killed} was killed: it is {row['state']}"  # type: ignore[index]
+    if wrong:
+        return f"a {killed} was killed: {len(wrong)} losses differ, first of rank, attempt and step {wrong[0]}"
+    if killed != "server" and not begun:
+        return f"a {killed} was killed: it did not begin at a checkpoint"
+    return ""
+
+
+def _losses(rank: int) -> list[str]:
+    state, losses = "", []
+    for step in range(STEPS):
+        state = state_after(state, step, rank)
+        losses.append(state[:8])
+    return losses
+
+
+def _until(condition: Callable[[], object], what: str) -> None:
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+
+
+def _cost() -> Figure:
+    """Of a call that follows a schedule."""
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name:
+        schedule = Path(name) / "schedule.json"
+        schedule.write_text(
+            json.dumps({"segments": [["step", 1, 1_000, 1_000], ["step", 9, 1_500, 900]], "pending": None})
+        )
+        os.environ["GANGER_TASK_DIR"] = name
+        try:
+            samples = [_call_us() for _ in range(COST_RUNS)]
+        finally:
+            del os.environ["GANGER_TASK_DIR"]
+    best = min(samples)
+    return Figure(name="should_checkpoint_call", unit="us", samples=tuple(samples), value=best, op="<", bar=20.0)
+
+
+def _call_us() -> float:
+    train.should_checkpoint()
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        train.should_checkpoint()
+    return (time.perf_counter() - began) / CALLS * 1e6
