@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ganger.train.checkpoint_schedule import CheckpointSchedule
 
-_schedule: tuple[str, int, CheckpointSchedule] | None = None  # with directory and rank
+_schedule: tuple[str, CheckpointSchedule] | None = None  # of which directory
 
 
 def notice() -> tuple[str, float] | None:
@@ -54,16 +54,16 @@ def should_checkpoint() -> bool:
 def saved() -> None:
     """A checkpoint of this process is complete."""
     if _schedule is not None:
-        _schedule[2].saved()
+        _schedule[1].saved()
 
 
 def _schedule_of(directory: str) -> CheckpointSchedule:
     global _schedule  # noqa: PLW0603 (one of one process)
-    if _schedule is None or _schedule[:2] != (directory, rank()):
+    if _schedule is None or _schedule[0] != directory:
         from ganger.train.checkpoint_schedule import CheckpointSchedule
 
         if _schedule is not None:
-            _schedule[2].close()
+            _schedule[1].close()
             _schedule = None
-        _schedule = (directory, rank(), CheckpointSchedule(directory, rank()))
-    return _schedule[2]
+        _schedule = (directory, CheckpointSchedule(directory, rank()))
+    return _schedule[1]
