@@ -46,16 +46,10 @@ def batch(step: int, rank: int) -> Tensor:
     return torch.where(torch.rand(tokens.shape, generator=seeded) < 0.1, noise, tokens)
 
 
-def all_reduce(model: nn.Module, loss: Tensor, wants_checkpoint: bool) -> tuple[float, bool]:
-    """Average gradients and loss over all ranks in one message; true if any rank wants a checkpoint."""
+def all_reduce(model: nn.Module, loss: Tensor) -> float:
+    """Average gradients and loss over all ranks in one message."""
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    flat = torch.cat(
-        [
-            *(gradient.flatten() for gradient in gradients),
-            loss.detach().reshape(1),
-            torch.tensor([float(wants_checkpoint)]),
-        ]
-    )
+    flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.detach().reshape(1)])
     if dist.is_initialized():
         dist.all_reduce(flat)
         flat /= dist.get_world_size()
@@ -63,7 +57,7 @@ def all_reduce(model: nn.Module, loss: Tensor, wants_checkpoint: bool) -> tuple[
     for gradient in gradients:
         gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
         at += gradient.numel()
-    return float(flat[-2]), bool(flat[-1] > 0)
+    return float(flat[-1])
 
 
 def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -113,10 +107,11 @@ def main() -> None:
         loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
-        due = step % args.checkpoint_steps == args.checkpoint_steps - 1
-        mean_loss, wanted = all_reduce(model, loss, due or train.should_checkpoint())  # ganger: asked to save?
+        mean_loss = all_reduce(model, loss)
         optimizer.step()
         train.report(step=step, loss=mean_loss, total_steps=args.steps)  # ganger: progress, seen in `ganger get`
+        due = step % args.checkpoint_steps == args.checkpoint_steps - 1
+        wanted = train.should_checkpoint() or due  # ganger: asked to save? The same on every rank
         if rank == 0:
             if step % 20 == 0 or step == args.steps - 1:
                 print(f"step {step} loss {mean_loss:.4f}", flush=True)

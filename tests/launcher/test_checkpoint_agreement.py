@@ -67,7 +67,8 @@ def test_ranks_agree_whatever_is_lost_and_save_when_all_is_back(seed: int, locks
         gang.check_agreement()
         assert all(rank.step > step for rank, step in zip(gang.ranks, before, strict=True)), "a rank stands still"
         if not had_notice:
-            assert all(len(new) > len(old) for new, old in zip(gang.saves(), saves, strict=True)), "nothing is saved"
+            saved = [len(new) > len(old) for new, old in zip(gang.saves(), saves, strict=True)]
+            assert (all if lockstep else any)(saved), "nothing is saved"  # a slow rank may yet have to come there
 
 
 @given(seed=st.integers(0, 2**32), lockstep=st.booleans(), reports=st.booleans())

@@ -6,7 +6,7 @@
     for step in range(start.step + 1 if start else 0, steps):
         ...
         report(step=step, loss=loss)
-        if should_checkpoint():                  # with several ranks: decide on rank 0 and broadcast
+        if should_checkpoint():                  # the same answer on every rank
             with checkpoint(step) as directory:  # on one rank
                 torch.save(state, directory / "model.pt")
 

@@ -27,9 +27,7 @@ for step in range(start.step + 1 if start else 0, 100):
     loss.backward()
     optimizer.step()
     report(step=step, loss=loss.item())
-    wanted = torch.tensor(float(should_checkpoint()), device=device)
-    dist.broadcast(wanted, 0)
-    if wanted and dist.get_rank() == 0:
+    if should_checkpoint() and dist.get_rank() == 0:
         with checkpoint(step) as directory:
             torch.save(model.module.state_dict(), directory / "model.pt")
 print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {loss.item():.4f}")
