@@ -2,6 +2,7 @@
 nothing is, they are told to save.
 """
 
+import json
 import random
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganger.tasks import message_schema
 from ganger.tasks.checkpoint_coordinator import Counts
 from tests.launcher.gang_model import AWAY_S, Gang
 
@@ -94,6 +96,11 @@ def test_saves_keep_to_the_period() -> None:
 
 
 GOOD = {
+    "v": 1,
+    "type": "counted",
+    "gang": "job",
+    "node": "n1",
+    "generation": 1,
     "answers": 1,
     "callers": 2,
     "stepping": 2,
@@ -120,6 +127,6 @@ GOOD = {
     ],
 )
 def test_counts_that_are_none_are_refused(wrong: dict[str, object]) -> None:
-    assert Counts.of(GOOD).count("step") == 7
-    with pytest.raises(ValueError, match="counted"):
-        Counts.of(GOOD | wrong)
+    assert Counts.of(message_schema.message(json.dumps(GOOD).encode())).count("step") == 7
+    with pytest.raises(message_schema.BadMessage, match="counted"):
+        message_schema.message(json.dumps(GOOD | wrong).encode())
