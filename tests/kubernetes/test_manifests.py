@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from ganger.backends.kubernetes import names
 from ganger.faces.cli import ganger
 from ganger.faces.cli.install import FILES
 from tests.docs.pages import ROOT
@@ -123,6 +124,21 @@ def test_the_controllers_container_may_nothing() -> None:
         container[probe]["tcpSocket"]["port"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")
     } <= ports
     assert {port["targetPort"] for port in only("Service")["spec"]["ports"]} == ports
+
+
+def test_only_launchers_reach_the_launchers_port() -> None:
+    spec = only("NetworkPolicy")["spec"]
+    pod = only("Deployment")["spec"]["template"]
+    assert spec["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    by_port = {port["port"]: rule.get("from") for rule in spec["ingress"] for port in rule["ports"]}
+    (container,) = pod["spec"]["containers"]
+    assert by_port.keys() == {port["name"] for port in container["ports"]}
+    (launchers,) = by_port["launchers"] or ()
+    assert launchers == {
+        "namespaceSelector": {},
+        "podSelector": {"matchExpressions": [{"key": names.JOB, "operator": "Exists"}]},
+    }
+    assert by_port["rest"] is None, "people come through the API server, which is no pod"
 
 
 def test_the_policy_lets_change_what_there_is() -> None:

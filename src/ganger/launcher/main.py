@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import sys
 import time
 
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 4 or not arguments[3].isdecimal():
         sys.stderr.write("usage: python launcher.pyz TASK_DIR SOCKET|tcp:HOST:PORT|file:PATH GENERATION\n")
         return USAGE
+    _limit_open_files()
     task, generation = TaskDirectory(arguments[1]), int(arguments[3])
     try:
         server = Server(arguments[2], os.environ.get("GANGER_CA_FILE") or None)
@@ -82,6 +84,12 @@ def main(arguments: list[str]) -> int:
     become_subreaper()
     code = Launcher(task, server, about, 1 if echoes else None).run()
     return code if server.is_remote else LEFT
+
+
+def _limit_open_files() -> None:
+    """Take back the soft limit of descriptors that the server had before it raised its own."""
+    if soft := os.environ.pop("GANGER_OPEN_FILES", ""):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(soft), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def _of_container(generation: int) -> tuple[str, str, int]:

@@ -1,23 +1,20 @@
 """Where launchers on other machines come in: TCP under TLS, one connection for each (gang, node).
 
 Built by a backend whose launchers share no disk with the server; everything here runs on the event loop. Who has no
-token is let in no further than its first message (`link`). What a launcher says is handed on as it comes, of whichever
-generation it is; the core tells them apart.
+token is let in no further than its first message (`link`), and limited in number (`acceptor`). What a launcher says is
+handed on as it comes, of whichever generation it is; the core tells them apart.
 """
 
-import asyncio
 import ipaddress
 import socket
 import ssl
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from ganger.tasks.acceptor import Acceptor, Stranger
 from ganger.tasks.link import Connection, Hello, Listener, TokenOf
 
-HANDSHAKE_WITHIN_S: Final = 10.0
-MOST_STRANGERS: Final = 1_024
-"""Connections that have yet to show a token; who comes while there are so many comes again."""
-_BACKLOG: Final = 1_024
 _UNSENT_MS: Final = 30_000
 _KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4))
 """A node that is gone without a word is missed after 30 s."""
@@ -30,7 +27,8 @@ class Door:
     def __init__(self, listener: Listener, token_of: TokenOf) -> None:
         self._listener = listener
         self._token_of = token_of
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
+        self._strangers: WeakKeyDictionary[Connection, Stranger] = WeakKeyDictionary()
         self._all: set[Connection] = set()
         self._newest: dict[tuple[str, str], Connection] = {}
 
@@ -39,15 +37,16 @@ class Door:
         address: ValueError. OSError when nobody can listen there."""
         if context is None and not ipaddress.ip_address(host).is_loopback:
             raise ValueError(f"launchers show tokens at {host}: give a certificate, or listen at 127.0.0.1")
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self, self._token_of),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else HANDSHAKE_WITHIN_S,
-            backlog=_BACKLOG,
-        )
-        listens_at: int = self._server.sockets[0].getsockname()[1]
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            self._acceptor = Acceptor(listener, self._protocol, context)
+        except OSError:
+            listener.close()
+            raise
+        listens_at: int = listener.getsockname()[1]
         return listens_at
 
     def connection(self, gang: str, node: str) -> Connection | None:
@@ -60,23 +59,27 @@ class Door:
 
     def close(self) -> None:
         """Let go of everybody; launchers and ranks run on."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for connection in list(self._all):
             connection.close()
+
+    def _protocol(self, stranger: Stranger) -> Connection:
+        connection = Connection(self, self._token_of)
+        self._strangers[connection] = stranger
+        return connection
 
     # -- as the listener of every connection --------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
         """Somebody is there, who has yet to say who."""
-        if sum(one.hello is None for one in self._all) >= MOST_STRANGERS:
-            connection.close()
         self._all.add(connection)
         connection.keep_alive(_KEEP_ALIVE, _UNSENT_MS)
         self._listener.connected(connection)
 
     def greeted(self, connection: Connection, hello: Hello) -> None:
         """A launcher is there, for the first time or again: what it had before is over."""
+        self._strangers[connection].release()
         key = (hello.gang, hello.node)
         former = self._newest.get(key)
         known = -1 if former is None or former.hello is None else former.hello.generation
@@ -97,6 +100,7 @@ class Door:
     def parted(self, connection: Connection) -> None:
         """A launcher is gone, or will be back."""
         self._all.discard(connection)
+        self._strangers.pop(connection).release()
         if connection.hello is not None:
             key = (connection.hello.gang, connection.hello.node)
             if self._newest.get(key) is connection:

@@ -1,17 +1,23 @@
 """A connection of the REST interface, as uvicorn has it, that does not wait for ever for the rest of a request.
 
 Used by `serve`. Whoever sends half a header, or a body without an end, would else hold a connection of a server that
-has few; an answer may take, and be read, as long as it likes.
+has few; an answer may take, and be read, as long as it likes. Over TCP a connection is a stranger's
+(`ganger.tasks.acceptor`) until a request with a good token has come over it.
 """
 
 import asyncio
 from typing import Any, Final
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ganger.tasks.acceptor import Stranger
 
 REQUEST_S: Final = 60.0
 """A request may take so long to come, and up to twice that."""
+STRANGER: Final = "ganger.stranger"
+"""The key of a connection's stranger in the state that uvicorn copies into the scope of each request."""
 
 
 class Connection(H11Protocol):
@@ -32,6 +38,9 @@ class Connection(H11Protocol):
         """They are gone."""
         if self._look is not None:
             self._look.cancel()
+        stranger: Stranger | None = self.app_state.get(STRANGER)
+        if stranger is not None:
+            stranger.release()
         super().connection_lost(exc)
 
     def _see(self) -> None:
@@ -41,3 +50,15 @@ class Connection(H11Protocol):
             return
         self._seen = self.cycle
         self._look = self.loop.call_later(REQUEST_S, self._see)
+
+
+class Admitting:
+    """`app` behind the gate: releases the stranger whose request came through."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        scope["state"][STRANGER].release()
+        await self._app(scope, receive, send)

@@ -9,6 +9,7 @@ import errno
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -44,7 +45,9 @@ from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
 from ganger.settings import HOME, BadSettings, Home, keep
-from ganger.wiring.connection import Connection
+from ganger.tasks.acceptor import Acceptor, Stranger
+from ganger.wiring import server_log
+from ganger.wiring.connection import STRANGER, Admitting, Connection
 from ganger.wiring.place import (
     CannotServe,
     announced,
@@ -70,6 +73,8 @@ FORGET_EVERY_S: Final = 3600
 TURN_S: Final = 0.0005
 """How long a thread may compute while others wait to: an answer passes through several threads, and with Python's 5 ms
 each hand-over would be a wait, beside a thousand submissions."""
+MOST_OPEN_FILES: Final = 65_536
+"""Descriptors that a server has, where it may: more would only make those slow that go through all of them."""
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _log = logging.getLogger("ganger")
@@ -83,8 +88,7 @@ def serve(home: Home, lock_fd: int | None, listen: str | None = None) -> None:
 
 def serving(home: Home, made: Callable[[int], "Server"], lock_fd: int | None = None) -> None:
     """The same of the server that `made` makes, given the lock of its state directory."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("ganger").setLevel(logging.INFO)
+    server_log.set_up(home.server_log)
     check_home(home)
     try:
         with locked(home, lock_fd) as lock:
@@ -114,6 +118,7 @@ class Server:
         self._home = home
         self._listen = listen
         self._lock = lock
+        self._open_files = raise_open_files()
         self._end = asyncio.Event()
         self._python: str | None = None
         self._core_broke = False
@@ -134,7 +139,13 @@ class Server:
         event_loop = asyncio.get_running_loop()
         launchers = clear_way(self._home.socket("launcher"))
         most = keep(self._home).rank_log_bytes or 0
-        layout = Layout(home=self._home.path, socket=launchers, launcher=build(self._home.path), log_bytes=most)
+        layout = Layout(
+            home=self._home.path,
+            socket=launchers,
+            launcher=build(self._home.path),
+            log_bytes=most,
+            open_files=self._open_files,
+        )
         backend = LocalBackend(layout, _cluster(self._home), _composer(self._home), event_loop)
         last = log.rows(after=log.last_seq() - 1)
         loop = Loop(log, backend, order, WallClock(last[0].at_ms if last else 0), __version__)
@@ -179,7 +190,7 @@ class Server:
             if self._listen is not None:
                 may = self.REFUSES_UNTIL_TOKEN or any(not token.expired for token in service.tokens())
                 listener = open_.enter_context(listening_at(self._listen, has_token=may))
-                doors.append((self._gate(app, service), listener))
+                doors.append((self._gate(Admitting(app), service), listener))
                 url = _url(listener, "https" if self._certificate() else "http")
             # Announced first: whoever gets an answer can also read from whom.
             open_.enter_context(announced(self._home, path, url))
@@ -207,8 +218,9 @@ class Server:
         return None
 
     def _rest_of(self, listener: socket.socket, app: ASGIApp, let_go: Callable[[], None]) -> "_Rest":
-        certificate = None if listener.family == socket.AF_UNIX else self._certificate()
-        return _Rest(app, self._end, let_go, certificate)
+        if listener.family == socket.AF_UNIX:
+            return _Rest(app, self._end, let_go)
+        return _TcpRest(app, self._end, let_go, self._certificate())
 
     async def _stay(self) -> None:
         """Look again and again whether this server can still be found, and what it writes too. Where that is not so, it
@@ -238,7 +250,8 @@ class Server:
         os.set_inheritable(self._lock, True)
         argv = [python, "-P", "-m", "ganger.wiring", *self._errand(), "--home", str(self._home.path)]
         argv += ["--lock-fd", str(self._lock)] + (["--listen", self._listen] if self._listen is not None else [])
-        sys.stderr.flush()
+        logging.shutdown()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         try:
             os.execv(python, argv)  # noqa: S606 - there is nothing for a shell to do
         except OSError as error:
@@ -262,7 +275,7 @@ class _Rest(uvicorn.Server):
     """uvicorn without its signals and without its clock: it sleeps until there is a request, or the end."""
 
     def __init__(
-        self, app: ASGIApp, end: asyncio.Event, let_go: Callable[[], None], certificate: tuple[Path, Path] | None
+        self, app: ASGIApp, end: asyncio.Event, let_go: Callable[[], None], certificate: tuple[Path, Path] | None = None
     ) -> None:
         file, key = certificate or (None, None)
         config = uvicorn.Config(
@@ -295,6 +308,27 @@ class _Rest(uvicorn.Server):
         self._let_go()
 
 
+class _TcpRest(_Rest):
+    """uvicorn on TCP: connections come through an acceptor, which limits strangers before anything of them is read."""
+
+    _acceptor: Acceptor
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections at the one socket."""
+        await super().startup([])
+        assert sockets  # noqa: S101  # `serve` is given the listener
+        self._acceptor = Acceptor(sockets[0], self._protocol, self.config.ssl)
+
+    def _protocol(self, stranger: Stranger) -> asyncio.Protocol:
+        state = {STRANGER: stranger}
+        return Connection(config=self.config, server_state=self.server_state, app_state=state)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nobody any more, and let the answers under way end."""
+        self._acceptor.close()
+        await super().shutdown(sockets)
+
+
 async def _forget(retention: Retention, loop: Loop) -> None:
     pause_s = FORGET_FIRST_S
     while True:
@@ -307,6 +341,13 @@ async def _forget(retention: Retention, loop: Loop) -> None:
         else:
             if str(gone):
                 _log.info("taken away by age or size: %s", gone)
+
+
+def raise_open_files() -> int:
+    """Raise the soft limit of descriptors as far as this process may, and return what it was before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MOST_OPEN_FILES)), hard))
+    return soft
 
 
 def _cluster(home: Home) -> Cluster:

@@ -67,7 +67,7 @@ class Launchers:
         """Start the task's launcher, with a generation to run. OSError when it cannot be started."""
         layout, directory = self._layout, task.directory
         arguments = [str(layout.launcher), str(directory.path), str(layout.socket), str(generation)]
-        process, pidfd = processes.spawn(arguments, directory.launcher_log)
+        process, pidfd = processes.spawn(arguments, directory.launcher_log, layout.open_files)
         task.spawned_for = generation
         self._watch(task, process, pidfd)
 

@@ -124,12 +124,16 @@ class TaskDirectory:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The places a local backend works with: the state directory (absolute), the socket its launchers connect to, the
-    launcher's zipapp; and how large the log of one process may grow there (0: without a limit)."""
+    launcher's zipapp; and how large the log of one process may grow there (0: without a limit).
+
+    open_files: the soft limit of descriptors that launchers start with; 0: the server's own.
+    """
 
     home: Path
     socket: Path
     launcher: Path
     log_bytes: int = 0
+    open_files: int = 0
 
     @property
     def jobs(self) -> Path:

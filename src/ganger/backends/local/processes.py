@@ -18,6 +18,10 @@ from ganger.tasks.process import Process, signal_words
 MARK: Final = b"GANGER_TASK_DIR="
 """The variable every process of a rank carries: the directory of its generation on its node."""
 
+OPEN_FILES: Final = "GANGER_OPEN_FILES"
+"""The variable that tells a launcher its soft limit of descriptors: the server has raised its own, and a program of the
+user's that calls select(2) must not get the higher one."""
+
 _PASSED_ON: Final = ("PATH", "HOME", "LD_LIBRARY_PATH")
 _TO_DEFAULT: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ)
 
@@ -66,12 +70,15 @@ def ending(pidfd: int) -> str:
     return f"was killed by {signal_words(status.si_status)}"
 
 
-def spawn(arguments: list[str], log: Path) -> tuple[Process, int]:
+def spawn(arguments: list[str], log: Path, open_files: int) -> tuple[Process, int]:
     """Start a program under this interpreter in a session of its own, so that it outlives us; its errors go to `log`.
 
-    Gives the process and a pidfd, as `watch` would. It gets only what an interpreter needs to start. OSError when it
-    cannot be started.
+    Gives the process and a pidfd, as `watch` would. It gets only what an interpreter needs to start, and the soft limit
+    of descriptors to set for itself (0: none). OSError when it cannot be started.
     """
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if open_files:
+        environment[OPEN_FILES] = str(open_files)
     quiet = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -80,7 +87,7 @@ def spawn(arguments: list[str], log: Path) -> tuple[Process, int]:
     pid = os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", "-S", *arguments],
-        {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        environment,
         file_actions=quiet,
         setsid=True,
         setsigmask=(),

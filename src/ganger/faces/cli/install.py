@@ -18,13 +18,13 @@ from ganger.settings import CONTROLLER_NAMESPACE, INSTALLED
 
 FILES: Final = (
     *("namespace", "gangjobs", "queues", "schedulingpolicies"),
-    *("roles", "people", "admission", "fairness", "questions", "controller"),
+    *("roles", "people", "admission", "fairness", "questions", "network", "controller"),
 )
 """In the order in which they are applied: what others are in, or speak of, comes first."""
 _NAME: Final = "kubernetes.io/metadata.name"
 """A label that every namespace has."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SETTLED: Final = ("namespace", "roles", "fairness", "questions", "controller")
+_SETTLED: Final = ("namespace", "roles", "fairness", "questions", "network", "controller")
 """Files with a value that a site chooses; of the others not even a comment changes."""
 
 

@@ -1,0 +1,368 @@
+"""A thousand silent connections, then two minutes of junk at a thousand a second, at each listener on TCP.
+
+Once at the REST listener of a server, once at the launcher listener of a controller, which is a process beside a fake
+API server. All comes from one address, and so do those that must come in meanwhile: clients with a token, launchers.
+One that is dropped comes again, as a launcher does. Another process asks the unix socket, before and all the while.
+Junk is random bytes, half a TLS handshake, half an HTTP header, or nothing.
+"""
+
+import asyncio
+import hmac
+import json
+import os
+import random
+import resource
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+from ruamel.yaml import YAML
+
+from bench.measure import ROOT, Figure
+from bench.serving import ganger, state_directory
+from ganger.launcher.protocol import VERSION
+from ganger.settings import home as home_of
+from tools.fakeapi import FakeApi
+
+HOST = "127.0.0.1"
+SILENT = 1_000
+CALM_S = 5.0
+SILENT_S = 20.0
+JUNK_S = float(os.environ.get("GANGER_BENCH_JUNK_S", "120"))
+JUNK_A_SECOND = 1_000
+HELD_S = 2.0
+"""Of a junk connection that the server does not close."""
+RECONNECTS_AFTER_S = 1.0
+ASKS_EVERY_S = 0.02
+COMES_EVERY_S = 0.25
+CROWD = 256
+"""Launchers that connect at one moment, in the middle of each phase."""
+BAR_MS = 100.0
+LOG_BAR_BYTES = 64 << 10
+MEMORY_BAR_BYTES = 256 << 20
+WITHIN_S = 60.0
+
+
+@dataclass
+class Seen:
+    """Samples of one listener: answers of the unix socket before and during the siege, entries and how often one was
+    dropped, entries that never came in, growth of log and memory, processors in use in each phase."""
+
+    calm_ms: list[float] = field(default_factory=list)
+    answers_ms: list[float] = field(default_factory=list)
+    entries_s: list[float] = field(default_factory=list)
+    dropped: int = 0
+    kept_out: int = 0
+    log_bytes: int = 0
+    memory_bytes: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    junk_a_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server under attack. enter: one legitimate entry over TCP; a refused one raises OSError."""
+
+    pid: int
+    port: int
+    unix: Path
+    log: Path
+    enter: Callable[[], None]
+
+
+def run() -> list[Figure]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    try:
+        with _server() as target:
+            rest = _besieged(target)
+        with _controller() as target:
+            launchers = _besieged(target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return [*_figures("rest", rest), *_figures("launchers", launchers)]
+
+
+def _figures(name: str, seen: Seen) -> Iterator[Figure]:
+    def figure(what: str, unit: str, samples: list[float], value: float, bar: float | None = None) -> Figure:
+        op = None if bar is None else "==" if bar == 0 else "<"
+        return Figure(name=f"silent_{name}_{what}", unit=unit, samples=tuple(samples), value=value, op=op, bar=bar)
+
+    yield figure("unix_answer_p99_before", "ms", seen.calm_ms, _p99(seen.calm_ms))
+    yield figure("unix_answer_p99", "ms", seen.answers_ms, _p99(seen.answers_ms), BAR_MS)
+    yield figure("entry_slowest", "s", seen.entries_s, max(seen.entries_s))
+    yield figure("entries", "", [len(seen.entries_s)], len(seen.entries_s))
+    yield figure("dropped_once", "", [seen.dropped], seen.dropped)
+    yield figure("kept_out", "", [seen.kept_out], seen.kept_out, 0)
+    yield figure("log_growth", "bytes", [seen.log_bytes], seen.log_bytes, LOG_BAR_BYTES)
+    yield figure("memory_growth", "bytes", seen.memory_bytes, max(seen.memory_bytes), MEMORY_BAR_BYTES)
+    yield figure("processors", "", seen.cpu, max(seen.cpu))
+    yield figure("junk_rate", "1/s", [seen.junk_a_second], seen.junk_a_second)
+
+
+def _p99(samples: list[float]) -> float:
+    return sorted(samples)[len(samples) * 99 // 100]
+
+
+# -- what is besieged ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _server() -> Iterator[Target]:
+    with state_directory() as environment:
+        ganger(environment, "server", "start", "--listen", f"{HOST}:0")
+        home = home_of(environment)
+        record = json.loads(home.server_file.read_text())
+        port = int(record["url"].rpartition(":")[2])
+        token = ganger(environment, "token", "create", "bench").strip()
+        request = f"GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+
+        def enter() -> None:
+            with socket.create_connection((HOST, port), WITHIN_S) as connection:
+                connection.sendall(f"{request}Connection: close\r\n\r\n".encode())
+                _expect(connection, b"HTTP/1.1 200")
+
+        yield Target(record["pid"], port, home.socket("server"), home.server_log, enter)
+
+
+@contextmanager
+def _controller() -> Iterator[Target]:
+    with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, _api(Path(name) / "config") as config:
+        home, log = home_of({"GANGER_HOME": f"{name}/home"}), Path(name) / "log"
+        port, rest = _free_port(), _free_port()
+        command = [sys.executable, "-P", "-m", "ganger.wiring", "controller", "--home", str(home.path)]
+        command += ["--kubeconfig", str(config), "--door", f"{HOST}:{port}", "--listen", f"{HOST}:{rest}"]
+        with log.open("ab") as printed, subprocess.Popen(command, stderr=printed) as process:
+            try:
+                deadline = time.monotonic() + WITHIN_S
+                while not home.server_file.exists():
+                    assert time.monotonic() < deadline, log.read_text()
+                    time.sleep(0.05)
+                door = home.path / "door"
+                enter = _launcher(port, (door / "tokens.key").read_bytes(), door / f"{HOST}.crt")
+                yield Target(process.pid, port, home.socket("server"), log, enter)
+            finally:
+                process.terminate()
+
+
+def _launcher(port: int, key: bytes, certificate: Path) -> Callable[[], None]:
+    """A launcher of a job that is over: it is let in, and told to leave."""
+    context = ssl.create_default_context(cafile=str(certificate))
+    token = hmac.digest(key, b"job.default", "sha256").hex()
+    hello = {"v": VERSION, "type": "hello", "token": token, "gang": "job.default", "pid": 1, "start_ticks": 1}
+    line = json.dumps(hello | {"node": "n1", "generations": [], "generation": 1}).encode() + b"\n"
+
+    def enter() -> None:
+        with (
+            socket.create_connection((HOST, port), WITHIN_S) as plain,
+            context.wrap_socket(plain, server_hostname=HOST) as connection,
+        ):
+            connection.sendall(line)
+            _expect(connection, b'{"v": 1, "type": "welcome"')
+
+    return enter
+
+
+@contextmanager
+def _api(config: Path) -> Iterator[Path]:
+    """A fake API server with what `ganger install` prints of definitions, on a thread."""
+    stop, up = asyncio.Event(), threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with FakeApi() as api:
+            api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ganger-system"}})
+            for made in YAML(typ="safe").load_all(ganger({**os.environ}, "install", "--dry-run")):
+                if made["kind"] == "CustomResourceDefinition":
+                    api.put(made)
+            api.kubeconfig(config)
+            up.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert up.wait(WITHIN_S)
+    try:
+        yield config
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+def _expect(connection: socket.socket, start: bytes) -> None:
+    answer = b""
+    while len(answer) < len(start):
+        answer += (received := connection.recv(4096))
+        if not received:
+            raise ConnectionResetError(f"closed after {answer!r}")
+    assert answer.startswith(start), answer
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+# -- the siege -------------------------------------------------------------------------------------------------------
+
+
+def _besieged(target: Target) -> Seen:
+    seen, process = Seen(), psutil.Process(target.pid)
+    target.enter()
+    log_bytes, memory_bytes = target.log.stat().st_size, process.memory_info().rss
+    with _asking(target.unix, CALM_S) as answers:
+        seen.calm_ms = json.loads(answers.read())
+    over = threading.Event()
+    for phase, lasts_s in (("silent", SILENT_S), ("junk", JUNK_S)):
+        over.clear()
+        began_s, cpu_s = time.monotonic(), sum(process.cpu_times()[:2])
+        with (
+            ThreadPoolExecutor(CROWD + 1) as pool,
+            _own_process(phase, target.port, lasts_s) as (foe, junk),
+            _asking(target.unix, lasts_s) as answers,
+        ):
+            junk.readline()  # it has begun
+            coming = pool.submit(_come, target, seen, over)
+            middle = time.monotonic() + lasts_s / 2
+            while foe.poll() is None:
+                seen.memory_bytes.append(process.memory_info().rss - memory_bytes)
+                if time.monotonic() > middle:
+                    middle = float("inf")
+                    for each in [pool.submit(_enter, target, seen) for _ in range(CROWD)]:
+                        each.result()
+                time.sleep(0.2)
+            seen.cpu.append((sum(process.cpu_times()[:2]) - cpu_s) / (time.monotonic() - began_s))
+            over.set()
+            coming.result()
+            seen.answers_ms += json.loads(answers.read())
+            seen.junk_a_second = float(junk.read())
+    seen.log_bytes = target.log.stat().st_size - log_bytes
+    return seen
+
+
+@contextmanager
+def _own_process(*words: object) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    command = [sys.executable, "-m", "bench.silent_connections", *map(str, words)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout
+
+
+@contextmanager
+def _asking(unix: Path, lasts_s: float) -> Iterator[IO[str]]:
+    with _own_process("ask", unix, lasts_s) as (_, answers):
+        yield answers
+
+
+def ask(unix: str, lasts_s: float) -> list[float]:
+    """Ask the unix socket for so long; gives how long each answer took, in ms."""
+    answers_ms, ends = list[float](), time.monotonic() + lasts_s
+    while time.monotonic() < ends:
+        began = time.perf_counter()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(WITHIN_S)
+            connection.connect(unix)
+            connection.sendall(b"GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            _expect(connection, b"HTTP/1.1 200")
+        answers_ms.append((time.perf_counter() - began) * 1_000)
+        time.sleep(ASKS_EVERY_S)
+    return answers_ms
+
+
+def _come(target: Target, seen: Seen, over: threading.Event) -> None:
+    while not over.wait(COMES_EVERY_S):
+        _enter(target, seen)
+
+
+def _enter(target: Target, seen: Seen) -> None:
+    """Come in; again when dropped."""
+    began = time.perf_counter()
+    while True:
+        try:
+            target.enter()
+            break
+        except OSError:
+            seen.dropped += 1
+        if time.perf_counter() - began > WITHIN_S:
+            seen.kept_out += 1
+            return
+        time.sleep(COMES_EVERY_S)
+    seen.entries_s.append(time.perf_counter() - began)
+
+
+# -- the attacker, in a process of its own ---------------------------------------------------------------------------
+
+
+def attack(phase: str, port: int, lasts_s: float) -> float:
+    """Attack for so long; gives the connections made a second. Other machines would do it: the server goes first."""
+    os.nice(10)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    return asyncio.run(_silent(port, lasts_s) if phase == "silent" else _junk(port, lasts_s))
+
+
+async def _silent(port: int, lasts_s: float) -> float:
+    """SILENT connections, each made again when it is dropped."""
+    made = 0
+
+    async def stay() -> None:
+        nonlocal made
+        while True:
+            made += 1
+            await _knock(port, b"", lasts_s)
+            await asyncio.sleep(RECONNECTS_AFTER_S)
+
+    tasks = [asyncio.create_task(stay()) for _ in range(SILENT)]
+    await asyncio.sleep(0)
+    print("began", flush=True)
+    await asyncio.sleep(lasts_s)
+    for task in tasks:
+        task.cancel()
+    return made / lasts_s
+
+
+async def _junk(port: int, lasts_s: float) -> float:
+    """JUNK_A_SECOND connections a second."""
+    chance, tasks, made, began = random.Random(23), set[asyncio.Task[None]](), 0, time.monotonic()
+    print("began", flush=True)
+    while (passed_s := time.monotonic() - began) < lasts_s:
+        while made < passed_s * JUNK_A_SECOND:
+            words = chance.choice((b"", chance.randbytes(1_000), b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\nX: "))
+            task = asyncio.create_task(_knock(port, words, HELD_S))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            made += 1
+        await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    return made / lasts_s
+
+
+async def _knock(port: int, words: bytes, held_s: float) -> None:
+    """Connect, say so much, and wait until the other end closes, or for so long."""
+    loop = asyncio.get_running_loop()
+    with suppress(OSError, TimeoutError), socket.socket() as connection:
+        connection.setblocking(False)
+        async with asyncio.timeout(held_s):
+            await loop.sock_connect(connection, (HOST, port))
+            await loop.sock_sendall(connection, words)
+            while await loop.sock_recv(connection, 4096):
+                pass
+
+
+if __name__ == "__main__":
+    what, where, for_s = sys.argv[1:]
+    print(json.dumps(ask(where, float(for_s)) if what == "ask" else attack(what, int(where), float(for_s))))

@@ -1,0 +1,85 @@
+"""The log of a server: a message that comes again is counted, and the file stays short."""
+
+import io
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.wiring import server_log
+from ganger.wiring.server_log import LINES_A_MINUTE, ServerLog, shorten
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[tuple[ServerLog, io.StringIO]]:
+    """One that writes to memory."""
+    handler, written = ServerLog(tmp_path / "server.log"), io.StringIO()
+    handler.setStream(written)
+    yield handler, written
+    handler.close()
+
+
+def say(handler: ServerLog, message: str, *names: object, line: int = 1) -> None:
+    handler.handle(logging.LogRecord("ganger", logging.WARNING, "there.py", line, message, names, None))
+
+
+def test_message_that_comes_again_is_counted_whatever_it_names(log: tuple[ServerLog, io.StringIO]) -> None:
+    handler, written = log
+    for number in range(1_000):
+        say(handler, "%s is not let in", number)
+    assert len(written.getvalue().splitlines()) == LINES_A_MINUTE
+    say(handler, "another", line=2)
+    handler.close()
+    *_, other, summary = written.getvalue().splitlines()
+    assert other.endswith("WARNING ganger: another")
+    assert summary.endswith("990 more like it in the last minute, as: 999 is not let in")
+
+
+def test_a_minute_later_it_is_written_again(
+    log: tuple[ServerLog, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, written = log
+    monkeypatch.setattr(server_log, "MINUTE_S", 0.01)
+    for _ in range(LINES_A_MINUTE + 1):
+        say(handler, "again")
+    minute = handler._minute
+    assert minute is not None
+    minute.join(60)
+    assert written.getvalue().splitlines()[-1].endswith("1 more like it in the last minute, as: again")
+    say(handler, "again")
+    assert written.getvalue().splitlines()[-1].endswith("WARNING ganger: again")
+
+
+def test_many_different_messages_take_no_memory(log: tuple[ServerLog, io.StringIO]) -> None:
+    handler, _ = log
+    for number in range(10_000):
+        say(handler, f"message {number}")
+    assert len(handler._counts) <= 1_000
+
+
+def test_file_that_is_too_long_keeps_its_newest_lines(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    with path.open("ab") as file:
+        for number in range(100_000):
+            file.write(b"%099d\n" % number)
+        file.flush()
+        shorten(file.fileno(), path)
+        file.write(b"after\n")
+    lines = path.read_bytes().splitlines()
+    assert lines[-2:] == [b"%099d" % 99_999, b"after"]
+    assert len(set(map(len, lines[:-1]))) == 1, "no line is cut"
+    assert server_log.KEPT_BYTES - 100 < path.stat().st_size <= server_log.KEPT_BYTES + 6
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_WRONLY | os.O_APPEND], ids=["not appended to", "another file"])
+def test_file_of_others_is_left_alone(tmp_path: Path, flags: int) -> None:
+    path = tmp_path / "server.log"
+    path.write_bytes(b"x\n" * server_log.MOST_BYTES)
+    other = tmp_path / "other" if flags & os.O_APPEND else path
+    other.write_bytes(path.read_bytes())
+    descriptor = os.open(other, flags)
+    shorten(descriptor, path)
+    os.close(descriptor)
+    assert path.stat().st_size == 2 * server_log.MOST_BYTES
