@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ganger.launcher.checkpoint_counts import OPEN_S, CheckpointCounts
+from ganger.model.decision import Cause, Stop
 from ganger.tasks.checkpoint_coordinator import Coordinator, Counts, Order
 from ganger.train.checkpoint_schedule import CheckpointSchedule
 
+NOTICE = Stop(gang="g", generation=1, cause=Cause.DRAINED, notice_ms=30_000)
 TICK_S = 0.01
 AWAY_S = OPEN_S / 2
 """Nothing is away for longer: then a launcher would withdraw a proposal that may hold elsewhere."""
@@ -120,12 +122,12 @@ class Gang:
         left = [node.name for node in self.nodes]
         self.coordinator = Coordinator(left=left, ranks=len(self.ranks), period_s=self._period_s)
         if self.has_notice:
-            self.coordinator.stopped(with_notice=True)
+            self.coordinator.stopped(NOTICE)
 
     def notify(self) -> None:
         """The gang is told to end, with a notice."""
         self.has_notice = True
-        self._send(self.coordinator.stopped(with_notice=True))
+        self._send(self.coordinator.stopped(NOTICE))
 
     def act(self) -> None:
         """One rank does something, some time goes by."""

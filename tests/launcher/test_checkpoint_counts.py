@@ -116,9 +116,13 @@ def test_ranks_that_begin_to_call_are_told_of_after_a_notice_too(tmp_path: Path)
     counts.tick(10.0)
     assert [message["callers"] for message in heard.messages] == [0]
     counts.notice(10.0)
-    counts.tick(10.0)
     assert [message["callers"] for message in heard.messages] == [0, 1]
+    another = CheckpointSchedule(str(tmp_path), 1)
+    another.count(4)
+    counts.tick(counts.due)
+    assert [message["callers"] for message in heard.messages] == [0, 1, 2]
     rank.close()
+    another.close()
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,9 @@ class CheckpointCounts:
         return self._poll_at if self._polls or not self._is_written else self._pending_until
 
     def notice(self, now: float) -> None:
-        """The ranks are asked to save: from here on the server is told when they begin to call."""
-        self._polls, self._poll_at = True, now
+        """The ranks are asked to save: tell the server how far they are, and from here on when they begin to call."""
+        self._polls, self._poll_at = True, now + POLL_S
+        self.announce()
 
     def tick(self, now: float) -> None:
         """Tell when ranks have begun to call, or to report steps; end a proposal that nobody decides."""

@@ -161,7 +161,7 @@ class Generation:
             if notice_s > 0 and (self._running() or self._plan.agent):
                 self._give_notice(cause, notice_s)
         elif self._stop.hasten(now, notice_s, kill_after_s) and notice_s > 0:
-            self._records.notice(cause, notice_s)
+            self._notify(cause, notice_s)
         if not self._running():
             self._look_at = now
         self.tick(now)
@@ -419,9 +419,7 @@ class Generation:
         return frozenset(process.pid for process in self._processes())
 
     def _give_notice(self, cause: str, notice_s: float) -> None:
-        self._records.notice(cause, notice_s)
-        if self._checkpoint_counts is not None:
-            self._checkpoint_counts.notice(time.monotonic())
+        self._notify(cause, notice_s)
         name = self._plan.signal
         if name is None:
             return
@@ -433,6 +431,11 @@ class Generation:
         # Only where somebody handles it: it would end a shell that merely waits for the rank's program.
         sessions = frozenset(process.pid for process in self._ranks.values() if process.code is None)
         strays.send(strays.catchers(self._directory, sessions, number), number)
+
+    def _notify(self, cause: str, notice_s: float) -> None:
+        self._records.notice(cause, notice_s)
+        if self._checkpoint_counts is not None:
+            self._checkpoint_counts.notice(time.monotonic())
 
     def _flush_reports(self) -> None:
         if self._reports is not None:

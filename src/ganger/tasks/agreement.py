@@ -29,38 +29,21 @@ class CheckpointAgreement:
     def counted(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """Take in how far the ranks of a node are."""
         counts = Counts.of(message)
-        coordinator = self._coordinator(generation)
-        self._carry_out(generation, coordinator, coordinator.heard(node, counts, self._loop.time()))
-
-    def stopped(self, generation: Generation) -> None:
-        """Have the ranks save once more if the stop gives them the time; the launchers have been told of it."""
-        if generation.stopping is not None:
-            coordinator = self._coordinator(generation)
-            orders = coordinator.stopped(with_notice=generation.stopping.notice_ms > 0)
-            self._carry_out(generation, coordinator, orders)
+        if generation.coordinator is None:
+            generation.coordinator = _coordinator(generation)
+        orders = _heed_stop(generation, generation.coordinator)
+        orders += generation.coordinator.heard(node, counts, self._loop.time())
+        self._carry_out(generation, generation.coordinator, orders)
 
     def saved(self, generation: Generation) -> None:
         """Count the time to the next checkpoint from this one."""
         if generation.coordinator is not None:
             generation.coordinator.saved(self._loop.time())
 
-    def _coordinator(self, generation: Generation) -> Coordinator:
-        if generation.coordinator is None:
-            checkpoint = generation.job.spec.checkpoint
-            period_ms = None if checkpoint is None else checkpoint.every_ms
-            generation.coordinator = Coordinator(
-                left=generation.left,
-                ranks=sum(len(share.ranks) for share in generation.start.shares),
-                period_s=period_ms / 1000 if period_ms else None,
-            )
-            if generation.stopping is not None:
-                generation.coordinator.stopped(with_notice=generation.stopping.notice_ms > 0)
-        return generation.coordinator
-
     def _wake(self, generation: Generation) -> None:
         generation.coordinator_timer = None
         if generation.coordinator is not None and generation.left and self._is_current(generation):
-            self._carry_out(generation, generation.coordinator, [])
+            self._carry_out(generation, generation.coordinator, _heed_stop(generation, generation.coordinator))
 
     def _carry_out(self, generation: Generation, coordinator: Coordinator, orders: list[Order]) -> None:
         for node, kind, fields in [*orders, *coordinator.tick(self._loop.time())]:
@@ -72,3 +55,21 @@ class CheckpointAgreement:
             generation.coordinator_timer = None
         if coordinator.due_s < float("inf"):
             generation.coordinator_timer = self._loop.call_at(coordinator.due_s, self._wake, generation)
+
+
+def _coordinator(generation: Generation) -> Coordinator:
+    checkpoint = generation.job.spec.checkpoint
+    period_ms = None if checkpoint is None else checkpoint.every_ms
+    return Coordinator(
+        left=generation.left,
+        ranks=sum(len(share.ranks) for share in generation.start.shares),
+        period_s=period_ms / 1000 if period_ms else None,
+    )
+
+
+def _heed_stop(generation: Generation, coordinator: Coordinator) -> list[Order]:
+    """Tell the coordinator of a stop that it does not know. Launchers say `counted` when they give a notice, so it
+    hears of that at once, and what it says to a launcher comes after the stop."""
+    if generation.stopping is None or generation.stopping == coordinator.stop:
+        return []
+    return coordinator.stopped(generation.stopping)

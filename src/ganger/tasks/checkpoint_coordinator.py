@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
+from ganger.model.decision import Stop
+
 UNITS: Final = ("step", "call")
 TRY_S: Final = 3.0
 """How long launchers have to answer."""
@@ -113,12 +115,14 @@ class Coordinator:
     left: the nodes on which it runs, kept up to date by the owner
     ranks: how many it has
     period_s: `checkpoint.every`; None: only notices are a reason to save
+    stop: by which it is told to end, as far as the coordinator knows
     due_s: when `tick` has something to do
     """
 
     left: Collection[str]
     ranks: int
     period_s: float | None
+    stop: Stop | None = None
     due_s: float = math.inf
     _told: dict[str, Counts] = field(default_factory=dict)
     _schedule: Schedule = field(default_factory=Schedule)
@@ -130,7 +134,6 @@ class Coordinator:
     _called_s: float | None = None
     _saved_s: float | None = None
     _saved_at: int | None = None
-    _is_stopping: bool = False
     _owes_notice: bool = False
 
     def heard(self, node: str, counts: Counts, now_s: float) -> list[Order]:
@@ -153,10 +156,10 @@ class Coordinator:
             orders += self._answered(self._try, node, now_s)
         return orders
 
-    def stopped(self, *, with_notice: bool) -> list[Order]:
+    def stopped(self, stop: Stop) -> list[Order]:
         """The generation is told to end; with a notice the ranks save once more, as soon as they can."""
-        self._is_stopping, self._owes_notice, self._failures = True, with_notice, 0
-        self.due_s = 0.0 if with_notice else math.inf
+        self.stop, self._owes_notice, self._failures = stop, stop.notice_ms > 0, 0
+        self.due_s = 0.0 if self._owes_notice else math.inf
         return self._give_up()
 
     def saved(self, now_s: float) -> None:
@@ -195,7 +198,7 @@ class Coordinator:
     # -- a try -------------------------------------------------------------------------------------------------------
 
     def _has_reason(self) -> bool:
-        if self._is_stopping:
+        if self.stop is not None:
             return self._owes_notice
         return self.period_s is not None and any(counts.callers for counts in self._told.values())
 
@@ -240,7 +243,7 @@ class Coordinator:
         self._schedule = Schedule(number, (*self._schedule.segments, proposal)[-MOST_SEGMENTS:])
         self._failures = 0
         self._owes_notice = False
-        self.due_s = math.inf if self._is_stopping else now_s + self._look_s()
+        self.due_s = math.inf if self.stop is not None else now_s + self._look_s()
         return [(node, "agree", self._agreed()) for node in self.left]
 
     # -- which schedule ----------------------------------------------------------------------------------------------
@@ -257,7 +260,7 @@ class Coordinator:
         rate = self._rate(unit)
         margin = (1 + math.ceil(rate * 2 * self._round_trip_s)) << min(self._failures, MOST_DOUBLINGS)
         begin = self._count(unit) + margin
-        if self._is_stopping:
+        if self.stop is not None:
             return Segment(unit, begin, begin, 0)
         return self._periodic(unit, begin, rate, now_s) if is_settled else None
 

@@ -112,10 +112,6 @@ class Hearing:
             generation.done = self._judging(Done(gang=generation.gang, generation=generation.number))
         return generation.done
 
-    def stopped(self, generation: Generation) -> None:
-        """Launchers were told to end a generation: let its ranks save together before."""
-        self._agreement.stopped(generation)
-
     def close(self) -> None:
         """Report nothing more."""
         self._is_closed = True

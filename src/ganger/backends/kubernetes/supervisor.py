@@ -120,7 +120,6 @@ class Supervisor:
         if generation is not None and generation.number == stop.generation:
             generation.stopping = stop
             self._end(generation, stop)
-            self._hearing.stopped(generation)
 
     def forget(self, gang: str) -> None:
         """The gang has ended: its launchers may go."""
