@@ -26,7 +26,8 @@ LOOK_MIN_S: Final = 0.25
 LOOK_MAX_S: Final = 10.0
 TOLERANCE: Final = 0.25
 """Of a period: how far the next save may be from where it should be."""
-MOST_SEGMENTS: Final = 256
+MOST_SEGMENTS: Final = 64
+"""Older ones are forgotten: no rank is so far behind the others."""
 MOST_DOUBLINGS: Final = 10
 
 Order = tuple[str, str, dict[str, Any]]
@@ -91,6 +92,10 @@ class Counts:
     def count(self, unit: str) -> int:
         """The largest count of a rank here; -1 when there is none."""
         return self.call if unit == "call" else -1 if self.step is None else self.step
+
+    def fits(self, proposal: Segment) -> bool:
+        """Whether no rank here has come to where the proposal begins, and all will."""
+        return self.count(proposal.unit) < proposal.begin and (proposal.unit == "call" or self.stepping == self.callers)
 
 
 @dataclass(slots=True)
@@ -222,7 +227,7 @@ class Coordinator:
         if trial.proposal is not None and self._told[node].pending != trial.id:
             self.due_s = now_s + AGAIN_S  # its disk takes nothing
             return self._give_up()
-        if trial.proposal is not None and self._told[node].count(trial.proposal.unit) >= trial.proposal.begin:
+        if trial.proposal is not None and not self._told[node].fits(trial.proposal):
             self._failures += 1
             self.due_s = now_s if self._owes_notice else now_s + self._look_s()
             return self._give_up()
