@@ -134,6 +134,13 @@ def test_what_others_use_of_nodes_is_told(world: World, shell: Shell) -> None:
     assert last == "5 of 16 GPUs used (31%), 4 of them by others"
 
 
+def test_of_a_node_that_is_not_ready_it_is_said_what_becomes_of_its_jobs(world: World, shell: Shell) -> None:
+    world.nodes["n1"] = node("n1", state="unready", unready="not ready since 10:02:11 UTC (Kubelet stopped)")
+    said = shell("node").out
+    assert "unready" in said
+    assert "n1: not ready since 10:02:11 UTC (Kubelet stopped)" in said.splitlines()
+
+
 def test_nodes_that_are_made_to_go_and_come_back(shell: Shell, world: World) -> None:
     assert shell("node", "fail", "n2").out == "n2 is lost\n"
     assert shell("node", "return", "n2").out == "n2 is ready\n"

@@ -1,7 +1,10 @@
 """A generation from its decision to its end: when it runs, when it is over, what it leaves behind."""
 
+from dataclasses import replace
+
 from ganger.core.plan import plan
 from ganger.core.state import State
+from ganger.engine.rows import node_rows
 from ganger.model import event as e
 from ganger.model.decision import Start
 from ganger.model.evidence import FlawedCheckpoint
@@ -122,3 +125,15 @@ def test_servers_that_began_at_different_times_use_different_ports() -> None:
         assert isinstance(start, Start)
         ports.append(start.port)
     assert ports == [20_000, 20_007]
+
+
+def test_what_runs_on_a_node_that_is_not_ready_goes_on_and_nothing_new_starts_there() -> None:
+    film = Film(POLICIES["priority"], "n1:A.. A", "")
+    (node,), levels = film.state.nodes.listed, film.state.nodes.listed_levels
+    film.apply(e.NodesListed(nodes=(replace(node, unready="not ready"),), levels=levels))
+    film.play("C:1x1 -> A.. | C no_node")
+    assert [row.state for row in node_rows(film.state)] == ["unready"]
+    assert film.state.gangs["A"].failure is None
+    film.apply(e.NodesListed(nodes=(node,), levels=levels))
+    film.play("+1s -> AC.")
+    assert [row.state for row in node_rows(film.state)] == ["ready"]
