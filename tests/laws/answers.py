@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import floor
 
-from ganger.core.explain import every_reason, reason_view, standing_reason
+from ganger.core.explain import UNADMITTED, every_reason, reason_view, standing_reason
 from ganger.core.gang import Gang, class_text
 from ganger.core.policy import Policy, starves_after_ms
 from ganger.core.state import State
@@ -54,7 +54,7 @@ def questions_are_answered(world: World) -> None:
             first = world.raw.waits_for(gang.job)
             assert (reason.why is Why.DEPENDENCY) == bool(first)
             pauses = gang.not_before_ms > world.now_ms and not first
-            assert (reason.why is Why.BACKOFF) == pauses
+            assert (reason.why in (Why.BACKOFF, *UNADMITTED)) == pauses
             assert first or pauses or reason == every.get(gang.class_key, reason), "alone and together"
             assert not first or set(reason.holders) == set(first)
             # Who is in the way, and in which order they end, may have changed with the very round that was recorded.

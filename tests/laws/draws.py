@@ -43,6 +43,9 @@ FAILURES = (
     (Cause.LAUNCHER_LOST, None, None),
     (Cause.OUT_OF_MEMORY, None, 9),
     (Cause.HUNG, None, None),
+    (Cause.NAMESPACE_QUOTA, None, None),
+    (Cause.WEBHOOK_UNREACHABLE, None, None),
+    (Cause.ADMISSION_DENIED, None, None),
 )
 """Cause, exit code, signal."""
 

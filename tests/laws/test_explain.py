@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.explain import standing_reason
+from ganger.core.explain import UNADMITTED, standing_reason
 from ganger.core.gang import RUNS, Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
@@ -108,7 +108,7 @@ def _every_reason_binds(world: World) -> None:
         if _starts(world.state, gang.id, world.now_ms, policy):
             continue
         state, now_ms = copy_of(world.state), world.now_ms
-        if reason.why is Why.BACKOFF:
+        if reason.why in (Why.BACKOFF, *UNADMITTED):
             assert reason.until_ms is not None
             now_ms = reason.until_ms
         for event in _cured(world.state, gang, reason):

@@ -100,7 +100,7 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     if judged.act is Act.NOTHING:
         return
     gang.failure = failed
-    if failed.cause in UNADMITTED:
+    if failed.cause in UNADMITTED and judged.again:
         gang.unadmitted += 1
         gang.not_before_ms = at_ms + judged.pause_ms
         gang.account.give_way(failed.cause)

@@ -80,10 +80,10 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
     says = failed.match.do if failed.match else None
     if row.act is Act.NOTHING:
         return Verdict(Act.NOTHING)
-    if row.waits:
-        return Verdict(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
     if says == FAIL:
         return GIVE_UP
+    if row.waits:
+        return Verdict(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
     retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
     if falls_back(gang, failed):
