@@ -51,7 +51,7 @@ class Controlled:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Inside it the controller is started again whenever it ends, as a Deployment does."""
+        """Start the controller again whenever it ends inside the context, as a Deployment does."""
         is_over = threading.Event()
 
         def keep() -> None:
@@ -86,7 +86,7 @@ class Controlled:
         return door, rest
 
     def serves(self) -> bool:
-        """Whether a controller answers."""
+        """Return whether a controller answers."""
         try:
             return bool(self.client.server())
         except ClientError:

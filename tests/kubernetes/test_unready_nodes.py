@@ -39,7 +39,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]], node
 
 
 def tell(api: FakeApi, name: str, ready: str) -> None:
-    """What the node controller writes of a node, or its kubelet."""
+    """Write the condition Ready of a node, as the node controller and its kubelet do."""
     node: Any = api.get("nodes", name, "")
     said = {
         "True": {"reason": "KubeletReady", "message": "kubelet is posting ready status"},
@@ -50,7 +50,7 @@ def tell(api: FakeApi, name: str, ready: str) -> None:
 
 
 async def placed(api: FakeApi, its: Controlled) -> dict[str, str]:
-    """A gang of two on two nodes: UID of its pod by node."""
+    """Place a gang on two nodes. Return the UIDs of its pods by node."""
     submit(its)
     await until(lambda: len(bound(api)) == 2 and status(api).get("phase") == "Starting")
     return pods(api)
@@ -69,7 +69,7 @@ def states(its: Controlled) -> dict[str, str]:
 
 
 async def elsewhere(its: Controlled) -> float:
-    """How long it takes until the second attempt has begun."""
+    """Return how long it takes until the second attempt has begun."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     await until(lambda: generation(its) == 2)
@@ -78,7 +78,7 @@ async def elsewhere(its: Controlled) -> float:
 
 @asynccontextmanager
 async def launchers(its: Controlled, nodes: dict[str, str]) -> AsyncIterator[None]:
-    """Inside it the launchers of these nodes are connected."""
+    """Hold connections as the launchers of these nodes do."""
     port = await its.backend.door.open("127.0.0.1", 0, None)
     token = its.backend.gear.token(GANG)
     writers = []
@@ -170,7 +170,7 @@ def test_a_connected_launcher_keeps_its_node_and_one_that_parts_ends_it_soon(tmp
             silent = min(before)
             async with launchers(its, before):
                 tell(api, silent, "Unknown")
-                await asyncio.sleep(2 * LOST_AFTER_S)
+                await asyncio.sleep(LOST_AFTER_S + SOON_S)
                 assert (generation(its), pods(api)) == (1, before)
                 (row,) = (row for row in node_rows(its.loop.copy()) if row.name == silent)
                 assert "a launcher there is connected, so its jobs go on" in row.unready

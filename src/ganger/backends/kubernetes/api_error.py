@@ -92,7 +92,7 @@ def from_status(what: str, status: Status, code: int = 0, retry_after: str = "")
 
 
 def _lacks_webhook(status: Status) -> bool:
-    """Whether a webhook that is asked before anything is done did not answer: that is told, and not waited for here."""
+    """Return whether a webhook did not answer, which is asked before anything is done: to repeat it is the caller's."""
     return NO_WEBHOOK in status.message
 
 

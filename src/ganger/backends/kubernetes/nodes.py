@@ -99,7 +99,7 @@ class Inventory:
         self._restated.update(changed)
 
     def doubt(self, node: str, sentence: str) -> bool:
-        """Say this of a node that is not ready. Gives whether it is news."""
+        """Keep a sentence on a node that is not ready. Return whether it is news."""
         is_news = self._doubts.get(node) != sentence
         if is_news:
             self._doubts[node] = sentence

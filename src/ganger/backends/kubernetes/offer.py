@@ -72,7 +72,7 @@ def silence(node: Node) -> str | None:
 
 
 def is_out_of_service(node: Node) -> bool:
-    """Whether somebody has said that it is shut down, so that nothing runs there."""
+    """Return whether an administrator has marked the node as shut down, so that nothing runs there."""
     return any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
