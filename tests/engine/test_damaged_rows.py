@@ -111,11 +111,13 @@ def test_any_json_as_a_row(day: Path, seed: int) -> None:
     state = log.restore()
     assert state.seq == log.last_seq()
     assert {name for name, how in listed.items() if GangState(how) not in ENDED} <= {*state.gangs}
+    assert [each.seq for each in log.rows()] == [*range(1, log.last_seq() + 1)]
+    if row.seq not in log.unreadable:
+        return  # it may say anything that an event can say, and cannot be told from the truth
     loop = serve(World(nodes(2, gpus=2)), log)
     done = loop.post(submit("new-1"))
     loop.turn(loop.drain())
     assert done.result() > 0
-    assert [each.seq for each in log.rows()] == [*range(1, log.last_seq() + 1)]
 
 
 # -- what is not written ----------------------------------------------------------------------------------------------

@@ -301,6 +301,11 @@ class EventLog:
             self._read("SELECT coalesce(min(seq), ?) + 1 FROM snapshot WHERE seq >= ?", (first, first - 1))[0][0]
         )
 
+    def snapshot_after(self, seq: int) -> int | None:
+        """The number of the first snapshot from event `seq` on; None if there is none."""
+        found = self._read("SELECT min(seq) FROM snapshot WHERE seq >= ?", (seq,))[0][0]
+        return None if found is None else int(found)
+
     def before(self, at_ms: int) -> int:
         """Number of the newest event before that moment; 0 where there is none."""
         found = self._read("SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1", (at_ms,))

@@ -12,8 +12,9 @@ from ganger.core.plan import plan
 from ganger.core.policy import Policy
 from ganger.core.state import State
 from ganger.engine.log import EventLog
+from ganger.engine.refusal import Refused
 from ganger.model.decision import Decision
-from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped
+from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped, Unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class Replay:
 
 def replay(log: EventLog, policies: dict[str, Policy], first: int = 1, last: int | None = None) -> Replay:
     """Re-run events `first` to `last` (the newest) on the state before them. Of events that were forgotten there is
-    nothing to re-run: it begins with the earliest that can be. KeyError for an unknown policy."""
+    nothing to re-run: it begins with the earliest that can be. KeyError for an unknown policy; Refused at an event that
+    cannot be read, or does not follow from those before it."""
     first = max(first, log.earliest())
     end = log.last_seq() if last is None else min(last, log.last_seq())
     rounds = 0
@@ -65,9 +67,21 @@ def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) ->
             policy = policies[row.event.document.order]
         elif isinstance(row.event, ServerStarted):
             policy = None  # the server that took over may have another
+        if isinstance(row.event, Unreadable) or state.refusal(row.event):
+            raise _broken_off(log, row)
         state.apply(row)
         if row.closes and policy is not None and not _decides(after, row):
             yield _compared(state, row, (), policy)
+
+
+def _broken_off(log: EventLog, row: Stamped) -> Refused:
+    """What was decided after an event that was set aside was decided on another state; a snapshot has that state."""
+    why = row.event.why if isinstance(row.event, Unreadable) else "it does not follow from those before"
+    later = log.snapshot_after(row.seq)
+    remedy = f"ganger replay --to {row.seq - 1}"
+    if later is not None:
+        remedy += f", and what is after it: ganger replay --from {later + 1}"
+    return Refused("corrupt_log", f"event {row.seq} was set aside: {why}", remedy, 500)
 
 
 def _decides(after: Stamped | None, row: Stamped) -> bool:

@@ -232,7 +232,7 @@ class _Visit:
         try:
             request = json.loads(line)
             token, command = str(request["token"]), str(request["command"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             token, command = "", ""
         if not hmac.compare_digest(token.encode(errors="replace"), self._token.encode()):
             note("the agent refused a connection that did not show this generation's token")

@@ -46,14 +46,15 @@ def _connect(node: str) -> tuple[socket.socket, str]:
             agents = json.load(file)
         with open(os.path.join(directory, "agent-token"), encoding="utf-8") as file:
             token = file.read().strip()
-    except (OSError, ValueError) as error:
+        agents = {str(name): (str(address), int(port)) for name, (address, port) in agents.items()}
+    except (OSError, ValueError, OverflowError, TypeError, AttributeError, RecursionError) as error:
         raise _Refusal(f"this job has no agents: {error}") from None
     if node not in agents:
         raise _Refusal(f"no node {node!r} in this job; it has {', '.join(agents)}")
     address, port = agents[node]
     try:
         return socket.create_connection((address, port), CONNECT_WITHIN_S), token
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:
         raise _Refusal(f"the agent of {node} at {address}:{port} does not answer: {error}") from None
 
 
@@ -70,10 +71,12 @@ def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
             frames, data = split(data + more)
             for kind, payload in frames:
                 if kind == EXIT:
-                    return int(payload)
+                    return int(payload) & 255
                 _write(1 if kind == STDOUT else 2, payload)
     except ConnectionError:
         pass
+    except ValueError as error:
+        raise _Refusal(f"the agent of {node} sent what is no frame: {error}") from None
     raise _Refusal(f"the agent of {node} closed the connection: is the token in agent-token right?")
 
 

@@ -181,7 +181,7 @@ class Link:
             message = json.loads(line)
             kind, version = message["type"], message["v"]
             fields = {name: message[name] for name in TO_LAUNCHER.get(kind, ()) if name not in OPTIONAL}
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             note(f"ignored what is no message: {line[:200]!r} ({error!r})")
             return
         if version != VERSION:
@@ -198,17 +198,24 @@ class Link:
         self.is_up = True
         self._trouble = ""
         self._give_up_at = float("inf")
-        self._pause_s = FIRST_PAUSE_S
         for message in [*self._kept, *self._unacknowledged.values()]:
             self._write(message)
 
     def _acknowledged(self, number: object) -> None:
-        """Everything up to and with `number`."""
+        """Everything up to and with `number`. A server that refuses a message drops the connection after each welcome,
+        so that only now the next connection may be tried at once."""
         if isinstance(number, int):
+            self._pause_s = FIRST_PAUSE_S
             self._unacknowledged = {n: message for n, message in self._unacknowledged.items() if n > number}
 
     def _write(self, message: dict[str, Any]) -> None:
-        self._outgoing += json.dumps(message).encode() + b"\n"
+        # A lone surrogate, say of a path that is no UTF-8, is no text to the server.
+        line = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        if len(line) > LONGEST_MESSAGE_BYTES:
+            note(f"left out {message['type']}: it takes {len(line)} bytes, the server takes {LONGEST_MESSAGE_BYTES}")
+            self._unacknowledged.pop(message.get("n", 0), None)
+            return
+        self._outgoing += line
         self._flush()
 
     def _flush(self) -> None:

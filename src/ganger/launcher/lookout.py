@@ -278,8 +278,13 @@ def _log_bytes(directory: str) -> int:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=_open_at_once) as file:
             found = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Do not wait for the other end of a pipe, which a rank may have put there."""
+    return os.open(path, flags | os.O_NONBLOCK)

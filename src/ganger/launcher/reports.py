@@ -7,6 +7,7 @@ each record to `lookout` too. Called by `generation`.
 from __future__ import annotations
 
 import json
+import math
 import os
 
 TYPE_CHECKING = False
@@ -23,6 +24,7 @@ MILESTONE_S = 10.0
 CHECKPOINT_S = 1.0
 READ_BYTES = 1 << 20
 NEVER = float("-inf")
+NAME_CHARACTERS, MOST_METRICS, MOST_FLAWS, LARGEST = 1_000, 500, 500, (1 << 53) - 1  # docs/launcher-protocol.md
 PREFIX, SUFFIX = "rank-", ".report"
 
 
@@ -74,11 +76,11 @@ class Reports:
                 self._lookout.heard(rank, record, now)
                 self._resumption.heard(rank, record)
                 step, checkpoint = record.get("step"), record.get("checkpoint")
-                if isinstance(step, int):
+                if step is not None:
                     self._latest[rank] = (step, record.get("metrics", {}))
-                if isinstance(checkpoint, int) and (self._checkpoint is None or checkpoint > self._checkpoint):
+                if checkpoint is not None and (self._checkpoint is None or checkpoint > self._checkpoint):
                     self._checkpoint = checkpoint
-                    self._checkpoints_took_ms += _whole(record.get("took_ms"))
+                    self._checkpoints_took_ms += max(0, record.get("took_ms", 0))
         return came
 
     def _find(self) -> None:
@@ -132,17 +134,52 @@ class _Tail:
             return []  # no report yet
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > READ_BYTES:
+            self._rest = b""  # it is no report: the rank wrote something else there
         records = [_object(line) for line in lines]
         return [record for record in records if record is not None]
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
-        return None  # torn by a full disk
-    return found if isinstance(found, dict) else None
+    except (ValueError, RecursionError):
+        return None  # torn by a full disk, or no report
+    return checked(found) if isinstance(found, dict) else None
+
+
+def checked(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record says, without fields of a wrong type or out of range: any program of the job can write
+    there, and the server refuses a message that has one."""
+    kept = {name: record[name] for name in ("t", "pid", "step", "checkpoint", "took_ms") if _is_whole(record.get(name))}
+    if "end" in record:
+        kept["end"] = 0
+    if isinstance(record.get("metrics"), dict):
+        numbers = [(str(name)[:NAME_CHARACTERS], value) for name, value in record["metrics"].items()]
+        kept["metrics"] = {name: value for name, value in numbers[:MOST_METRICS] if _is_number(value)}
+    if "phase" in record:
+        kept["phase"] = None if record["phase"] is None else str(record["phase"])[:NAME_CHARACTERS]
+    if "resumed" in record and (record["resumed"] is None or _is_whole(record["resumed"])):
+        kept["resumed"], kept["passed"] = record["resumed"], _flaws(record.get("passed"))
+    return kept
+
+
+def _flaws(passed: object) -> list[dict[str, Any]]:
+    """Checkpoints that are not whole."""
+    flaws = [each for each in passed if isinstance(each, dict)] if isinstance(passed, list) else []
+    return [
+        {"step": each["step"], "flaw": str(each.get("flaw"))[:NAME_CHARACTERS]}
+        for each in flaws[:MOST_FLAWS]
+        if _is_whole(each.get("step"))
+    ]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number, or None, which stands for one that is not finite."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or _is_whole(value)

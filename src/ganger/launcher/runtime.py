@@ -29,6 +29,7 @@ REMOTE_ALONE_S = 600.0  # where nobody would start it again
 DESERTED_S = 2.0  # without a server and without its directory, before it ends its ranks
 FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
 TERM_GRACE_S = 5.0
+LARGEST = (1 << 53) - 1  # of the integers in a message
 NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
 NO_SERVER = 69  # that never had a server to tell it what to run
 
@@ -200,8 +201,8 @@ class Launcher:
             elif message["type"] == "stop":
                 notice_s, kill_after_s = (_whole(message[name]) / 1000 for name in ("notice_ms", "kill_after_ms"))
                 self._stop(_whole(message["generation"]), str(message["cause"]), notice_s, kill_after_s)
-        except (ValueError, TypeError) as error:
-            note(f"ignored {message}: {error}")
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            note(f"ignored {message['type']}: {error!r}")
 
     def _run(self, generation: int, plan: object) -> None:
         """`plan` comes from a server that cannot write it to the disk."""
@@ -303,8 +304,8 @@ class Launcher:
 
 
 def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a whole number from 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise ValueError(f"{str(value)[:100]!r} is not a whole number from 0 to {LARGEST}")
     return value
 
 

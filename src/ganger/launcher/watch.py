@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LATE_S = 2.0
 """A look that comes later than this says nothing of the time before it: the machine slept, or this process did."""
 DESERTED_AFTER_S = 5.0
+LONGEST_S = 10_000_000
+"""What is kept of a longer pause is none that was seen."""
 STEPS = 20
 """So many of the newest steps of a rank tell how long one takes."""
 SILENT_S = 27.0
@@ -65,10 +67,14 @@ class Pauses:
         """`known` is what `record` gave an earlier generation; what is not of its form is left out."""
         longest = known.get("longest_s")
         pairs = longest.items() if isinstance(longest, dict) else ()
-        self.longest_s = {str(name): float(value) for name, value in pairs if isinstance(value, (int, float))}
+        self.longest_s = {
+            str(name): float(value)
+            for name, value in pairs
+            if isinstance(value, (int, float)) and 0 <= value <= LONGEST_S
+        }
         factor, stuck_step = known.get("factor"), known.get("stuck_step")
         self._stuck_step = stuck_step if isinstance(stuck_step, int) else -1
-        self._factor = factor if isinstance(factor, int) and factor > 0 else 1
+        self._factor = factor if isinstance(factor, int) and 0 < factor <= LONGEST_S else 1
 
     def learn(self, phase: str, lasted_s: float) -> None:
         """A pause came to its end by itself."""

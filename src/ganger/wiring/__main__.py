@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         case "sim":
             return _sim(arguments)
         case _:
-            return _doctor(home)
+            return _doctor(home, arguments.restore_to)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
     replay.add_argument("--json", action="store_true", help="one object: {first, last, rounds, difference}")
     doctor = errands.add_parser("doctor", help="check this machine, the state directory and the server")
+    doctor.add_argument("--restore-to", type=int, metavar="SEQ", help="take the event log back to an event")
     sim = errands.add_parser("sim", help="read a trace, and write or simulate it; prints JSON")
     _add_sim(sim)
     for errand in (serve, controller, gangjobs, replay, doctor, sim):
@@ -187,9 +188,18 @@ def _told(found: "Replay") -> Iterator[str]:
     yield from (f"  decided now: {decision}" for decision in found.difference.planned or ("nothing",))
 
 
-def _doctor(home: settings.Home) -> int:
-    from ganger.wiring.doctor import examine
+def _doctor(home: settings.Home, seq: int | None) -> int:
+    from ganger.engine.refusal import Refused
+    from ganger.wiring.doctor import examine, restore_to
+    from ganger.wiring.place import CannotServe
 
+    if seq is not None:
+        try:
+            kept = restore_to(home, seq)
+        except (Refused, CannotServe) as error:
+            _say(error.detail, f"next: {error.next}")
+            return CANNOT
+        _say(f"the log ends with event {seq} now; as it was before: {kept}")
     checks = list(examine(home))
     sys.stdout.write(json.dumps([asdict(check) for check in checks], indent=2) + "\n")
     return OK if all(check.ok for check in checks) else DIFFERS

@@ -1,6 +1,7 @@
 """What is right and wrong with this machine, the state directory and its server. Called by `wiring doctor`.
 
-Looks and changes nothing: a server that does not run stays so, and a broken log stays as it is.
+`examine` looks and changes nothing: a server that does not run stays so, and a broken log stays as it is. `restore_to`
+takes the log back to an earlier event, when it is told to.
 """
 
 import os
@@ -16,14 +17,18 @@ from typing import Final
 
 from ganger import __version__
 from ganger.backends.local.layout import BadName, Layout
-from ganger.engine import registry
+from ganger.engine import log_repair, registry
 from ganger.engine.log import set_aside
+from ganger.engine.log_reading import reading
+from ganger.engine.refusal import Refused
 from ganger.engine.retention import tree_bytes
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.settings import BadSettings, Home, keep, network_filesystem
+from ganger.wiring.place import locked
 
 ENOUGH_BYTES: Final = GIB_BYTES
+FAULTS_TOLD: Final = 5
 OLDEST_PYTHON: Final = (3, 11)
 _ANOTHER_HOME: Final = "set GANGER_HOME to a directory of yours"
 
@@ -107,10 +112,39 @@ def _database(home: Home) -> Check:
             events = database.execute("SELECT count(*) FROM event").fetchone()[0]
     except sqlite3.Error as error:
         verdict, events = str(error), 0
+    if verdict == "ok" and events:
+        return _events(home)
     if verdict == "ok":
-        return Check("log", True, f"{home.database} is sound: {events} events")
+        return Check("log", True, f"{home.database} is sound: 0 events")
     anew = f"to begin anew, keeping what is there: {set_aside(str(home.database))}"
     return Check("log", False, f"{home.database} is corrupt: {verdict}", anew)
+
+
+def _events(home: Home) -> Check:
+    """Decode every event, and say which cannot be read."""
+    try:
+        with reading(home.database) as log:
+            damage = log_repair.examine(log)
+    except Refused as refused:
+        return Check("log", False, refused.detail, refused.next)
+    if not damage.faults:
+        return Check("log", True, f"{home.database} is sound: {damage.events} events")
+    told = [f"event {seq}: {why}" for seq, why in [*damage.faults.items()][:FAULTS_TOLD]]
+    more = len(damage.faults) - len(told)
+    said = f"{home.database} has {len(damage.faults)} events of {damage.events} that a server sets aside"
+    remedy = "nothing has to be done, jobs go on"
+    if damage.last_good > 0:
+        remedy += f"; to go back to the last good event: ganger doctor --restore-to {damage.last_good}"
+    return Check("log", False, "\n".join([said, *told, *([f"and {more} more"] if more else [])]), remedy)
+
+
+def restore_to(home: Home, seq: int) -> Path:
+    """Take the log back to event `seq`; return the copy that is kept of the whole. CannotServe while a server runs;
+    Refused if there is no such event."""
+    if not home.database.exists():
+        raise Refused("log_failed", f"there is no event log at {home.database}", "see `ganger doctor`", 500)
+    with locked(home, None):
+        return log_repair.go_back(home.database, seq)
 
 
 def _kept(home: Home) -> Iterator[Check]:

@@ -89,6 +89,8 @@ def past_of(log: EventLog, place: str, *readers: Callable[[e.Stamped], None], si
     state = log.restore(before)
     fold = _Fold(state, *readers)
     for row in log.each(state.seq, last):
+        if isinstance(row.event, e.Unreadable) or state.refusal(row.event):
+            raise Refused("corrupt_log", f"event {row.seq} of {place} was set aside", "see `ganger doctor`", 500)
         fold.take(row)
     return fold.past(place)
 

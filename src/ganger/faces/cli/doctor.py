@@ -19,13 +19,23 @@ _SEEDS: Final = ("1", "2")
 
 
 @click.command("doctor")
+@click.option(
+    "--restore-to",
+    "seq",
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="First take the event log back to this event; a copy of the log is kept beside it. No server may run.",
+)
 @output_option
-def doctor_command(output: str) -> int:
+def doctor_command(seq: int | None, output: str) -> int:
     """Check this machine and the server; each fault comes with its repair.
 
-    Looks and changes nothing, and needs no network. Exits with 1 when something is wrong.
+    Looks and changes nothing without --restore-to, and needs no network. Exits with 1 when something is wrong.
     """
-    run = subprocess.run(_errand("doctor"), stdout=subprocess.PIPE, check=False)
+    back = [] if seq is None else ["--restore-to", str(seq)]
+    run = subprocess.run([*_errand("doctor"), *back], stdout=subprocess.PIPE, check=False)
+    if run.returncode == CANNOT and not run.stdout:
+        return CANNOT  # its words are above
     try:
         checks: list[dict[str, Any]] = json.loads(run.stdout)
     except ValueError:

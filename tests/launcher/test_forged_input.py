@@ -1,0 +1,172 @@
+"""Any JSON or bytes from the server, from ranks and at the agent: the launcher lives, and passes nothing on that the
+server refuses."""
+
+import json
+import os
+import selectors
+import socket
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from ganger.launcher import agent_client, frames
+from ganger.launcher.agent import Agent
+from ganger.launcher.dial import Server
+from ganger.launcher.link import LONGEST_MESSAGE_BYTES, Link
+from ganger.launcher.protocol import TO_LAUNCHER
+from ganger.launcher.reports import checked
+from ganger.launcher.runtime import Launcher
+from ganger.launcher.watch import Attention, Pauses, RankWatch
+from ganger.tasks import message_schema
+from tests.launcher.forged import HEAD, MANY, changed, examples, forged, written
+
+FROM_SERVER: dict[str, dict[str, Any]] = {
+    "welcome": {},
+    "ack": {"n": 1},
+    "run": {"generation": 1, "plan": None},
+    "proceed": {"generation": 1, "stage": 0, "agents": {"n1": ["127.0.0.1", 4000]}},
+    "read": {"generation": 1, "id": 1, "name": "rank-0.log", "start": 0},
+    "stacks": {"generation": 1, "py_spy": None},
+    "stop": {"generation": 1, "cause": "user", "notice_ms": 0, "kill_after_ms": 500},
+    "leave": {},
+}
+REPORT = {
+    "t": 5,
+    "pid": 12,
+    "step": 3,
+    "metrics": {"loss": 0.5},
+    "phase": "eval",
+    "checkpoint": 3,
+    "took_ms": 4,
+    "resumed": 3,
+    "passed": [{"step": 4, "flaw": "short"}],
+}
+
+
+def from_server(random: Random) -> bytes:
+    kind = random.choice([*FROM_SERVER])
+    return forged(random, {"v": 1, "type": kind, **FROM_SERVER[kind]})
+
+
+def test_every_message_of_the_server_is_forged() -> None:
+    assert sorted(FROM_SERVER) == sorted(TO_LAUNCHER)
+
+
+@settings(max_examples=MANY)
+@given(line=examples(from_server))
+def test_the_launcher_survives_any_message(line: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    task = tmp_path_factory.getbasetemp() / "task"
+    said: list[tuple[Any, ...]] = []
+    launcher = object.__new__(Launcher)
+    for name in ("_run", "_stop", "_leave", "_take_stacks", "_proceed", "_read"):
+        setattr(launcher, name, lambda *arguments: said.append(arguments))
+    launcher._current = None
+    with selectors.DefaultSelector() as selector:
+        link = Link(Server(str(task)), selector, dict, launcher._receive)
+        for each in line.split(b"\n"):
+            link._take(each)
+    assert all(0 <= arguments[0] < 1 << 53 for arguments in said if arguments)
+
+
+@given(record=examples(lambda random: changed(random, REPORT)))
+def test_what_ranks_report_is_never_refused_by_the_server(record: Any) -> None:
+    known = checked(json.loads(json.dumps(record))) if isinstance(record, dict) else {}
+    watch = RankWatch(Pauses(record if isinstance(record, dict) else {}))
+    watch.heard(known, Attention(0.0).look(1.0))
+    told: list[dict[str, Any]] = []
+    if "step" in known:
+        told.append({"type": "progressed", "step": known["step"], "metrics": known.get("metrics", {})})
+    if "checkpoint" in known:
+        told.append({"type": "checkpointed", "step": known["checkpoint"]})
+    if "resumed" in known:
+        told.append({"type": "resumed", "step": known["resumed"], "passed": known["passed"]})
+    lines = [json.dumps({**HEAD, **fields}, ensure_ascii=False).encode("utf-8", "replace") for fields in told]
+    assert [message_schema.message(line)["type"] for line in lines] == [fields["type"] for fields in told]
+
+
+def test_a_message_that_is_too_long_is_left_out(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        link = Link(Server(str(tmp_path / "s")), selector, dict, lambda message: None)
+        link.is_up = True
+        link.fact("start_failed", gang="g", node="n", generation=1, detail="x" * LONGEST_MESSAGE_BYTES)
+        assert not link.has_unacknowledged
+        link.fact("start_failed", gang="g", node="n", generation=1, detail="caf\udce9")
+        assert link.has_unacknowledged
+        assert b'"detail": "caf?"' in link._outgoing
+
+
+class Piped:
+    """What an agent starts, without a process: it takes its input, and prints nothing."""
+
+    pid = 1 << 30
+    code = None
+
+    def __init__(self) -> None:
+        self.pipes = [os.pipe(), os.pipe(), os.pipe()]
+
+    def take_pipes(self) -> tuple[int, int, int]:
+        (read, write), (out, out_end), (err, err_end) = self.pipes
+        for end in (read, out_end, err_end):
+            os.close(end)
+        return write, out, err
+
+    def send(self, number: int) -> None:
+        """It is gone already."""
+
+
+def to_agent(random: Random) -> bytes:
+    """A request, right or forged, and frames of which some are forged."""
+    request = {"v": 1, "token": "t0ken", "command": "cat"}
+    line = written(request) if random.random() < 0.7 else forged(random, request)
+    sent = [frames.frame(random.choice([b"i", b"o", b"x", b"\x00"]), random.randbytes(random.randrange(9)))]
+    sent.append(random.randbytes(random.randrange(12)))
+    return line + b"\n" + b"".join(random.choices(sent, k=random.randrange(4)))
+
+
+@settings(max_examples=MANY)
+@given(data=examples(to_agent))
+def test_the_agent_survives_any_bytes(data: bytes) -> None:
+    with selectors.DefaultSelector() as selector:
+        agent = Agent("127.0.0.1", "t0ken", lambda command: Piped(), selector)
+        with socket.create_connection(("127.0.0.1", agent.port)) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            turns = 0
+            while turns < 100 and (events := selector.select(0.0 if turns else 1.0)):
+                turns += 1
+                for key, _ in events:
+                    key.data()
+            agent.tick(0.0)
+        assert agent.port > 0
+        agent.close()
+        assert not selector.get_map()
+
+
+@settings(max_examples=MANY)
+@given(data=examples(lambda random: to_agent(random).partition(b"\n")[2]))
+def test_the_agents_client_survives_any_bytes(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        try:
+            code = agent_client._run(ours, "n1", "t0ken", "cat")
+        except agent_client._Refusal:
+            code = agent_client.NO_CONNECTION
+    assert 0 <= code <= 255
+
+
+@pytest.mark.parametrize(
+    "agents", ["3", "[]", '{"n1": 3}', '{"n1": ["x", 1e999]}', '{"n1": ["\\u0000", 70000]}', "[" * 5000]
+)
+def test_the_agents_client_survives_a_forged_file(
+    agents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent-token").write_text("t0ken")
+    (tmp_path / "agents.json").write_text(agents)
+    monkeypatch.setenv("GANGER_TASK_DIR", str(tmp_path))
+    assert agent_client.main(["n1", "true"]) == agent_client.NO_CONNECTION
+    assert capsys.readouterr().err.startswith("ganger agent: ")
