@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -91,15 +92,19 @@ class Stranger:
         if self._connection.fileno() < 0:
             return
         self._beginning = self._loop.create_task(self._begin(protocol, context))
+        self._beginning.add_done_callback(self._begun)
 
     async def _begin(self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None) -> None:
         within_s = None if context is None else HANDSHAKE_WITHIN_S
-        try:
+        with suppress(OSError):  # of a handshake that fails
             self._transport, _ = await self._loop.connect_accepted_socket(
                 protocol, self._connection, ssl=context, ssl_handshake_timeout=within_s
             )
-        except OSError:  # the handshake failed, and the connection is closed
+
+    def _begun(self, _: asyncio.Task[None]) -> None:
+        if self._transport is None:
             self.release()
+            self._connection.close()
 
 
 class Acceptor:

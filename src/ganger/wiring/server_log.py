@@ -41,9 +41,11 @@ class ServerLog(logging.StreamHandler[TextIO]):
         if len(self._counts) >= _MOST_MESSAGES:
             self._write_counts()
         if self._minute is None:
-            self._minute = threading.Timer(MINUTE_S, self._end_minute)
-            self._minute.daemon = True
-            self._minute.start()
+            minute = threading.Timer(MINUTE_S, self._end_minute)
+            minute.daemon = True
+            with suppress(RuntimeError):  # no thread can be started: the interpreter ends
+                minute.start()
+                self._minute = minute
         message = (record.pathname, record.lineno, str(record.msg).partition("\n")[0])
         self._counts[message] = self._counts.get(message, 0) + 1
         if self._counts[message] > LINES_A_MINUTE:
