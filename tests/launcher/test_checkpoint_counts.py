@@ -1,6 +1,7 @@
 """What a launcher does with counts of calls, proposals and schedules: on the wire, and where disk or server fail it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,20 @@ def test_ranks_that_begin_to_call_are_told_of_after_a_notice_too(tmp_path: Path)
     assert [message["callers"] for message in heard.messages] == [0, 1, 2]
     rank.close()
     another.close()
+
+
+def test_what_ranks_leave_there_instead_of_counts_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.calls").write_bytes(b"\xff" * 16)
+    (tmp_path / "rank-1.calls").write_bytes(b"short")
+    (tmp_path / "rank-2.calls").mkdir()
+    (tmp_path / "rank-3.calls").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "rank-4.calls")
+    rank = CheckpointSchedule(str(tmp_path), 5)
+    rank.count(4)
+    heard = Heard()
+    counts_in(tmp_path, heard).close()
+    assert [(message["callers"], message["step"], message["call"]) for message in heard.messages] == [(1, 4, 1)]
+    rank.close()
 
 
 @pytest.mark.parametrize(

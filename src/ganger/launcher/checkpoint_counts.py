@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 
 from ganger.launcher.logs import note
 from ganger.train.checkpoint_schedule import FILE, MOST
@@ -143,11 +144,9 @@ class CheckpointCounts:
 
     def _counts(self) -> dict[str, Any]:
         self._find()
-        records = [os.pread(file, RECORD_BYTES, 0) for file in self._files.values()]
-        records = [record for record in records if len(record) == RECORD_BYTES]  # it has come so far as to count
-        calls = [int.from_bytes(record[:8], "little") for record in records]
-        steps = [int.from_bytes(record[8:], "little", signed=True) for record in records]
-        steps = [step for step in steps if step >= 0]
+        records = [record for record in map(_record, self._files.values()) if record is not None]
+        calls = [call for call, _ in records]
+        steps = [step for _, step in records if step >= 0]
         step, call = max(steps, default=None), max(calls, default=0)
         return {"callers": len(calls), "stepping": len(steps), "step": step, "call": call}
 
@@ -159,7 +158,19 @@ class CheckpointCounts:
         for name in names:
             rank = name[len(PREFIX) : -len(SUFFIX)]
             if name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal() and int(rank) not in self._files:
-                self._files[int(rank)] = os.open(os.path.join(self._directory, name), os.O_RDONLY | os.O_CLOEXEC)
+                with suppress(OSError):  # it is gone again, or something else
+                    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+                    self._files[int(rank)] = os.open(os.path.join(self._directory, name), flags)
+
+
+def _record(file: int) -> tuple[int, int] | None:
+    """Calls and step that a rank has published; None where it has not come so far, or wrote something else."""
+    try:
+        record = os.pread(file, RECORD_BYTES, 0)
+    except OSError:
+        return None
+    call, step = int.from_bytes(record[:8], "little"), int.from_bytes(record[8:], "little", signed=True)
+    return (call, step) if len(record) == RECORD_BYTES and call <= MOST and step <= MOST else None
 
 
 def _segments(value: object) -> list[list[Any]]:
