@@ -78,13 +78,13 @@ def _submit(its: Controlled, name: str, folder: Path) -> None:
 
 
 def _beats(folder: Path, name: str) -> bool:
-    """Whether both ranks have stepped within the last seconds."""
+    """Return whether both ranks have stepped within the last seconds."""
     files = [folder / f"{name}-{rank}" for rank in range(2)]
     return all(each.exists() and time.time() - each.stat().st_mtime < 5 for each in files)
 
 
 def _outage(its: Controlled, number: int, for_s: float) -> float:
-    """Have the API server away for so long, and watch what becomes of it. Gives until when a node was not ready."""
+    """Have the API server away for so long, and watch what becomes of it. Return until when a node was not ready."""
     with _away(its.on, kill=number % 2 == 0):
         time.sleep(for_s)
     back_s, unready_s = time.monotonic(), 0.0
@@ -109,6 +109,6 @@ def _away(on: Cluster, *, kill: bool) -> Iterator[None]:
 
 
 def _pods(its: Controlled) -> dict[str, Any]:
-    """The pods of the gangs, by UID."""
+    """Return the pods of the gangs, by UID."""
     found = json.loads(its.kubectl("get", "pods", "-o", "json"))["items"]
     return {pod["metadata"]["uid"]: pod for pod in found}

@@ -182,7 +182,7 @@ def test_a_quota_and_a_webhook_are_waited_for_with_their_words(controlled: Contr
 
 
 def refusal(controlled: Controlled) -> str:
-    """Why the API server would not take a pod; nothing where it would."""
+    """Return why the API server would not take a pod; nothing where it would."""
     try:
         controlled.kubectl("run", "probe", "--image=none", "--dry-run=server")
     except subprocess.CalledProcessError as error:
@@ -191,7 +191,7 @@ def refusal(controlled: Controlled) -> str:
 
 
 def unreachable(namespace: str) -> dict[str, Any]:
-    """A webhook for the pods of a namespace that nobody answers."""
+    """Return a webhook for the pods of a namespace that nobody answers."""
     hook: dict[str, Any] = {
         "name": f"{namespace}.example.com",
         "clientConfig": {"url": "https://127.0.0.1:9/check"},

@@ -20,7 +20,7 @@ def with_ready(*ready: str) -> NodePatience:
 
 
 def lost_at(patience: NodePatience, launchers: dict[str, Launchers], *, within_s: int = 2000) -> dict[str, int]:
-    """When each node is lost, looked at each look."""
+    """Return when each node is lost, with a look each second."""
     return {name: at for at in range(within_s) for name in patience.judge(float(at), launchers)}
 
 
@@ -104,7 +104,7 @@ def test_a_node_is_lost_once_until_it_is_ready_again() -> None:
 
 @dataclass
 class Look:
-    """What is the case at one look: unready, connected: nodes; answers: whether the API server does."""
+    """The facts at one look: unready, connected: nodes; answers: whether the API server does."""
 
     unready: frozenset[str]
     connected: frozenset[str]
@@ -136,11 +136,11 @@ class Reference:
         return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name not in each.unready), default=0)
 
     def _parted_s(self, name: str) -> int | None:
-        """When it was connected last, if it ever was."""
+        """Return when it was connected last, if it ever was."""
         return max((EVERY_S * (at + 1) for at, each in enumerate(self.past) if name in each.connected), default=None)
 
     def _back_s(self) -> int:
-        """When the API server answered again last, after it had been away for long."""
+        """Return when the API server answered again last after it had been away for long."""
         back_s, away_s = -1, 0
         for at, each in enumerate(self.past):
             if each.answers:

@@ -144,7 +144,7 @@ def is_kept(node: dict[str, Any]) -> bool:
 
 
 def row(its: Controlled, node: str) -> dict[str, Any]:
-    """A node as the controller shows it."""
+    """Return a node as the controller shows it."""
     return next(each for each in its.client.nodes() if each["name"] == node)
 
 

@@ -37,7 +37,7 @@ POD_SECURITY = 'pods "big-1-0" is forbidden: violates PodSecurity "restricted:la
 NO_LIMIT = 'pods "big-1-0" is forbidden: failed quota: compute: must specify limits.cpu for: ranks'
 NO_RIGHT = 'pods is forbidden: User "ganger" cannot create resource "pods" in API group "" in the namespace "default"'
 FOR_EVER = float("inf")
-MINUTES = 15
+MINUTES = 8
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_of_a_quota_it_is_said_what_is_short() -> None:
 
 
 def refusing(message: str, code: int) -> Fault:
-    """Each pod is refused."""
+    """Refuse each pod."""
     return Fault(verb="create", resource="pods", status=code, reason="Forbidden", message=message, times=FOR_EVER)
 
 

@@ -61,7 +61,8 @@ def pods(api: FakeApi) -> dict[str, str]:
 
 
 def generation(its: Controlled) -> int:
-    return its.loop.copy().gangs[GANG].generation
+    with its.loop.view() as state:
+        return state.gangs[GANG].generation
 
 
 def states(its: Controlled) -> dict[str, str]:
