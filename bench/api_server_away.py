@@ -1,7 +1,7 @@
 """An API server that is away under two running gangs, with the real node controller: attempts lost, pods deleted.
 
 Two gangs of two real nodes each, with real launchers and ranks. The API server is killed and started again, or stopped
-by SIGSTOP and continued, in turn; five times for 45 s, then once for 10 minutes. Meanwhile the controller loses its
+by SIGSTOP and continued, in turn; once for 10 minutes, then five times for 45 s. Meanwhile the controller loses its
 lease and ends, and is started again by this bench, as its Deployment would do; afterwards the node controller finds
 heartbeats that are too old and marks nodes as not ready, until their kubelets report again.
 """
@@ -21,7 +21,7 @@ from bench.recovering import until
 from tools.controlled import Controlled, controlled
 from tools.testcluster import Cluster, cluster
 
-OUTAGES_S: Final = tuple(map(float, os.environ.get("GANGER_BENCH_OUTAGES_S", "45,45,45,45,45,600").split(",")))
+OUTAGES_S: Final = tuple(map(float, os.environ.get("GANGER_BENCH_OUTAGES_S", "600,45,45,45,45,45").split(",")))
 WATCHED_S: Final = 75.0
 """For how long the gangs are watched at least after each, and after the last node is ready: more than a node has that
 is given up early. A kubelet may take minutes to see that its node is marked."""
