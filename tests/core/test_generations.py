@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ganger.core.explain import explain
 from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.engine.rows import node_rows
@@ -134,6 +135,7 @@ def test_what_runs_on_a_node_that_is_not_ready_goes_on_and_nothing_new_starts_th
     film.play("C:1x1 -> A.. | C no_node")
     assert [row.state for row in node_rows(film.state)] == ["unready"]
     assert film.state.gangs["A"].failure is None
+    assert explain(film.state, "A", film.now_ms, film.policy).where == ("n1: not ready",)
     film.apply(e.NodesListed(nodes=(node,), levels=levels))
     film.play("+1s -> AC.")
     assert [row.state for row in node_rows(film.state)] == ["ready"]

@@ -44,7 +44,8 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
     if gang is None:
         raise KeyError(name)
     if gang.state is not GangState.PENDING:
-        return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang))
+        unready = tuple(_unready(state, gang))
+        return Explanation(job=name, state=gang.state, sentence=_not_waiting(gang), where=unready)
     reason, tried = _answered(state, gang, now_ms, policy)
     position, waiting = _position(state, gang, now_ms, policy)
     promise = state.promises.get(gang.id)
@@ -203,6 +204,13 @@ def _not_waiting(gang: Gang) -> str:
     nodes = ", ".join(gang.nodes[:4]) or "no node"
     more = f" and {len(gang.nodes) - 4} more" if len(gang.nodes) > 4 else ""
     return f"{gang.id} is not waiting: it is {gang.state} (attempt {gang.generation}) on {nodes}{more}{_excluded(gang)}"
+
+
+def _unready(state: State, gang: Gang) -> Iterator[str]:
+    """Yield a line for each node that it has and that is not ready."""
+    for node in (state.nodes.nodes[state.nodes.index[name]] for name in gang.left if name in state.nodes.index):
+        if node.unready:
+            yield f"{node.name}: {node.unready}"
 
 
 def _excluded(gang: Gang) -> str:
