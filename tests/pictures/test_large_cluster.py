@@ -2,11 +2,13 @@
 
 import pytest
 
+from ganger.core import rotation
 from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.core.suppose import supposed
 from ganger.model import event as e
 from ganger.model.decision import Decision, Reserve, Wait
+from ganger.model.units import HOUR_MS
 from tests.laws.policies import POLICIES
 from tests.laws.safety import copy_of
 from tests.pictures import picture
@@ -45,3 +47,16 @@ def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(fi
         state.apply(e.Stamped(state.seq + 1, film.now_ms, e.Submitted(job=job)))
         assert acts(state, film) == foretold
         assert [each.gang for each in foretold if isinstance(each, Reserve)] == ["S"], "the oldest is the first"
+
+
+def test_a_reservation_moves_earlier_after_eight_early_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "LARGE", 0)
+    nodes = " ".join(f"n{name.lower()}:{name} {name},time=2h" for name in "BCDEFGHI")
+    film = Film(POLICIES["dynamic"], f"na:A A,time=1h {nodes}", "")
+    film.do("S:9x1,time=1h")
+    film.round()
+    assert film.state.promises["S"].start_ms == film.now_ms + 2 * HOUR_MS
+    for name in "BCDEFGHI":
+        film.do(f"done {name}")
+        film.round()
+    assert film.state.promises["S"].start_ms == film.now_ms + HOUR_MS

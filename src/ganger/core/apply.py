@@ -250,7 +250,7 @@ def _promised(state: State, promise: Reserve) -> Gang:
         state.unpromise(promise.gang)
     else:
         if promise.gang in state.promises:
-            state.soonest.clear()
+            state.release_early()  # what it was promised until now
         state.promises[promise.gang] = promise
     return state.gangs[promise.gang]
 

@@ -133,8 +133,7 @@ def clear(state: State, gang: Gang, nodes: tuple[str, ...], at_ms: int) -> Touch
         fail(gang, lost, at_ms)
     gang.left = [node for node in gang.left if node not in nodes]
     if state.shares.end_ms(gang.id) > at_ms:
-        state.soonest.clear()  # sooner than was known
-        state.early_releases += 1
+        state.release_early()
     state.leave(gang, nodes)
     if gang.left:
         return ()

@@ -250,7 +250,7 @@ class Promises:
                 self.decided[promise.gang.id] = found.told
 
     def _in_turn(self, order: list[Promise]) -> list[Promise]:
-        """Return those that this round tries to move earlier, in order: others whenever nodes were released sooner than
+        """Return those that this round tries to move earlier, in order: others whenever something was free sooner than
         was known, since only that makes an earlier moment; on a large cluster one, and none after most releases."""
         turn, count = self.state.early_releases, MOST_MOVED
         if is_large_cluster(self.state):

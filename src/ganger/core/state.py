@@ -71,15 +71,14 @@ class Image:
 
 class State:
     """seq, at_ms: of the last event; ready: the backend has listed its nodes since the server started; port_turn: which
-    rendezvous port is next; early_releases: how often nodes were released before the end that was known; gangs: live
-    ones by id, in order of submission; classes: pending gangs by class, oldest first; shares: what each gang holds;
-    due: who needs a look, and when; waits: each class's standing answer; promises: starts that waiting gangs were
-    promised, by gang; soonest: which of these cannot be earlier; rules, policy_version: the policy document in force
-    but its queues, and its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away,
-    and when; windows: maintenance that is not over; history: how long jobs took that have ended; arrays: live array
-    jobs by id; active: how many elements of each hold nodes; dependents: who waits for the end of a live gang or array,
-    by its id; meant: within a round gangs for which room is kept (+1), and those that give way to others (-1), by
-    id."""
+    rendezvous port is next; early_releases: how often something was free sooner than was known; gangs: live ones by id,
+    in order of submission; classes: pending gangs by class, oldest first; shares: what each gang holds; due: who needs
+    a look, and when; waits: each class's standing answer; promises: starts that waiting gangs were promised, by gang;
+    soonest: which of these cannot be earlier; rules, policy_version: the policy document in force but its queues, and
+    its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and when; windows:
+    maintenance that is not over; history: how long jobs took that have ended; arrays: live array jobs by id; active:
+    how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by its id; meant:
+    within a round gangs for which room is kept (+1), and those that give way to others (-1), by id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -284,7 +283,7 @@ class State:
         if gang.awaits:
             return
         if self.promises.pop(gang.id, None) is not None:
-            self.soonest.clear()
+            self.release_early()
         self.history.leave(gang.id, gang.job, gang.shape)
         if self._lines is not None:
             self._lines.remove(gang)
@@ -310,11 +309,16 @@ class State:
         if self._lines is not None:
             self._lines.retime(gangs)
 
+    def release_early(self) -> None:
+        """Note that something is free sooner than was known: promises may move to an earlier moment."""
+        self.soonest.clear()
+        self.early_releases += 1
+
     def unpromise(self, name: str) -> tuple[Gang, ...]:
         """A waiting gang is promised nothing any more; gives it, if it was."""
         if self.promises.pop(name, None) is None:
             return ()
-        self.soonest.clear()
+        self.release_early()
         if name not in self.gangs:
             return ()
         self._expect(self.gangs[name])
