@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from ganger.core import rotation
 from ganger.core.gang import Gang
 from ganger.core.plan import plan
 from ganger.core.policy import Policy
@@ -90,6 +91,7 @@ class World:
         at_once = any(
             isinstance(each, Stop) and self.state.gangs[each.gang].start is None for each in planned.decisions
         )
+        at_once |= rotation.is_large_cluster(self.state) and planned.decisions != ()  # another queue has its turn
         assert at_once or not self.is_due(), "a round is due that was just planned"
         if planned.decisions:
             self.happens(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))
