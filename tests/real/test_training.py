@@ -56,6 +56,29 @@ def test_a_killed_worker_costs_no_step_and_changes_no_loss(cluster: Cluster, tor
     assert survived[STEPS - 1] < survived[0]
 
 
+def test_fsdp_ranks_save_their_shards_together_and_come_back_to_the_same_losses(
+    cluster: Cluster, torch_python: str
+) -> None:
+    shutil.copy(ROOT / "examples" / "train_fsdp.py", cluster.folder)
+    command = [torch_python, "train_fsdp.py", "--steps", "40", "--checkpoint-steps", "5"]
+    shape = {"framework": "fsdp", "nodes": 2, "nproc_per_node": 2}
+    job = cluster.submit("killed", *command, **shape, checkpoint={"dir": "checkpoints-killed"})
+    until(lambda: (cluster.client.job(job)["checkpoint_step"] or 0) >= 9, "the second checkpoint")
+    os.kill(pids(cluster, job)[3], signal.SIGKILL)
+    until(lambda: cluster.ended(job), "the end of the job")
+    view = cluster.client.job(job)
+    assert (view["row"]["state"], view["row"]["generation"]) == ("succeeded", 2)
+    assert view["attempts"][1]["resumed_step"] >= 9
+    shards = sorted(path.name for path in (cluster.folder / "checkpoints-killed" / "step-000000039").glob("*.distcp"))
+    assert shards == [f"__{rank}_0.distcp" for rank in range(4)]
+
+    undisturbed = cluster.submit("undisturbed", *command, **shape, checkpoint={"dir": "checkpoints-undisturbed"})
+    until(lambda: cluster.ended(undisturbed), "the end of the undisturbed job")
+    survived, expected = losses(cluster, job), losses(cluster, undisturbed)
+    assert sorted(survived) == sorted(expected) == list(range(40))
+    assert all(abs(survived[step] - expected[step]) <= NOISE * abs(expected[step]) for step in expected)
+
+
 def test_a_gang_that_does_not_fit_beside_another_waits_whole_and_is_told_for_whom(
     cluster: Cluster, torch_python: str
 ) -> None:
