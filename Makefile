@@ -5,7 +5,8 @@
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
 #   make test    every test, beside a real Kubernetes once `make cluster` has built one
-#   make test-long  the crash tests at every moment there is, and many more requests to the REST interface
+#   make test-long  the crash tests at every moment there is, many more requests to the REST interface, and 100,000
+#                forged messages, exit records, frames and rows of the log each
 #   make demo    a training job that loses a worker and comes back, told as it happens
 #   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
@@ -57,6 +58,8 @@ test: $(SETUP) $(TORCH_SETUP)
 
 test-long: $(SETUP)
 	GANGER_TEST_LONG=1 $(BIN)/python -m pytest tests/crash tests/rest/test_fuzz.py
+	GANGER_TEST_LONG=1 $(BIN)/python -m pytest -k "any_ or forged" tests/launcher/test_message_schema.py \
+		tests/launcher/test_forged_input.py tests/local/test_facts.py tests/engine/test_damaged_rows.py
 
 demo: $(TORCH_SETUP)
 	$(TORCH_BIN)/python examples/demo.py

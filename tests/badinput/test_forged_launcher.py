@@ -95,6 +95,7 @@ def test_a_forged_row_is_set_aside_and_doctor_goes_back_before_it(yard: Yard) ->
         assert f"is sound: {seq - 1} events" in restored.out
         (kept,) = yard.home.path.glob("ganger.db.before-restore-*")
         assert last_event_of(kept) > seq
+        yard.fine("ls")
         yard.until(jobs.ended, "succeeded")
 
 

@@ -52,6 +52,8 @@ def test_what_is_no_piece_is_an_error(text: str) -> None:
     [
         ("state", "succeeded", "is succeeded"),
         ("state", "pending", "is pending, and has nodes"),
+        ("since_ms", -1, "a time or a number that cannot be"),
+        ("generation", 2**80, "a time or a number that cannot be"),
         ("left", ["n9"], "is left on n9, where it never was"),
         ("devices", [[0, 10_000]], "a device that no node has"),
         ("devices", [[-1, 0]], "a device that no node has"),

@@ -17,6 +17,8 @@ from ganger.core.state import Image, State
 from ganger.model.decision import Reserve
 from ganger.model.job import GangState, Job
 
+LARGEST: Final = (1 << 63) - 1
+"""Of integers in the log: SQLite takes no more."""
 MOST_DEVICES: Final = 10_000
 """No node has so many."""
 
@@ -82,6 +84,9 @@ def _check(gang: Gang) -> None:
         raise ValueError(f"{gang.id} is {gang.state}, and {'has no nodes' if gang.start is None else 'has nodes'}")
     if strange := {*gang.left} - {share.node for share in shares}:
         raise ValueError(f"{gang.id} is left on {', '.join(sorted(strange))}, where it never was")
+    times = (gang.since_ms, gang.submitted_ms, gang.began_ms, gang.number, gang.generation)
+    if not all(0 <= figure <= LARGEST for figure in times):
+        raise ValueError(f"{gang.id} has a time or a number that cannot be")
     if any(not 0 <= device < MOST_DEVICES for _, device in devices):
         raise ValueError(f"{gang.id} has a device that no node has")
     if len({*devices}) < len(devices) and not any(part.has_share for part in gang.shape.parts):
