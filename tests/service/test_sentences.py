@@ -47,6 +47,7 @@ TABLE: list[tuple[e.Event, str | None, str]] = [
     ),
     (e.MaintenanceCleared(id="m7"), None, "somebody cleared maintenance m7"),
     (e.NodePreempted(node="n1", by="ada", notice_ms=30_000), None, "ada takes node n1 away in 30.0s"),
+    (e.Unreadable(was="failed", why="it is torn"), None, "an event (failed) was set aside: it is torn"),
     (e.QueueSet(queue=Queue(name="nlp"), by="ada"), None, "ada set queue nlp"),
     (
         e.PolicySet(document=PolicyDocument(), version=3, by="ada", note="for the deadline"),

@@ -371,8 +371,7 @@ class Supervisor:
             self._fail(generation, generation.start.nodes[0], f"no plan could be made: {error}")
             return
         for plan in plans:
-            connection = self.door.connection(generation.gang, plan.node)
-            if connection is not None and plan.node not in have:
+            if plan.node not in have and (connection := self.door.connection(generation.gang, plan.node)) is not None:
                 whole = replace(plan, inherits=True, secrets=SECRETS if generation.job.spec.secrets else None)
                 if plan.agent:
                     token = self._gear.agent_token(*of)
@@ -424,8 +423,7 @@ class Supervisor:
         self._do(self._clear(generation, list(generation.left)))
 
     async def _clear(self, generation: Generation, nodes: list[str]) -> None:
-        """Delete what pods there are on these nodes; those that are gone already are told at once, the others when
-        they are."""
+        """Delete the pods on these nodes; those that are gone already are told at once, the others when they are."""
         try:
             there = await self._placing.clear(generation.start, nodes)
         except NotLeadingError:
@@ -473,8 +471,7 @@ class Supervisor:
 
     def _pod_key(self, generation: Generation, node: str) -> Key:
         at = generation.start.nodes.index(node)
-        namespace = names.key_of(generation.gang).namespace
-        return Key(namespace, names.pod_name(generation.gang, generation.number, at))
+        return Key(names.key_of(generation.gang).namespace, names.pod_name(generation.gang, generation.number, at))
 
     def _let_go(self, generation: Generation) -> None:
         generation.forget_deadline()
