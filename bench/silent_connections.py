@@ -176,29 +176,25 @@ def _launcher(port: int, key: bytes, certificate: Path) -> Callable[[], None]:
 
 @contextmanager
 def _api(config: Path) -> Iterator[Path]:
-    """A fake API server with what `ganger install` prints of definitions, on a thread."""
-    stop, up = asyncio.Event(), threading.Event()
-    loop = asyncio.new_event_loop()
+    """A fake API server with what `ganger install` prints of definitions, in a process of its own."""
+    with _own_process("api", config, 0) as (process, said):
+        said.readline()  # it serves
+        try:
+            yield config
+        finally:
+            process.terminate()
 
-    async def serve() -> None:
-        async with FakeApi() as api:
-            api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ganger-system"}})
-            for made in YAML(typ="safe").load_all(ganger({**os.environ}, "install", "--dry-run")):
-                if made["kind"] == "CustomResourceDefinition":
-                    api.put(made)
-            api.kubeconfig(config)
-            up.set()
-            await stop.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert up.wait(WITHIN_S)
-    try:
-        yield config
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+async def serve_api(config: Path) -> None:
+    """Serve until told to end."""
+    async with FakeApi() as api:
+        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ganger-system"}})
+        for made in YAML(typ="safe").load_all(ganger({**os.environ}, "install", "--dry-run")):
+            if made["kind"] == "CustomResourceDefinition":
+                api.put(made)
+        api.kubeconfig(config)
+        print("serves", flush=True)
+        await asyncio.Event().wait()
 
 
 def _expect(connection: socket.socket, start: bytes) -> None:
@@ -365,4 +361,6 @@ async def _knock(port: int, words: bytes, held_s: float) -> None:
 
 if __name__ == "__main__":
     what, where, for_s = sys.argv[1:]
+    if what == "api":
+        asyncio.run(serve_api(Path(where)))
     print(json.dumps(ask(where, float(for_s)) if what == "ask" else attack(what, int(where), float(for_s))))

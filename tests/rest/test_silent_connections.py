@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ganger.faces.client.spawn import running
 from ganger.tasks.acceptor import MOST_SILENT_OF_ADDRESS
 from ganger.wiring.server_log import LINES_A_MINUTE
 from tests.rest.serving import DEADLINE_S, Place, wait_until
@@ -29,6 +30,7 @@ def limited(place: Place, soft: int, hard: int) -> Iterator[int]:
     with process:
         try:
             wait_until(place.home.server_file.exists, "the server announces itself")
+            running(place.home)
             yield process.pid
         finally:
             process.terminate()
