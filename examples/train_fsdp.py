@@ -2,8 +2,8 @@
 
 Runs as `ganger run --framework fsdp --nodes 2 --nproc-per-node 2 --checkpoint checkpoints -- python train_fsdp.py`, or
 alone. `torch.distributed.checkpoint` writes the shards of all ranks into one directory, which `checkpoint(step,
-sharded=True)` gives; it becomes a checkpoint when the last rank has written. The batch of a step depends on the step and
-the rank alone, so a resumed run computes what an uninterrupted one computes.
+sharded=True)` gives; it becomes a checkpoint when the last rank has written. The batch of a step depends on the step
+and the rank alone, so a resumed run computes what an uninterrupted one computes.
 """
 
 import argparse
