@@ -99,6 +99,16 @@ def test_without_an_older_one_it_ends_and_names_the_checkpoint() -> None:
     assert on_checkpoints(gang(at)) == "; failed on the checkpoint of step 10, and there is no older one"
 
 
+def test_a_later_failure_of_another_kind_does_not_speak_of_the_checkpoint() -> None:
+    at = film(",max=3")
+    at.do("resumes C 10")
+    fails(at)
+    next_attempt(at)
+    at.do("fails C launcher")
+    assert gang(at).resumed_step == 10
+    assert on_checkpoints(gang(at)) == ""
+
+
 def test_a_rule_of_the_job_decides_before() -> None:
     at = film(",rules=rank_failed:fail")
     fails(at)

@@ -78,7 +78,7 @@ def after(gang: Gang, failed: Failed) -> Fallback:
     """Return what holds after the failure of an attempt."""
     now, step = gang.fallback, gang.resumed_step
     if step is None or not failed_on_checkpoint(gang, failed):
-        return now
+        return replace(now, tried=())
     signature = _signature(failed)
     tried = (*(each for each in now.tried if each != step), step)
     if falls_back(gang, failed):
