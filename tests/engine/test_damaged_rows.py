@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
@@ -21,7 +20,7 @@ from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.job import ENDED, GangState
 from tests.engine.scenes import ends, nodes, serve, submit
-from tests.launcher.forged import MANY, changed, forged, written
+from tests.launcher.forged import MANY, SEEDS, changed, forged, written
 
 S = 1_000
 FOREVER = Behaviour(steps=None)
@@ -99,7 +98,7 @@ def e_about(row: e.Stamped) -> list[str]:
 
 
 @settings(max_examples=MANY)
-@given(seed=st.integers(0, (1 << 64) - 1))
+@given(seed=SEEDS)
 def test_any_json_as_a_row(day: Path, seed: int) -> None:
     random = Random(seed)
     log = copied(day)

@@ -21,7 +21,7 @@ from ganger.launcher.reports import checked
 from ganger.launcher.runtime import Launcher
 from ganger.launcher.watch import Attention, Pauses, RankWatch
 from ganger.tasks import message_schema
-from tests.launcher.forged import HEAD, MANY, changed, examples, forged, written
+from tests.launcher.forged import HEAD, MANY, SEEDS, changed, forged, written
 
 FROM_SERVER: dict[str, dict[str, Any]] = {
     "welcome": {},
@@ -56,8 +56,9 @@ def test_every_message_of_the_server_is_forged() -> None:
 
 
 @settings(max_examples=MANY)
-@given(line=examples(from_server))
-def test_the_launcher_survives_any_message(line: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(seed=SEEDS)
+def test_the_launcher_survives_any_message(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    line = from_server(Random(seed))
     task = tmp_path_factory.getbasetemp() / "task"
     said: list[tuple[Any, ...]] = []
     launcher = object.__new__(Launcher)
@@ -71,8 +72,9 @@ def test_the_launcher_survives_any_message(line: bytes, tmp_path_factory: pytest
     assert all(0 <= arguments[0] < 1 << 53 for arguments in said if arguments)
 
 
-@given(record=examples(lambda random: changed(random, REPORT)))
-def test_what_ranks_report_is_never_refused_by_the_server(record: Any) -> None:
+@given(seed=SEEDS)
+def test_what_ranks_report_is_never_refused_by_the_server(seed: int) -> None:
+    record = changed(Random(seed), REPORT)
     known = checked(json.loads(json.dumps(record))) if isinstance(record, dict) else {}
     watch = RankWatch(Pauses(record if isinstance(record, dict) else {}))
     watch.heard(known, Attention(0.0).look(1.0))
@@ -127,8 +129,9 @@ def to_agent(random: Random) -> bytes:
 
 
 @settings(max_examples=MANY)
-@given(data=examples(to_agent))
-def test_the_agent_survives_any_bytes(data: bytes) -> None:
+@given(seed=SEEDS)
+def test_the_agent_survives_any_bytes(seed: int) -> None:
+    data = to_agent(Random(seed))
     with selectors.DefaultSelector() as selector:
         agent = Agent("127.0.0.1", "t0ken", lambda command: Piped(), selector)
         with socket.create_connection(("127.0.0.1", agent.port)) as connection:
@@ -146,8 +149,9 @@ def test_the_agent_survives_any_bytes(data: bytes) -> None:
 
 
 @settings(max_examples=MANY)
-@given(data=examples(lambda random: to_agent(random).partition(b"\n")[2]))
-def test_the_agents_client_survives_any_bytes(data: bytes) -> None:
+@given(seed=SEEDS)
+def test_the_agents_client_survives_any_bytes(seed: int) -> None:
+    data = to_agent(Random(seed)).partition(b"\n")[2]
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data)

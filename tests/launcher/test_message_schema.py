@@ -1,6 +1,7 @@
 """What comes from a launcher is of the types and ranges that the server counts on, or it is refused."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from ganger.launcher import protocol
 from ganger.tasks import facts, message_schema
 from ganger.tasks.message_schema import BadMessage
-from tests.launcher.forged import EXIT_RECORD, HEAD, MANY, MESSAGES, examples, forged, forged_message, written
+from tests.launcher.forged import EXIT_RECORD, HEAD, MANY, MESSAGES, SEEDS, forged, forged_message, written
 
 HELLO = {
     "v": 1,
@@ -75,9 +76,9 @@ def test_wrong_type_or_range_is_refused(kind: str, wrong: dict[str, Any]) -> Non
 
 
 @settings(max_examples=MANY)
-@given(line=examples(forged_message))
-def test_any_json_is_a_message_or_refused(line: bytes) -> None:
-    message, why = taken(message_schema.message, line)
+@given(seed=SEEDS)
+def test_any_json_is_a_message_or_refused(seed: int) -> None:
+    message, why = taken(message_schema.message, forged_message(Random(seed)))
     assert (0 < len(why) <= message_schema.REASON_CHARACTERS) != (message is not None)
     if message is not None and message["type"] in (
         "exited",
@@ -92,9 +93,9 @@ def test_any_json_is_a_message_or_refused(line: bytes) -> None:
 
 
 @settings(max_examples=MANY)
-@given(record=examples(lambda random: forged(random, EXIT_RECORD)))
-def test_any_json_is_an_exit_record_or_refused(record: bytes) -> None:
-    found, why = taken(message_schema.exit_record, record)
+@given(seed=SEEDS)
+def test_any_json_is_an_exit_record_or_refused(seed: int) -> None:
+    found, why = taken(message_schema.exit_record, forged(Random(seed), EXIT_RECORD))
     end = None if found is None else facts.rank_end(found, "n1")
     assert why or (end is not None and (end.exit_code is None) != (end.signal is None))
 
