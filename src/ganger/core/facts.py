@@ -100,6 +100,9 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     if judged.act is Act.NOTHING:
         return
     gang.failure = failed
+    match = failed.match
+    if match is not None and match.do == heal.EXCLUDE and match.node not in gang.avoids:
+        gang.excluded = (*gang.excluded, (match.node, match.rule))
     if failed.cause in UNADMITTED and judged.again:
         gang.unadmitted += 1
         gang.not_before_ms = at_ms + judged.pause_ms
@@ -114,9 +117,6 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     gang.checkpoint_step = older_step
     gang.spent += judged.spends and judged.again
     gang.not_before_ms = at_ms + judged.pause_ms
-    match = failed.match
-    if match is not None and match.do == heal.EXCLUDE and match.node not in gang.avoids:
-        gang.excluded = (*gang.excluded, (match.node, match.rule))
     gang.account.fail(at_ms, failed.cause, failed.since_ms)
     gang.step(GangStep.RETRY if judged.again else GangStep.GIVE_UP, at_ms)
 
