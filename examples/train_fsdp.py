@@ -82,7 +82,8 @@ def main() -> None:
         train.report(step=step, loss=mean_loss, total_steps=args.steps)  # ganger: progress, seen in `ganger get`
         if rank == 0 and (step % 20 == 0 or step == args.steps - 1):
             print(f"step {step} loss {float(mean_loss):.6f}", flush=True)
-        if step % args.checkpoint_steps == args.checkpoint_steps - 1:
+        due = step % args.checkpoint_steps == args.checkpoint_steps - 1
+        if train.should_checkpoint() or due:  # ganger: asked to save? The same on every rank
             save(step, model, optimizer)
     dist.destroy_process_group()
 
