@@ -1,5 +1,7 @@
-"""50 runs of four ranks on two virtual nodes that call should_checkpoint() at their own pace, with a kill each: of a
-rank, a launcher or the server, at a random moment after the first checkpoint. Then each goes on to its end.
+"""50 runs of four ranks that call should_checkpoint() at their own pace, each with one kill.
+
+The ranks are on two virtual nodes. A rank, a launcher or the server is killed at a random moment after the first
+checkpoint; then the run goes on to its end.
 
 Held to: the ranks had the same answer at each step, every checkpoint has the four parts of its step, and all losses are
 those of an uninterrupted run. Beside it, what a call of should_checkpoint() costs.

@@ -12,7 +12,7 @@ from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.reason import Reason, Why
 from tests.laws.raw import RESOURCES, parts, total
-from tests.laws.safety import FOR_EVER_MS, maintained
+from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
 
@@ -70,6 +70,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
     stays_ms = FOR_EVER_MS if limit_ms is None else max(1, limit_ms - gang.ran_ms)
     stays_ms = min(stays_ms, job.spec.limits.time_min_ms or stays_ms)
     away = maintained(raw, world.now_ms, world.now_ms + stays_ms)
+    windows = meeting(raw, world.now_ms, world.now_ms + stays_ms)
     free, able, whole = [
         tallied(world, job, **how)
         for how in ({"without": {**out, **away}}, {"empty": True, "without": out}, {"empty": True})
@@ -94,7 +95,7 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert told(replace(reason, have=reason.limit), able)
             assert reason.limit >= reason.need
             assert kept or told(reason, free)
-            assert {*reason.windows} <= {*away.values()}
+            assert {*reason.windows} <= {each.id for each in windows}
             assert bool(reason.away) == bool(reason.windows)
             assert kept or told(replace(reason, have=reason.have + reason.away), tallied(world, job, without=out))
             assert raw.user_allows(job)

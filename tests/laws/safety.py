@@ -5,6 +5,7 @@ from ganger.core.queues import NOTHING_HELD
 from ganger.core.state import State
 from ganger.engine.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
+from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
 from ganger.model.view import PARTS
 from tests.laws.over import over_allocated
@@ -134,8 +135,12 @@ def rule_is_obeyed(said: str | None, gang: Gang, spent: int) -> None:
 
 def maintained(raw: Raw, begin_ms: int, end_ms: int) -> dict[str, str]:
     """Nodes that are maintained for a part of that time, and in which maintenance."""
-    there = (each for each in raw.windows.values() if each.from_ms < end_ms and begin_ms < each.until_ms)
-    return {node: each.id for each in there for node in each.nodes}
+    return {node: each.id for each in meeting(raw, begin_ms, end_ms) for node in each.nodes}
+
+
+def meeting(raw: Raw, begin_ms: int, end_ms: int) -> list[MaintenanceSet]:
+    """Maintenance windows that meet that time; several may be of one node."""
+    return [each for each in raw.windows.values() if each.from_ms < end_ms and begin_ms < each.until_ms]
 
 
 def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) -> None:
