@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.launcher.protocol import VERSION
-from ganger.tasks.acceptor import MOST_SILENT_OF_ADDRESS, MOST_SPEAKING_OF_ADDRESS
+from ganger.tasks.acceptor import MOST_SILENT_OF_ADDRESS, MOST_SPEAKING_OF_ADDRESS, Acceptor, Stranger
 from ganger.tasks.strangers import Strangers, counted_address
 from tests.launcher.afar import DEADLINE_S, HOST, Authority, Controller, Listens, Starts, eventually
 from tests.launcher.harness import GANG, TOKEN
@@ -181,3 +181,41 @@ async def _welcomes(controller: Controller, authority: Authority, names: list[st
         return kind
 
     return await asyncio.wait_for(asyncio.gather(*map(first_message, names)), DEADLINE_S)
+
+
+class DroppedAsItsHandshakeEnds(asyncio.Protocol):
+    """As when a newcomer takes the stranger's place in that very turn of the event loop."""
+
+    def __init__(self, stranger: Stranger, lost: asyncio.Event) -> None:
+        self._stranger, self._lost = stranger, lost
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._stranger.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stranger.release()
+        self._lost.set()
+
+
+def test_stranger_dropped_as_its_handshake_ends_leaves_its_descriptor_whole(authority: Authority) -> None:
+    handshakes, errors = asyncio.run(_dropped_one_after_another(authority))
+    assert (handshakes, errors) == (3, [])
+
+
+async def _dropped_one_after_another(authority: Authority) -> tuple[int, list[str]]:
+    """How many of three strangers came as far as the end of the handshake, and the errors on the event loop."""
+    loop, lost, handshakes, errors = asyncio.get_running_loop(), asyncio.Event(), 0, list[str]()
+    loop.set_exception_handler(lambda _, context: errors.append(str(context.get("exception") or context["message"])))
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    acceptor = Acceptor(listener, lambda stranger: DroppedAsItsHandshakeEnds(stranger, lost), authority.context())
+    try:
+        for _ in range(3):
+            raw = await asyncio.to_thread(socket.create_connection, (HOST, port), DEADLINE_S)
+            with await asyncio.to_thread(after_the_handshake, raw, authority):
+                handshakes += 1
+                await asyncio.wait_for(lost.wait(), DEADLINE_S)
+            lost.clear()
+    finally:
+        acceptor.close()
+    return handshakes, errors

@@ -65,7 +65,10 @@ class Stranger:
         if self._transport is not None:
             self._transport.abort()
         elif self._beginning is not None:
-            self._beginning.cancel()
+            # Its handshake, or the transport that this has just become, ends by itself and lets go of the descriptor:
+            # closed under a transport, that would be given to the next connection.
+            with suppress(OSError):  # closed already, or reset by its peer
+                self._connection.shutdown(socket.SHUT_RDWR)
         else:
             self._loop.remove_reader(self._connection)
             self._connection.close()
