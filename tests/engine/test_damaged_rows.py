@@ -119,6 +119,18 @@ def test_any_json_as_a_row(day: Path, seed: int) -> None:
     assert done.result() > 0
 
 
+@pytest.mark.parametrize("at_ms", [1 << 62, -1, "x"])
+def test_a_time_that_no_row_can_have_is_not_passed_on(day: Path, at_ms: object) -> None:
+    rows = of_each_row(day)
+    for row in rows[-2:]:
+        log = copied(day)
+        log._writer.execute("UPDATE event SET at_ms = ? WHERE seq = ?", (at_ms, row.seq))
+        state = log.restore()
+        assert row.seq in log.unreadable
+        assert rows[0].at_ms <= state.at_ms <= rows[-1].at_ms
+        assert rows[0].at_ms <= log.last_ms() <= rows[-1].at_ms
+
+
 # -- what is not written ----------------------------------------------------------------------------------------------
 
 FAILED = e.Failed(gang="a-1", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=3)

@@ -2,7 +2,7 @@
 `engine.retention` and whoever checks a log.
 """
 
-from typing import Final
+from typing import Final, TypeGuard
 
 from pydantic import ValidationError
 
@@ -29,6 +29,9 @@ from ganger.model.event import (
 from ganger.model.job import array_of
 
 WHY_CHARACTERS: Final = 300
+LATEST_MS: Final = 7_258_118_400_000
+"""The beginning of the year 2200. A row of a later time is damaged: taken, it would lift the time of all rows after it,
+and of the server."""
 
 
 def encoded(event: Event) -> bytes:
@@ -43,6 +46,8 @@ def stamped(seq: int, at_ms: object, closes: object, kind: object, data: object)
     """Read a row of the table `event`. ValueError if it is none."""
     if not isinstance(at_ms, int) or not isinstance(data, bytes | str):
         raise ValueError("the types of its columns are wrong")  # noqa: TRY004 - of a row, not of an argument
+    if not is_time(at_ms):
+        raise ValueError(f"its time, {at_ms} ms, is before 1970 or after 2199")
     try:
         event = codec.decode(data)
     except ValidationError as error:
@@ -51,6 +56,11 @@ def stamped(seq: int, at_ms: object, closes: object, kind: object, data: object)
     if event.kind != kind:
         raise ValueError(f"it says {event.kind}, and its column says {kind}")
     return Stamped(seq, at_ms, event, bool(closes))
+
+
+def is_time(at_ms: object) -> TypeGuard[int]:
+    """Check that a row may have this time."""
+    return isinstance(at_ms, int) and 0 <= at_ms <= LATEST_MS
 
 
 def about(event: Event) -> list[str]:

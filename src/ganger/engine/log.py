@@ -281,7 +281,7 @@ class EventLog:
             subjects = self._read("SELECT subject FROM about WHERE seq = ?", (seq,))
             known = tuple(str(subject) for (subject,) in subjects)
             aside = Unreadable(was=str(kind), why=f"it cannot be read: {error}", about=known)
-            return Stamped(seq, at_ms if isinstance(at_ms, int) else 0, aside, bool(closes))
+            return Stamped(seq, at_ms if event_row.is_time(at_ms) else 0, aside, bool(closes))
 
     def last_seq(self) -> int:
         """Number of the newest event; 0 in an empty log."""
@@ -313,7 +313,9 @@ class EventLog:
 
     def last_ms(self) -> int:
         """Time of the newest event; 0 in an empty log. No clock may say less."""
-        newest = self._read("SELECT at_ms FROM event ORDER BY seq DESC LIMIT 1")
+        newest = self._read(
+            "SELECT at_ms FROM event WHERE at_ms BETWEEN 0 AND ? ORDER BY seq DESC LIMIT 1", (event_row.LATEST_MS,)
+        )
         return int(newest[0][0]) if newest else 0
 
     def jobs(
