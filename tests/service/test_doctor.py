@@ -1,11 +1,14 @@
 """What `ganger doctor` tells of the room that is used, against what the settings let."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ganger.settings import Home
-from ganger.wiring.doctor import Check, examine
+from ganger.wiring.doctor import Check, examine, restore_to
+from tests.engine.test_damaged_rows import a_day
 
 
 @pytest.fixture
@@ -52,3 +55,23 @@ def test_it_finds_settings_that_cannot_be(home: Home) -> None:
     (wrong,) = kept(home)
     assert (wrong.name, wrong.ok) == ("settings", False)
     assert "there is no setting keep.logs_sise" in wrong.detail
+
+
+def log_of(home: Home) -> Check:
+    (check,) = [check for check in examine(home) if check.name == "log"]
+    return check
+
+
+def test_it_says_that_no_server_starts_on_a_log_with_a_hole(home: Home) -> None:
+    a_day(home.database)
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as database:
+        database.execute("DELETE FROM event WHERE seq = 5")
+    check = log_of(home)
+    assert not check.ok
+    assert "no server starts" in check.detail
+    assert "event 6 follows event 4" in check.detail
+    assert "event 5: it is missing" in check.detail
+    assert "nothing has to be done" not in check.next
+    assert "ganger doctor --restore-to 4" in check.next
+    restore_to(home, 4)
+    assert log_of(home).ok

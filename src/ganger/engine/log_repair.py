@@ -24,10 +24,12 @@ class Damage:
 
     events: how many it has.
     faults: rows that cannot be read, are missing, or do not follow from those before, by number, and why.
+    refusal: why no server starts on it, if none does.
     """
 
     events: int
     faults: dict[int, str]
+    refusal: Refused | None = None
 
     @property
     def last_good(self) -> int:
@@ -38,6 +40,7 @@ class Damage:
 def examine(log: EventLog) -> Damage:
     """Decode every row of a log, and fold in those that the next start of a server would."""
     faults: dict[int, str] = {}
+    refusal = None
     events = after = 0
     while page := log.rows(after=after, limit=_PAGE):
         for row in page:
@@ -51,10 +54,10 @@ def examine(log: EventLog) -> Damage:
     except Refused as refused:
         if not faults:
             raise
-        faults.setdefault(max(faults), refused.detail)
+        refusal = refused
     for seq, why in log.unreadable.items():
         faults.setdefault(abs(seq), why)
-    return Damage(events, dict(sorted(faults.items())))
+    return Damage(events, dict(sorted(faults.items())), refusal)
 
 
 def go_back(path: Path, seq: int) -> Path:

@@ -116,8 +116,11 @@ def _database(home: Home) -> Check:
         return _events(home)
     if verdict == "ok":
         return Check("log", True, f"{home.database} is sound: 0 events")
-    anew = f"to begin anew, keeping what is there: {set_aside(str(home.database))}"
-    return Check("log", False, f"{home.database} is corrupt: {verdict}", anew)
+    return Check("log", False, f"{home.database} is corrupt: {verdict}", _anew(home))
+
+
+def _anew(home: Home) -> str:
+    return f"to begin anew, keeping what is there: {set_aside(str(home.database))}"
 
 
 def _events(home: Home) -> Check:
@@ -131,11 +134,15 @@ def _events(home: Home) -> Check:
         return Check("log", True, f"{home.database} is sound: {damage.events} events")
     told = [f"event {seq}: {why}" for seq, why in [*damage.faults.items()][:FAULTS_TOLD]]
     more = len(damage.faults) - len(told)
-    said = f"{home.database} has {len(damage.faults)} events of {damage.events} that a server sets aside"
-    remedy = "nothing has to be done, jobs go on"
+    if damage.refusal is None:
+        said = f"{home.database} has {len(damage.faults)} events of {damage.events} that a server sets aside"
+        remedies = ["nothing has to be done, jobs go on"]
+    else:
+        said = f"no server starts: {damage.refusal.detail}"
+        remedies = [_anew(home)]
     if damage.last_good > 0:
-        remedy += f"; to go back to the last good event: ganger doctor --restore-to {damage.last_good}"
-    return Check("log", False, "\n".join([said, *told, *([f"and {more} more"] if more else [])]), remedy)
+        remedies.append(f"to go back to the last good event: ganger doctor --restore-to {damage.last_good}")
+    return Check("log", False, "\n".join([said, *told, *([f"and {more} more"] if more else [])]), "; ".join(remedies))
 
 
 def restore_to(home: Home, seq: int) -> Path:
