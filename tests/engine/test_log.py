@@ -17,6 +17,7 @@ from ganger.engine.refusal import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
+from ganger.wiring.truth import ObjectLog
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import ends, folded, job, played, raw, serve
 
@@ -251,6 +252,16 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypat
         newest = "(SELECT seq FROM snapshot ORDER BY seq DESC LIMIT 1 OFFSET ?)"
         log._writer.execute(f"UPDATE snapshot SET image = '{{\"seq\": 3' WHERE seq = {newest}", (damaged,))
         assert raw(log.restore()) == raw(loop.copy())
+
+
+def test_a_controller_restores_from_its_newest_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that the oldest one does not need may have been forgotten."""
+    monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 10)
+    log = ObjectLog(tmp_path / "g.db", State().image(), lambda name, status, *, soon: None)
+    script = SCRIPTS[0]
+    loop = played(world_of(script), log, script.policy, script.until_ms)
+    log._writer.execute("DELETE FROM event WHERE seq <= (SELECT min(seq) FROM snapshot)")
+    assert raw(log.restore()) == raw(loop.copy())
 
 
 # -- readers beside the writer ---------------------------------------------------------------------------------------

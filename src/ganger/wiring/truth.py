@@ -62,9 +62,12 @@ class ObjectLog(EventLog):
         return self._begun.get(job)
 
     def restore(self, upto: int | None = None) -> State:
-        """What the objects said when this controller began, and what has happened since."""
-        state = State(decode_image(encode_image(self._first)))
-        for stamped in self.each(state.seq, self.last_seq() if upto is None else upto):
+        """What the objects said when this controller began, or the last snapshot since, and every event after it."""
+        last = self.last_seq() if upto is None else upto
+        state = self._image(last)
+        if not state.seq:
+            state = State(decode_image(encode_image(self._first)))
+        for stamped in self.each(state.seq, last):
             state.apply(stamped)
         return state
 
