@@ -3,7 +3,7 @@ people stop, suspend, drain and preempt, all in the middle of each other. Used b
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
@@ -67,7 +67,11 @@ class _MortalLog(EventLog):
         self._fuse = fuse
 
     def append(
-        self, batch: Sequence[e.Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[e.Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         if self._fuse.full:
             self._fuse.full -= 1
@@ -76,7 +80,7 @@ class _MortalLog(EventLog):
         self._fuse.kills = False
         if moment == "before":
             raise _Killed
-        super().append(batch, self._killing(projections) if moment == "in" else projections, shows)
+        super().append(batch, self._killing(projections) if moment == "in" else projections, shows, encoded)
         if moment == "after":
             raise _Killed
 

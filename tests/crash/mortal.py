@@ -4,7 +4,7 @@ Moments are numbered through a whole day: before each append, inside its transac
 backend was told to do. A killed server leaves its file as it is; people repeat what they had no answer to.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -50,11 +50,15 @@ class MortalLog(EventLog):
         self.fuse = fuse
 
     def append(
-        self, batch: Sequence[e.Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[e.Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         kinds = ", ".join(stamped.event.kind for stamped in batch)
         self.fuse.burn(f"before {kinds}")
-        super().append(batch, self._burning(projections, kinds), shows)
+        super().append(batch, self._burning(projections, kinds), shows, encoded)
         self.fuse.burn(f"after {kinds}")
 
     def _burning(self, projections: Iterable[Projection], kinds: str) -> Iterator[Projection]:

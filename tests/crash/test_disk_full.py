@@ -4,7 +4,7 @@ SQLite itself refuses to grow the file (`PRAGMA max_page_count`), as it does on 
 of a transaction.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ganger.engine.log import EventLog
@@ -31,13 +31,17 @@ class FillingLog(EventLog):
         self.at, self.appends, self.failures = at, 0, list[str]()
 
     def append(
-        self, batch: Sequence[e.Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[e.Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         self.appends += 1
         if self.appends == self.at:
             self.fill()
         try:
-            super().append(batch, projections, shows)
+            super().append(batch, projections, shows, encoded)
         except Refused as refused:
             self.failures.append(refused.code)
             raise

@@ -1,7 +1,7 @@
 """On a full disk what frees something is taken, with what was held in reserve for it, wherever the server is killed."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,12 +62,16 @@ class CrampedLog(MortalLog):
         self.disk, self.reserve = disk, DiskReserve(disk)
 
     def append(
-        self, batch: Sequence[e.Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[e.Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         if len(batch) > self.disk.rows:
             raise Refused("no_room", "the disk is full", "df -h", 507)
         self.disk.rows -= len(batch)
-        super().append(batch, projections, shows)
+        super().append(batch, projections, shows, encoded)
 
 
 def begun(folder: Path, fuse: Fuse, disk: Disk) -> tuple[MortalWorld, CrampedLog, Loop]:

@@ -1,5 +1,6 @@
 """The loop: what becomes of facts and requests, what readers see, and how it ends."""
 
+import cProfile
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
+from ganger.engine import codec
 from ganger.engine import loop as loops
 from ganger.engine.clock import WallClock
 from ganger.engine.log import MEMORY, EventLog
@@ -188,6 +190,18 @@ def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: Wo
     assert isinstance(error, Refused)
     assert error.code == "bad_text"
     assert good.result(0) == log.last_seq() - 1
+
+
+def test_an_event_is_checked_once(log: EventLog, world: World) -> None:
+    loop = serve(world, log)
+    world.run(loop, 0)
+    first, profile = log.last_seq(), cProfile.Profile()
+    profile.enable()
+    loop.post(submit("job-1"))
+    loop.turn(loop.drain())
+    profile.disable()
+    checks = sum(entry.callcount for entry in profile.getstats() if entry.code is codec.encode_checked.__code__)
+    assert checks == log.last_seq() - first == 2
 
 
 def test_a_step_beyond_any_counter_stops_nobody(log: EventLog, world: World) -> None:

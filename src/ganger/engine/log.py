@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -136,14 +136,21 @@ class EventLog:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(
-        self, batch: Sequence[Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         """Write events and what they change in one transaction; `shows` is called when readers are about to see it.
-        Refused("no_room" or "log_failed") and any other error: nothing was written."""
+        Refused("no_room" or "log_failed") and any other error: nothing was written.
+
+        encoded: events that were checked already, as they are written, by number of their row.
+        """
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for stamped in batch:
-                self._insert(stamped)
+                self._insert(stamped, encoded.get(stamped.seq) or event_row.encoded(stamped.event))
             for projection in projections:
                 job_table.put(self._writer, projection, batch[-1])
             shows()
@@ -182,11 +189,11 @@ class EventLog:
                 (SNAPSHOTS_KEPT,),
             )
 
-    def _insert(self, stamped: Stamped) -> None:
+    def _insert(self, stamped: Stamped, data: bytes) -> None:
         event = stamped.event
         self._writer.execute(
             "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
-            (stamped.seq, stamped.at_ms, stamped.closes, event.kind, event_row.encoded(event)),
+            (stamped.seq, stamped.at_ms, stamped.closes, event.kind, data),
         )
         self._writer.executemany(
             "INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in event_row.about(event)]

@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -75,9 +75,16 @@ class Log(Protocol):
         ...
 
     def append(
-        self, batch: Sequence[Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
-        """Write these, all or none; `shows` is called when readers are about to see it. Refused: it cannot."""
+        """Write these, all or none; `shows` is called when readers are about to see it. Refused: it cannot.
+
+        encoded: events that `codec.encode_checked` has checked already, as they are written, by number of their row.
+        """
         ...
 
     def snapshot(self, state: State) -> None:
@@ -87,10 +94,11 @@ class Log(Protocol):
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn has gathered: rows for the log, the gangs and arrays they changed, what was decided, and who is
-    told what."""
+    """What one turn has gathered: rows for the log, events of them as they are written, the gangs and arrays they
+    changed, what was decided, and who is told what."""
 
     rows: list[Stamped] = field(default_factory=list)
+    encoded: dict[int, bytes] = field(default_factory=dict)
     touched: dict[str, Gang] = field(default_factory=dict)
     arrays: dict[str, ArrayJob] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
@@ -157,14 +165,14 @@ class Loop:
 
     def post_all(self, events: Iterable[Event]) -> list["Future[int]"]:
         """The same for several, which are taken in one turn: nothing happens and nothing is decided between them."""
-        wishes: list[tuple[Event, Future[int], Refused | None]] = [(each, Future(), _not_text(each)) for each in events]
+        wishes: list[Wish] = [(each, Future()) for each in events]
         with self._door:
-            for event, done, why in wishes:
-                if why is not None or self._closed:
-                    done.set_exception(why or _stopping())
+            for event, done in wishes:
+                if self._closed:
+                    done.set_exception(_stopping())
                 else:
                     self._inbox.put((event, done))
-        return [done for _, done, _ in wishes]
+        return [done for _, done in wishes]
 
     def ask(self, event: Event) -> int:
         """Somebody wants something: its seq, once it is in the log. Refused says why not."""
@@ -310,7 +318,7 @@ class Loop:
             self._decide(turn, now_ms)
             try:
                 if turn.rows:
-                    self._log.append(turn.rows, turn.projections(now_ms), self._show)
+                    self._log.append(turn.rows, turn.projections(now_ms), self._show, turn.encoded)
                     self._trouble = None
             except Refused as refused:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
@@ -349,13 +357,21 @@ class Loop:
                 return turn
 
     def _take(self, turn: _Turn, event: Event, done: "Future[int]", now_ms: int) -> None:
-        """Fold an event, unless it is refused."""
+        """Fold an event, unless it is refused. One that cannot be written is found before it changes the state: in the
+        middle of the transaction it would hold up everybody else."""
+        try:
+            encoded = codec.encode_checked(event)
+        except ValueError as error:
+            why_not = Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
+            turn.answers.append((done, why_not))
+            return
         why = self._state.refusal(event)
         if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.held:
             turn.answers.append((done, self._log.reserve.missing()))
         elif why is None:
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
             turn.take(row, self._state.apply(row))
+            turn.encoded[row.seq] = encoded
             turn.answers.append((done, row.seq))
             if self._settled is not None:
                 self._settled.hear(event)
@@ -443,16 +459,6 @@ def _copy_of(gang: Gang) -> Gang:
         started=list(gang.started),
         finished=list(gang.finished),
     )
-
-
-def _not_text(event: Event) -> Refused | None:
-    """Why an event cannot be written, or would not be the same when it is read. Asked of each alone, and not in the
-    middle of a batch: one text that is no text must not hold up everybody else."""
-    try:
-        codec.encode_checked(event)
-    except ValueError as error:
-        return Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
-    return None
 
 
 def _not_foldable(event: Event, error: Exception) -> Refused:

@@ -4,7 +4,7 @@ For runs in virtual time, which nobody restores and nobody asks while they last.
 `wiring.simulate`; `line` is how a row is written where somebody wants the log itself.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ganger.core.state import State
 from ganger.engine import codec
@@ -36,6 +36,7 @@ class Recording:
         batch: Sequence[Stamped],
         projections: Iterable[Projection],
         shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         """Hand on what happened."""
         shows()

@@ -72,11 +72,15 @@ class ObjectLog(EventLog):
         return state
 
     def append(
-        self, batch: Sequence[Stamped], projections: Iterable[Projection], shows: Callable[[], None] = lambda: None
+        self,
+        batch: Sequence[Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
     ) -> None:
         """Record what happened; which objects it is about is told to them by the next `snapshot`."""
         every = list(projections)
-        super().append(batch, every, shows)
+        super().append(batch, every, shows, encoded)
         for each in every:
             # An array's own row, which comes whenever one of an element does, is what its object shows.
             if each.row.array is None:
