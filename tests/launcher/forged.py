@@ -23,7 +23,16 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "work": {"0": [1, 2, 3]},
     },
     "checkpointed": {"step": 3, "took_ms": 4},
-    "resumed": {"step": 3, "passed": [{"step": 4, "flaw": "short"}]},
+    "resumed": {"step": 3, "passed": [{"step": 4, "flaw": "short"}], "older_step": 2},
+    "counted": {
+        "answers": 1,
+        "callers": 2,
+        "stepping": 2,
+        "step": 3,
+        "call": 4,
+        "pending": 0,
+        "schedule": {"id": 1, "segments": [["step", 10, 5, 0]]},
+    },
     "standing": {
         "has_run": True,
         "reports": True,
