@@ -13,7 +13,7 @@ from ganger.engine.ports import Live
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Job
-from ganger.tasks import ends
+from ganger.tasks import ends, message_schema
 from ganger.tasks.ends import Ends
 from ganger.tasks.facts import rank_failed
 from ganger.tasks.generation import begun
@@ -153,11 +153,12 @@ def test_what_counts_among_the_records(layout: Layout, tmp_path: Path) -> None:
             (task.generation(1) / f"rank-{rank}.exit").write_text(json.dumps(record))
     (layout.task(job.id, "n2").generation(1) / "rank-3.exit").write_text('{"rank": 3, "exit_')
     generation = begun(start, job)
-    failed = rank_failed({"rank": 0, "signal": 9, "at_ms": 100}, job.id, 1, "n1")
+    first = message_schema.exit_record(b'{"rank": 0, "signal": 9, "at_ms": 100}')
+    failed = rank_failed(first, job.id, 1, "n1")
     found = Ends(LocalRecords(layout), {job.id: generation}.get).joined(failed)
     assert [(end.rank, end.node, end.at_ms) for end in found.ends] == [(2, "n2", 98), (0, "n1", 100)]
     assert (found.rank, found.node, found.ranks, found.since_ms) == (0, "n1", 4, 98)
     assert found.cause is Cause.OUT_OF_MEMORY
-    later = rank_failed({"rank": 0, "signal": 9, "at_ms": 100}, job.id, 2, "n1")
+    later = rank_failed(first, job.id, 2, "n1")
     assert Ends(LocalRecords(layout), {job.id: generation}.get).joined(later) == later
     assert Ends(LocalRecords(layout), {}.get).joined(failed) == failed
