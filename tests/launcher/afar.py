@@ -204,9 +204,9 @@ class Controller:
             self.heard_of.append((hello.node, message))
             self._news.notify_all()
         if self.hearing is not None and (is_mine or message["type"] == "ended"):
-            self.hearing.heard(connection, hello, message)
+            self.hearing.heard(connection, hello, message, self.hearing.current(hello, message))
         elif message["n"] is not None:
-            connection.acknowledge(message["n"], None)
+            connection.acknowledge(message["n"], None, lambda: None)
 
     def refused(self, hello: Hello, why: str) -> None:
         with self._news:

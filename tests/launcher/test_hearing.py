@@ -1,21 +1,29 @@
 """What launchers in pods say becomes events, also for a server that has forgotten all it was told."""
 
+import asyncio
 import json
 import os
+import socket
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ganger.engine.ports import LaunchPlan, RankPlan
 from ganger.model.decision import NodeShare, Start
-from ganger.model.event import Event, RuleMatch
+from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
 from ganger.tasks.generation import Generation, begun
-from ganger.tasks.hearing import Hearing, World
+from ganger.tasks.hearing import MOST_REFUSED, Hearing, World
+from ganger.tasks.link import Connection, Hello
+from ganger.tasks.told import Told
 from tests.launcher.afar import HOST, Controller, Listens, Pod, Starts, eventually
-from tests.launcher.harness import GANG
+from tests.launcher.forged import MESSAGES
+from tests.launcher.harness import GANG, TOKEN
 
 NODES = ("n1", "n2", "n3")
 ECC = "NVRM: Xid 48: uncorrectable ECC error"
@@ -25,9 +33,13 @@ SH = ["/bin/sh", "-c"]
 
 def job_of(pods: list[Pod], **spec: Any) -> Generation:
     """Of one rank in each pod, generation 1 of which is being begun."""
-    origin = Origin(directory=str(pods[0].directory))
-    job = Job(id=GANG, user="me", spec=JobSpec(run="true", **spec), origin=origin)
-    shares = tuple(NodeShare(pod.node, (rank,)) for rank, pod in enumerate(pods))
+    return generation_on([pod.node for pod in pods], str(pods[0].directory), **spec)
+
+
+def generation_on(nodes: Sequence[str], directory: str = "/", **spec: Any) -> Generation:
+    """Make generation 1 of a job of one rank on each node."""
+    job = Job(id=GANG, user="me", spec=JobSpec(run="true", **spec), origin=Origin(directory=directory))
+    shares = tuple(NodeShare(node, (rank,)) for rank, node in enumerate(nodes))
     return begun(Start(gang=GANG, generation=1, shares=shares, host="127.0.0.1", port=29500), job)
 
 
@@ -185,6 +197,119 @@ def test_ranks_in_pods_save_at_the_same_steps_also_after_the_server_is_another(
         second.wait("cleared", pod.node)
     fewest = min(map(len, saves().values()))
     assert len({tuple(steps[:fewest]) for steps in saves().values()}) == 1
+
+
+class Listening:
+    """A server's ear on the running event loop, whose log is as a test says: `durable` gives what becomes of a report.
+    `refusals` says of each refusal whether the launcher had to be ended."""
+
+    def __init__(self, durable: "Callable[[], Future[int]]") -> None:
+        self.generation = generation_on(NODES)
+        self.events: list[Event] = []
+        self.refusals: list[bool] = []
+        self._durable = durable
+        loop = asyncio.get_running_loop()
+        records = Told(lambda gang, node: None, loop)
+        world = World(lambda gang: self.generation, lambda gang, node: None, lambda gang, node: None, records)
+        self._hearing = Hearing(world, self._report, loop)
+
+    async def told(self, node: str, *kinds: str, **fields: Any) -> list[str]:
+        """Say messages over a connection of its own, the last with these fields; return what is answered until that is
+        dropped, or all is acknowledged."""
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Connection(self, lambda gang, node: TOKEN), ours)
+        reader, writer = await asyncio.open_connection(sock=theirs)
+        hello = {"token": TOKEN, "pid": 1, "start_ticks": 2, "generations": [1], "generation": 1}
+        said = [{"type": "hello", **hello}]
+        said += [{"type": kind, "generation": 1, "n": n, **MESSAGES[kind]} for n, kind in enumerate(kinds, 1)]
+        said[-1] |= fields
+        for message in said:
+            writer.write(json.dumps({"v": 1, "gang": GANG, "node": node, **message}).encode() + b"\n")
+        answers: list[str] = []
+        while line := await reader.readline():
+            answers.append(json.loads(line))
+            if answers[-1]["n"] == len(kinds):
+                break
+        writer.close()
+        return answers
+
+    # -- as the listener of every connection --------------------------------------------------------------------------
+
+    def connected(self, connection: Connection) -> None:
+        pass
+
+    def greeted(self, connection: Connection, hello: Hello) -> None:
+        pass
+
+    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
+        self._hearing.heard(connection, hello, message, self._hearing.current(hello, message))
+
+    def refused(self, hello: Hello, why: str) -> None:
+        self.refusals.append(self._hearing.refused(hello, why))
+
+    def parted(self, connection: Connection) -> None:
+        pass
+
+    def _report(self, event: Event) -> "Future[int]":
+        self.events.append(event)
+        return self._durable()
+
+
+class RefusedError(Exception):
+    """As the core refuses an event."""
+
+    code = "bad_event"
+
+
+def durable(error: Exception | None = None) -> "Future[int]":
+    future: Future[int] = Future()
+    if error is None:
+        future.set_result(1)
+    else:
+        future.set_exception(error)
+    return future
+
+
+@pytest.mark.parametrize(
+    ("becomes", "kinds", "fields"),
+    [
+        (Future, ("checkpointed", "exited"), {"rank": 1}),  # the fact before is not durable yet when this is refused
+        (lambda: durable(RefusedError()), ("checkpointed",), {}),
+    ],
+    ids=("before it is durable", "by the core"),
+)
+def test_attempt_fails_whose_launcher_is_refused_again_and_again(
+    becomes: "Callable[[], Future[int]]", kinds: tuple[str, ...], fields: dict[str, Any]
+) -> None:
+    async def refuse() -> Listening:
+        server = Listening(becomes)
+        for _ in range(MOST_REFUSED):
+            assert await server.told("n1", *kinds, **fields) == []
+        return server
+
+    server = asyncio.run(refuse())
+    assert server.refusals == [False] * (MOST_REFUSED - 1) + [True]
+    (failed,) = [event for event in server.events if isinstance(event, Failed)]
+    assert failed.detail.startswith("the launcher of n1 broke the protocol: ")
+
+
+def test_refusals_count_anew_once_something_of_that_node_is_acknowledged() -> None:
+    async def refuse() -> Listening:
+        server = Listening(durable)
+        for _ in range(MOST_REFUSED - 1):
+            assert await server.told("n1", "exited", rank=1) == []
+        assert await server.told("n1", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
+        for _ in range(MOST_REFUSED - 1):
+            assert await server.told("n1", "exited", rank=1) == []
+        assert server.refusals == [False] * 2 * (MOST_REFUSED - 1)
+        assert await server.told("n2", "checkpointed") == [{"v": 1, "type": "ack", "n": 1}]
+        assert await server.told("n1", "exited", rank=1) == []
+        return server
+
+    server = asyncio.run(refuse())
+    assert server.refusals[-1]
+    assert [event.kind for event in server.events] == ["checkpointed", "checkpointed", "failed"]
 
 
 def _read(path: Path) -> str:

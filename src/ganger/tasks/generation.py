@@ -34,8 +34,8 @@ class Generation:
     milestone; slowest: the last one told; stages: with which stage each node is ready, and the port of its agent;
     standings: what each node says of its ranks; inquiry: while it is asked where they are; paces: what it says of their
     steps; done: what became of the report that the job is; deadline: when its launchers are killed; refused: how
-    many messages were, since one was acknowledged; coordinator: has its ranks save together, woken by
-    coordinator_timer."""
+    many messages of each node were, since one was acknowledged; coordinator: has its ranks save together, woken by
+    coordinator_timer; ranks, ranks_of: all that it has, and those of each node, which every message asks for."""
 
     start: Start
     job: Job
@@ -51,9 +51,18 @@ class Generation:
     done: Future[int] | None = None
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None
-    refused: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
     coordinator: Coordinator | None = None
     coordinator_timer: asyncio.TimerHandle | None = None
+    ranks: frozenset[int] = field(init=False)
+    ranks_of: dict[str, frozenset[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        of: dict[str, list[int]] = {}
+        for share in self.start.shares:
+            of.setdefault(share.node, []).extend(share.ranks)
+        self.ranks_of = {node: frozenset(ranks) for node, ranks in of.items()}
+        self.ranks = frozenset(rank for ranks in of.values() for rank in ranks)
 
     @property
     def gang(self) -> str:
@@ -64,15 +73,6 @@ class Generation:
     def number(self) -> int:
         """Which it is."""
         return self.start.generation
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        """All that it has."""
-        return frozenset(rank for share in self.start.shares for rank in share.ranks)
-
-    def ranks_on(self, node: str) -> frozenset[int]:
-        """Return the ranks that it has on a node."""
-        return frozenset(rank for share in self.start.shares if share.node == node for rank in share.ranks)
 
     def clear(self, node: str) -> None:
         """Nothing of it is left on this node."""
@@ -94,12 +94,13 @@ class Generation:
         """The step that all nodes which report have finished, when it is time to tell: as soon as every node has one,
         then with each milestone of the first node but its first, which comes at most every 10 s. So a gang of which
         only rank 0 reports is told of too."""
-        nodes = self.start.nodes
-        again = node == nodes[0] and node in self.steps
+        again = node == self.start.shares[0].node and node in self.steps
         self.steps[node] = step
+        whole = self.slowest is None and len(self.steps) == len(self.ranks_of)
+        if not whole and not again:
+            return None
         slowest = min(self.steps.values())
-        whole = self.slowest is None and len(self.steps) == len(nodes)
-        if not whole and not (again and (self.slowest is None or slowest > self.slowest)):
+        if not whole and self.slowest is not None and slowest <= self.slowest:
             return None
         self.slowest = slowest
         return slowest
@@ -108,7 +109,7 @@ class Generation:
         """A node says with which stage it is ready. Gives the stage that all are ready with, and the nodes that wait
         for this; None while somebody is missing."""
         self.stages[node] = (stage, port)
-        if len(self.stages) < len(self.start.nodes) or self.stopping is not None:
+        if len(self.stages) < len(self.ranks_of) or self.stopping is not None:
             return None
         reached = min(stage for stage, _ in self.stages.values())
         return reached, [node for node, (stage, _) in self.stages.items() if stage == reached]

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ganger.engine.ports import Report
@@ -52,38 +53,41 @@ class Hearing:
         self._agreement = CheckpointAgreement(loop, self._is_current, world.connection)
         self._is_closed = False
 
-    def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
-        """A fact about a generation, current or not: the core tells them apart. Acknowledged when it is durable."""
-        generation = self.current(hello, message)
+    def heard(
+        self, connection: Connection, hello: Hello, message: dict[str, Any], generation: Generation | None
+    ) -> None:
+        """Report a fact about a generation, current or not: the core tells them apart. Acknowledge it when it is
+        durable. `generation` is what `current` returns for the message."""
         if message["type"] in STATES:
             if generation is not None:
                 self._state(generation, hello.node, message)
             return
         durable = self._take(generation, hello, message)
         if message["n"] is not None:
-            connection.acknowledge(message["n"], durable)
-            if generation is not None:
-                generation.refused = 0
+            connection.acknowledge(message["n"], durable, partial(self._acknowledged, hello))
 
     def current(self, hello: Hello, message: dict[str, Any]) -> Generation | None:
         """Return the gang's newest generation if the message is about it, else None. BadMessage if the message names a
         rank as its launcher's own that the generation does not have on that node."""
         generation = self._world.generation(hello.gang)
-        if generation is None or generation.number != message["generation"] or hello.node not in generation.start.nodes:
+        if generation is None or generation.number != message["generation"]:
+            return None
+        ranks = generation.ranks_of.get(hello.node)
+        if ranks is None:
             return None
         named = {message["rank"]} if "rank" in message else set(message.get("killed", ()))
-        if strange := named - generation.ranks_on(hello.node):
+        if strange := named - ranks:
             raise BadMessage(f"{message['type']}: rank {min(strange)} does not run on {hello.node}")
         return generation
 
     def refused(self, hello: Hello, why: str) -> bool:
-        """Count a refused message; fail the attempt after several in a row. Return whether its launcher has to be
-        ended: what it owes will never be heard."""
+        """Count a refused message of the node; fail the attempt after several without an acknowledgement in between.
+        Return whether its launcher has to be ended: what it owes will never be heard."""
         generation = self._world.generation(hello.gang)
         if generation is None or hello.node not in generation.left or not _is_of(generation, hello):
             return False
-        generation.refused += 1
-        if generation.refused != MOST_REFUSED:
+        generation.refused[hello.node] = generation.refused.get(hello.node, 0) + 1
+        if generation.refused[hello.node] != MOST_REFUSED:
             return False
         detail = f"the launcher of {hello.node} broke the protocol: {why}"
         cause, number = Cause.LAUNCHER_LOST, generation.number
@@ -106,7 +110,7 @@ class Hearing:
         when plans become known that were not."""
         lost = generation.done is not None and generation.done.done() and generation.done.exception() is not None
         if generation.done is None or lost:
-            tasks = [self._world.records.task(generation.gang, node) for node in generation.start.nodes]
+            tasks = (self._world.records.task(generation.gang, node) for node in generation.ranks_of)
             if generation.stopping or not facts.is_done(tasks, generation.number):
                 return None
             generation.done = self._judging(Done(gang=generation.gang, generation=generation.number))
@@ -116,6 +120,13 @@ class Hearing:
         """Report nothing more."""
         self._is_closed = True
         self._judging.close()
+
+    def _acknowledged(self, hello: Hello) -> None:
+        """Begin to count anew what is refused: the launcher gets on. Not as soon as a fact is heard: one that is not
+        durable before the next is refused comes again with it, each time."""
+        generation = self._world.generation(hello.gang)
+        if generation is not None and _is_of(generation, hello):
+            generation.refused.pop(hello.node, None)
 
     def _state(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         match message["type"]:

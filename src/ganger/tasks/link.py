@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self.hello: Hello | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._owed: deque[tuple[int, Future[int] | None]] = deque()
+        self._owed: deque[tuple[int, Future[int] | None, Callable[[], None]]] = deque()
 
     def send(self, kind: str, **fields: Any) -> None:
         """Say something to the launcher; nothing happens when it has gone meanwhile. ValueError when it is more than a
@@ -110,10 +110,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def acknowledge(self, number: int, durable: Future[int] | None) -> None:
+    def acknowledge(self, number: int, durable: Future[int] | None, acknowledged: Callable[[], None]) -> None:
         """Let the launcher forget message `number` as soon as it is durable; at once when there is nothing to wait for.
-        An acknowledgement speaks for all messages before it too, so none goes out ahead of an earlier one."""
-        self._owed.append((number, durable))
+        An acknowledgement speaks for all messages before it too, so none goes out ahead of an earlier one. Call
+        `acknowledged` of the last of these once it is sent; never if the connection is gone by then."""
+        self._owed.append((number, durable, acknowledged))
         if durable is None:
             self._settle()
         else:
@@ -174,16 +175,19 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        number = 0
+        if self._transport is None or self._transport.is_closing():
+            return  # the launcher says again what was not acknowledged
+        number, acknowledged = 0, None
         while self._owed and (self._owed[0][1] is None or self._owed[0][1].done()):
-            number, durable = self._owed.popleft()
+            number, durable, acknowledged = self._owed.popleft()
             if durable is not None and (durable.cancelled() or (error := durable.exception())):
                 if not durable.cancelled() and getattr(error, "code", "") in FOR_EVER:
                     self._refuse(BadMessage(str(error)))
                 self.close()  # it comes again, and says it again
                 return
-        if number:
+        if acknowledged is not None:
             self.send("ack", n=number)
+            acknowledged()
 
     def _line(self, line: bytearray) -> None:
         if self.hello is not None:

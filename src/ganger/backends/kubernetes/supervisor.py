@@ -296,11 +296,11 @@ class Supervisor:
         is_told = message["type"] == "content" or current is not None
         if is_told and self._told.heard(hello.gang, hello.node, message) and message["type"] != "ended":
             return
-        self._hearing.heard(connection, hello, message)
+        self._hearing.heard(connection, hello, message, current)
         match message["type"]:
             case "cleared":
                 connection.send("leave")  # its pod is of this generation alone
-            case "progressed" if current is not None and 0 in current.ranks_on(hello.node):
+            case "progressed" if current is not None and 0 in current.ranks_of[hello.node]:
                 self._newest[hello.gang] = facts.newest_report(message, time.time_ns() // 1_000_000)
 
     def refused(self, hello: Hello, why: str) -> None:

@@ -159,7 +159,7 @@ class Supervisor:
         task = self._launchers.task(hello.gang, hello.node)
         if self._closing.is_set() or task.connection is not connection:
             return
-        self._hearing.heard(connection, hello, message)
+        self._hearing.heard(connection, hello, message, self._hearing.current(hello, message))
 
     def refused(self, hello: Hello, why: str) -> None:
         """A launcher's message was refused: after several in a row it is killed, and its guard clears up after it."""
