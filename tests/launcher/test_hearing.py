@@ -31,15 +31,15 @@ UNTIL_GO = "while [ ! -e go ]; do sleep 0.01; done"
 SH = ["/bin/sh", "-c"]
 
 
-def job_of(pods: list[Pod], **spec: Any) -> Generation:
-    """Of one rank in each pod, generation 1 of which is being begun."""
-    return generation_on([pod.node for pod in pods], str(pods[0].directory), **spec)
+def job_of(pods: list[Pod], each: int = 1, **spec: Any) -> Generation:
+    """Of so many ranks in each pod, generation 1 of which is being begun."""
+    return generation_on([pod.node for pod in pods], each, str(pods[0].directory), **spec)
 
 
-def generation_on(nodes: Sequence[str], directory: str = "/", **spec: Any) -> Generation:
-    """Make generation 1 of a job of one rank on each node."""
+def generation_on(nodes: Sequence[str], each: int = 1, directory: str = "/", **spec: Any) -> Generation:
+    """Make generation 1 of a job of so many ranks on each node."""
     job = Job(id=GANG, user="me", spec=JobSpec(run="true", **spec), origin=Origin(directory=directory))
-    shares = tuple(NodeShare(node, (rank,)) for rank, node in enumerate(nodes))
+    shares = tuple(NodeShare(node, tuple(range(each * at, each * at + each))) for at, node in enumerate(nodes))
     return begun(Start(gang=GANG, generation=1, shares=shares, host="127.0.0.1", port=29500), job)
 
 
@@ -168,7 +168,7 @@ def test_ranks_in_pods_save_at_the_same_steps_also_after_the_server_is_another(
 ) -> None:
     first = listens()
     pods = [starts(first, node) for node in NODES[:2]]
-    generation = job_of(pods, checkpoint=Checkpoint(every_ms=300))
+    generation = job_of(pods, 2, checkpoint=Checkpoint(every_ms=300))
     Ears(generation).attach(first)
     every = {"GANGER_CHECKPOINT_EVERY_S": "0.3"}
     plans = [
@@ -188,7 +188,7 @@ def test_ranks_in_pods_save_at_the_same_steps_also_after_the_server_is_another(
     eventually(lambda: min(map(len, saves().values())) >= 2, "each saves twice")
     first.close()
     before = saves()
-    second = listens(port=first.port, prepare=lambda controller: Ears(job_of(pods)).attach(controller, *plans))
+    second = listens(port=first.port, prepare=lambda controller: Ears(job_of(pods, 2)).attach(controller, *plans))
     second.wait_for_hello(2)
     eventually(lambda: all(len(saves()[rank]) >= len(before[rank]) + 2 for rank in before), "they go on saving")
     for pod in pods:
