@@ -199,11 +199,12 @@ class Controller:
             self._news.notify_all()
 
     def heard(self, connection: Connection, hello: Hello, message: dict[str, Any]) -> None:
-        is_mine = not self.told.heard(hello.gang, hello.node, message)
+        ranks = {rank.rank for plan in self.plans.values() for rank in plan.ranks}
+        is_for_told = self.told.heard(hello.gang, hello.node, message, ranks)
         with self._news:
             self.heard_of.append((hello.node, message))
             self._news.notify_all()
-        if self.hearing is not None and (is_mine or message["type"] == "ended"):
+        if self.hearing is not None and not is_for_told:
             self.hearing.heard(connection, hello, message, self.hearing.current(hello, message))
         elif message["n"] is not None:
             connection.acknowledge(message["n"], None, lambda: None)

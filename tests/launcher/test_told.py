@@ -1,5 +1,6 @@
 """What a server asks of launchers whose disks it cannot read: logs, reports, stacks."""
 
+import asyncio
 import sys
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Retry, Rule
+from ganger.tasks.facts import TAIL_LINES
 from ganger.tasks.rules import found_in_logs
+from ganger.tasks.told import LINE_CHARACTERS, Told
 from tests.launcher.afar import Listens, Starts, eventually
 from tests.launcher.harness import GANG
 
@@ -83,3 +86,14 @@ def test_stacks_are_told_with_their_place_and_the_last_lines(listens: Listens, s
     places = controller.told.places(GANG, 1)
     assert [places[rank][0] for rank in (0, 1)] == ["<module> (<string>:5)"] * 2
     assert controller.told.last_lines(GANG, "n1", 1, 1) == ("waits",)
+
+
+def test_stacks_of_ranks_that_the_gang_does_not_have_are_not_kept() -> None:
+    loop = asyncio.new_event_loop()
+    told = Told(lambda gang, node: None, loop)
+    one = {"place": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
+    loop.close()
+    told.heard(GANG, "n1", {"type": "stacked", "generation": 1, "ranks": {"1": one, "2": one}}, (0, 1))
+    assert [len(line) for line in told.last_lines(GANG, "n1", 1, 1)] == [LINE_CHARACTERS] * TAIL_LINES
+    assert [(rank, len(frame)) for rank, (frame,) in told.places(GANG, 1).items()] == [(1, LINE_CHARACTERS)]
+    assert told.last_lines(GANG, "n1", 1, 2) == ()

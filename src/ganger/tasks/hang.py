@@ -50,7 +50,7 @@ class Hang:
     def answered(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """A launcher has taken its stacks."""
         inquiry = generation.inquiry
-        if inquiry is not None:
+        if inquiry is not None and node in inquiry.owed:
             inquiry.details += details(message, node, generation.ranks)
             inquiry.owed.discard(node)
             if not inquiry.owed:

@@ -7,7 +7,7 @@ whenever it connects, and the plans are made again.
 import asyncio
 import binascii
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -23,6 +23,8 @@ from ganger.tasks.standing import frame
 READ_WITHIN_S: Final = 5.0
 NEWEST_BYTES: Final = 1 << 20
 """Of a log, that is searched: it comes over the wire."""
+LINE_CHARACTERS: Final = 1_000
+"""Of a last line or of a frame: launchers send no more of a line."""
 _SETUP: Final = "setup.log"
 
 
@@ -86,21 +88,21 @@ class Told:
         """Nobody will ask for this gang again."""
         self._gangs.pop(gang, None)
 
-    def heard(self, gang: str, node: str, message: dict[str, Any]) -> bool:
-        """Keep what a message tells. True when it is for this alone: `ended` and `content`. BadMessage for a `content`
-        that is no base64."""
+    def heard(self, gang: str, node: str, message: dict[str, Any], ranks: Collection[int] | None) -> bool:
+        """Keep what a message tells of these ranks: all that its generation has, None if that is not the newest. Return
+        whether it is for this alone: `content`. BadMessage for one that is no base64."""
         kind = message["type"]
         if kind == "content":
             self._answered(gang, node, message)
-        elif kind in ("ended", "stacked", "cleared"):
+        elif ranks is not None and kind in ("ended", "stacked", "cleared"):
             told = self.task(gang, node).generations.setdefault(message["generation"], _Told())
             if kind == "ended":
                 told.ends[message["rank"]] = message
             elif kind == "stacked":
-                _keep_stacks(told, message)
+                _keep_stacks(told, message, ranks)
             else:
                 told.is_cleared = True
-        return kind in ("ended", "content")
+        return bool(kind == "content")
 
     async def read(self, gang: str, node: str, generation: int, name: str, start: int) -> tuple[int, bytes, int]:
         """A piece of a file of a generation, from `start` on, negative: so many bytes before its end. Gives where it
@@ -177,8 +179,10 @@ class Told:
         answer.set_result({"start": message["start"], "data": data, "end": message["end"]})
 
 
-def _keep_stacks(told: _Told, message: dict[str, Any]) -> None:
+def _keep_stacks(told: _Told, message: dict[str, Any], ranks: Collection[int]) -> None:
+    """A job may set the variable of a rank that it does not have, and anybody with the token may say anything."""
     for rank, detail in message["ranks"].items():
-        told.tails[int(rank)] = tuple(detail["tail"][-TAIL_LINES:])
-        if place := tuple(frame(*each) for each in detail["place"]):
-            told.places[int(rank)] = place
+        if int(rank) in ranks:
+            told.tails[int(rank)] = tuple(line[:LINE_CHARACTERS] for line in detail["tail"][-TAIL_LINES:])
+            if place := tuple(frame(*each)[:LINE_CHARACTERS] for each in detail["place"]):
+                told.places[int(rank)] = place

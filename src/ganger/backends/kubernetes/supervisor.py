@@ -293,8 +293,8 @@ class Supervisor:
         if not self._is_open:
             return
         current = self._hearing.current(hello, message)
-        is_told = message["type"] == "content" or current is not None
-        if is_told and self._told.heard(hello.gang, hello.node, message) and message["type"] != "ended":
+        ranks = None if current is None else current.ranks
+        if self._told.heard(hello.gang, hello.node, message, ranks):
             return
         self._hearing.heard(connection, hello, message, current)
         match message["type"]:
