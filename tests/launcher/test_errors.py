@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from ganger.launcher.errors import ended_by, find, read_error, telling
+from ganger.tasks import message_schema
+from tests.launcher.forged import HEAD, MESSAGES, written
 
 PLAIN = """\
 Traceback (most recent call last):
@@ -297,6 +299,20 @@ def test_in_a_log_of_both_streams_and_pieces(tmp_path: Path) -> None:
     found = read_error(path, str(tmp_path))
     assert found is not None
     assert (found["file"], found["line"], found["message"]) == ("model/net.py", 7, "'lr'")
+
+
+@pytest.mark.parametrize("file", ["x" * 12_000, "a\0b", "/job/" + "x/" * 6_000])
+@pytest.mark.parametrize("line", ["9" * 20, "9" * 5_000])
+def test_what_is_printed_is_cut_to_what_the_server_takes(tmp_path: Path, file: str, line: str) -> None:
+    one = f'Traceback (most recent call last):\n  File "{file}", line {line}, in x\n    go()\n{"E" * 12_000}Error: x\n'
+    path = log(tmp_path, one + MEANWHILE + one.replace("EE", "FF"))
+    with Path(path).open("a") as stamped:
+        stamped.write(f"{'9' * 5_000} e x\n")
+    error = read_error(path, "/job")
+    message = {**HEAD, "type": "exited", **MESSAGES["exited"], "error": error}
+    assert message_schema.message(written(message))["error"] == error
+    assert error is not None
+    assert error["type"].startswith("EEE")
 
 
 @pytest.mark.parametrize("megabytes", [0, 0.2, 2])

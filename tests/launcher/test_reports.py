@@ -30,12 +30,14 @@ class Board:
     def __init__(self, directory: Path, ranks: int) -> None:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.told: list[tuple[Any, ...]] = []
+        self.took_ms = 0
         lookout = Lookout(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
         resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
         self.reports = Reports(str(directory), self, lookout, resumption, 0.0)  # type: ignore[arg-type]
 
     def fact(self, kind: str, step: int, **fields: Any) -> None:
         assert fields.get("milestone", True)
+        self.took_ms = fields.get("took_ms", 0)
         self.told.append(("fact", kind, step))
 
     def say(self, kind: str, step: int, **fields: Any) -> None:
@@ -99,6 +101,18 @@ def test_last_step_is_always_a_milestone(board: Board) -> None:
     board.at(1)
     board.write(0, {"step": 2})
     assert board.at_the_end(1.1) == [("fact", "progressed", 2)]
+
+
+def test_time_of_many_checkpoints_is_at_most_what_the_server_takes(board: Board) -> None:
+    board.write(0, *({"checkpoint": step, "took_ms": (1 << 53) - 1} for step in range(3)))
+    assert board.at(1) == [("fact", "checkpointed", 2)]
+    assert board.took_ms == (1 << 53) - 1
+
+
+def test_report_of_more_digits_than_a_rank_has_is_none(board: Board) -> None:
+    board.paths[0] = board.paths[0].with_name("rank-1000000.report")
+    board.write(0, {"step": 1})
+    assert board.at(1) == []
 
 
 def test_checkpoints_are_told_once_a_second_at_most(board: Board) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ganger.launcher import stacks
 from ganger.launcher.stacks import Stacks
-from ganger.launcher.vitals import Vitals
+from ganger.launcher.vitals import Vitals, rank_in
 from tests.launcher.harness import eventually
 
 PY_SPY = str(Path(sys.executable).with_name("py-spy"))
@@ -135,3 +135,20 @@ def test_scripts_own_handler_stays(begin: Begin, tmp_path: Path) -> None:
     eventually(lambda: report.exists() and report.read_text(), "it reports")
     assert not (tmp_path / "rank-3.trace").exists()
     assert process.poll() is None
+
+
+@pytest.mark.parametrize("rank", ["1000000", "9" * 5_000])
+def test_a_variable_with_more_digits_than_a_rank_has_is_none(rank: str) -> None:
+    assert rank_in(f"\0RANK={rank}\0".encode()) is None
+    assert rank_in(b"\0RANK=999999\0") == 999_999
+
+
+@pytest.mark.parametrize(("line", "told"), [(-1, 0), (1 << 60, (1 << 53) - 1), (float("inf"), (1 << 53) - 1)])
+def test_frames_are_cut_to_what_the_server_takes(tmp_path: Path, line: float, told: int) -> None:
+    frame = {"name": "f" * 12_000, "filename": "x" * 12_000, "line": line}
+    text = stacks.json.dumps([{"thread_name": "MainThread", "frames": [frame]}])
+    assert stacks._spied(text.encode()) == [{"name": "MainThread", "frames": [["f" * 1_000, "x" * 1_000, told]]}]
+    assert stacks._spied(b"[" * 100_000) == []
+    trace = tmp_path / "rank-0.trace"
+    trace.write_text(f'Thread 0x0001 (most recent call first):\n  File "x.py", line {"9" * 5_000} in f\n')
+    assert stacks._dumped(str(trace), 0)[0]["frames"] == [["f", "x.py", 999_999_999]]

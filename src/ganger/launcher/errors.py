@@ -14,6 +14,7 @@ import signal
 
 from ganger.launcher.log_file import newest_bytes
 from ganger.launcher.process import OF_ITS_OWN
+from ganger.launcher.protocol import LINE_DIGITS, TEXT_CHARACTERS
 from ganger.launcher.tracebacks import Block, tracebacks
 
 TYPE_CHECKING = False
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 WINDOW_BYTES, MORE_BYTES = 64 << 10, 512 << 10
-TEXT_CHARACTERS = 300
+SHOWN_CHARACTERS = 300
+STAMP_DIGITS = 15
 MESSAGE_LINES = 4
 STALE_LINES = 60
 """Lines that may follow the exception that ended a process, in the same stream."""
@@ -100,7 +102,7 @@ def telling(tail: list[str]) -> str:
     the last at all."""
     lines = [text for text in (_BOX.sub("", line) for line in tail) if _LETTER.search(text)]
     errors = [line for line in lines if _SPEAKS_OF_ERROR.search(line)]
-    return (errors or lines or [""])[-1][:TEXT_CHARACTERS]
+    return (errors or lines or [""])[-1][:SHOWN_CHARACTERS]
 
 
 # -- from bytes to tracebacks ------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def _streams(data: bytes, *, is_cut: bool) -> dict[str, list[tuple[int, str]]]:
         stamp, _, rest = record.partition(" ")
         letter, text = rest[:1], rest[2:]
         stream = letter.lower()
-        if stream not in streams or not stamp.isdecimal():
+        if stream not in streams or not stamp.isdecimal() or len(stamp) > STAMP_DIGITS:
             continue
         if letter == stream:
             streams[stream].append((int(stamp), pieces[stream] + text))
@@ -162,7 +164,7 @@ def _fatal(lines: list[str], directory: str) -> dict[str, Any] | None:
         elif text.startswith("  what():"):
             block.message = [text.partition(":")[2]]
         elif frame and block.type:
-            block.frames.insert(0, [frame[1], int(frame[2]), ""])
+            block.frames.insert(0, [frame[1], int(frame[2][:LINE_DIGITS]), ""])
     return _told([block], directory) if block.type else None
 
 
@@ -188,12 +190,12 @@ def _told(chain: list[Block], directory: str) -> dict[str, Any]:
     led_to = "" if (last.type, last.message) == (cause.type, cause.message) else _words(last, directory)
     name = _name(cause)
     return {
-        "type": name,
+        "type": name[:TEXT_CHARACTERS],
         "message": _message(cause.message),
-        "file": file,
+        "file": file[:TEXT_CHARACTERS],
         "line": line,
-        "source": source[:TEXT_CHARACTERS],
-        "led_to": led_to,
+        "source": source[:SHOWN_CHARACTERS],
+        "led_to": led_to[:TEXT_CHARACTERS],
     }
 
 
@@ -216,8 +218,8 @@ def _message(lines: list[str]) -> str:
     elif first and not first.endswith(":") and not any(line[:1] in (" ", "\t") for line in rest[:2]):
         rest = []
     whole = " ".join(" ".join([first, *rest]).split())
-    half = TEXT_CHARACTERS // 2
-    return whole if len(whole) <= TEXT_CHARACTERS else f"{whole[: half - 5]} ... {whole[-half:]}"
+    half = SHOWN_CHARACTERS // 2
+    return whole if len(whole) <= SHOWN_CHARACTERS else f"{whole[: half - 5]} ... {whole[-half:]}"
 
 
 def _place(blocks: list[Block], directory: str) -> tuple[str, int, str]:
@@ -232,7 +234,7 @@ def _place(blocks: list[Block], directory: str) -> tuple[str, int, str]:
 
 def _within(file: str, directory: str) -> str:
     """The path from the directory; empty for what is elsewhere, or no file."""
-    if file[:1] == "<":
+    if file[:1] == "<" or "\0" in file:
         return ""
     path = os.path.realpath(os.path.join(directory, file))
     return path[len(directory) + 1 :] if path.startswith(directory + os.sep) else ""

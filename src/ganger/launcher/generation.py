@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LAUNCHER_STOPPED = "launcher_stopped"
 """The cause of a stop that no server has asked for."""
 TAILS_CHARACTERS = 128 * 1024
+DETAIL_CHARACTERS = 10_000  # as the server takes one line of an exit record
 FAREWELL_S = 0.05  # between looks whether the groups of ended ranks are gone, while they are stopped
 SHELL = ["/bin/sh", "-c"]
 NEVER = float("inf")
@@ -257,7 +258,7 @@ class Generation:
         try:
             process = self._ranks[plan.rank] = self._start(plan.argv, plan.environment)
         except StartError as error:
-            self._records.exit(plan.rank, {"exit_code": error.exit_code}, [self._redaction.mask(error.detail)])
+            self._records.exit(plan.rank, {"exit_code": error.exit_code}, [self._said(error.detail)])
             raise
         self._log(process, f"rank-{plan.rank}")
 
@@ -287,10 +288,14 @@ class Generation:
     def _cannot_start(self, detail: str, exit_code: int, tail: list[str]) -> None:
         self._outcome_told = True
         self.exit_code = exit_code
-        detail = self._redaction.mask(detail)
-        self._tell.fact("start_failed", detail=f"{detail} (on {self._plan.node})", exit_code=exit_code, tail=tail)
+        detail = f"{self._said(detail)} (on {self._plan.node})"
+        self._tell.fact("start_failed", detail=detail, exit_code=exit_code, tail=tail)
         self.stop("start_failed", 0, 0)
         self._leave_if_done()
+
+    def _said(self, detail: str) -> str:
+        """Return why something cannot start, as the server takes it: a PATH in it may be long, or no UTF-8."""
+        return self._redaction.mask(detail)[:DETAIL_CHARACTERS].encode("utf-8", "replace").decode()
 
     # -- ending ------------------------------------------------------------------------------------------------------
 

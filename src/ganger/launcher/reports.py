@@ -10,6 +10,8 @@ import json
 import math
 import os
 
+from ganger.launcher.protocol import LARGEST, RANK_DIGITS, TEXT_CHARACTERS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -24,7 +26,7 @@ MILESTONE_S = 10.0
 CHECKPOINT_S = 1.0
 READ_BYTES = 1 << 20
 NEVER = float("-inf")
-NAME_CHARACTERS, MOST_METRICS, MOST_FLAWS, LARGEST = 1_000, 500, 500, (1 << 53) - 1  # docs/launcher-protocol.md
+MOST_METRICS, MOST_FLAWS = 500, 500  # docs/launcher-protocol.md
 PREFIX, SUFFIX = "rank-", ".report"
 
 
@@ -80,7 +82,8 @@ class Reports:
                     self._latest[rank] = (step, record.get("metrics", {}))
                 if checkpoint is not None and (self._checkpoint is None or checkpoint > self._checkpoint):
                     self._checkpoint = checkpoint
-                    self._checkpoints_took_ms += max(0, record.get("took_ms", 0))
+                    took_ms = self._checkpoints_took_ms + max(0, record.get("took_ms", 0))
+                    self._checkpoints_took_ms = min(took_ms, LARGEST)
         return came
 
     def _find(self) -> None:
@@ -90,7 +93,9 @@ class Reports:
             return
         for name in names:
             rank = name[len(PREFIX) : -len(SUFFIX)]
-            if name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal() and int(rank) not in self._files:
+            if not (name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal()):
+                continue
+            if len(rank) <= RANK_DIGITS and int(rank) not in self._files:
                 self._files[int(rank)] = _Tail(os.path.join(self._directory, name))
 
     def _tell(self, now: float, *, last: bool = False) -> None:
@@ -155,10 +160,10 @@ def checked(record: dict[str, Any]) -> dict[str, Any]:
     if "end" in record:
         kept["end"] = 0
     if isinstance(record.get("metrics"), dict):
-        numbers = [(str(name)[:NAME_CHARACTERS], value) for name, value in record["metrics"].items()]
+        numbers = [(str(name)[:TEXT_CHARACTERS], value) for name, value in record["metrics"].items()]
         kept["metrics"] = {name: value for name, value in numbers[:MOST_METRICS] if _is_number(value)}
     if "phase" in record:
-        kept["phase"] = None if record["phase"] is None else str(record["phase"])[:NAME_CHARACTERS]
+        kept["phase"] = None if record["phase"] is None else str(record["phase"])[:TEXT_CHARACTERS]
     if "resumed" in record and (record["resumed"] is None or _is_whole(record["resumed"])):
         kept["resumed"], kept["passed"] = record["resumed"], _flaws(record.get("passed"))
     return kept
@@ -168,7 +173,7 @@ def _flaws(passed: object) -> list[dict[str, Any]]:
     """Checkpoints that are not whole."""
     flaws = [each for each in passed if isinstance(each, dict)] if isinstance(passed, list) else []
     return [
-        {"step": each["step"], "flaw": str(each.get("flaw"))[:NAME_CHARACTERS]}
+        {"step": each["step"], "flaw": str(each.get("flaw"))[:TEXT_CHARACTERS]}
         for each in flaws[:MOST_FLAWS]
         if _is_whole(each.get("step"))
     ]

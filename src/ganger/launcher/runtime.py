@@ -15,6 +15,7 @@ from ganger.launcher.link import Link, Speaker
 from ganger.launcher.logs import note
 from ganger.launcher.plan import BadPlanError, load_plan
 from ganger.launcher.proc import start_ticks
+from ganger.launcher.protocol import LARGEST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ REMOTE_ALONE_S = 600.0  # where nobody would start it again
 DESERTED_S = 2.0  # without a server and without its directory, before it ends its ranks
 FAREWELL_S = 2.0  # for the server to acknowledge the last facts, before it leaves
 TERM_GRACE_S = 5.0
-LARGEST = (1 << 53) - 1  # of the integers in a message
 NO_PLAN = 66  # sysexits.h: what a launcher exits with whose first plan cannot be read
 NO_SERVER = 69  # that never had a server to tell it what to run
 

@@ -14,6 +14,7 @@ import subprocess
 from contextlib import suppress
 
 from ganger.launcher.logs import note, taken
+from ganger.launcher.protocol import LARGEST, LINE_DIGITS, TEXT_CHARACTERS
 from ganger.launcher.strays import catches
 from ganger.launcher.task import now_ms, write_json
 from ganger.launcher.vitals import kernel_function, state_of
@@ -151,11 +152,11 @@ def _spied(text: bytes) -> list[dict[str, Any]]:
         return [
             {
                 "name": thread["thread_name"] or "",
-                "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
+                "frames": [_frame(each["name"], each["filename"], each["line"]) for each in thread["frames"]],
             }
             for thread in json.loads(text)
         ]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return []
 
 
@@ -173,10 +174,16 @@ def _dumped(path: str, start: int) -> list[dict[str, Any]]:
         if thread:
             threads.append({"name": thread[1] or "", "frames": []})
         elif frame and threads:
-            threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2].isdigit() else 0])
+            line_number = int(frame[2][:LINE_DIGITS]) if frame[2].isdigit() else 0
+            threads[-1]["frames"].append(_frame(frame[3], frame[1], line_number))
     if threads:
         threads[-1]["name"] = MAIN
     return threads
+
+
+def _frame(function: str, file: str, line: int) -> list[Any]:
+    """Return a frame as the server takes it: py-spy tells a negative line of what has none."""
+    return [str(function)[:TEXT_CHARACTERS], str(file)[:TEXT_CHARACTERS], int(min(max(0, line), LARGEST))]
 
 
 def _send(pid: int) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from ganger.launcher.protocol import LINE_DIGITS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -105,7 +107,7 @@ class _Reader:
             self._open(is_headed=self._where == "message")
         found = _FRAME.match(text) or _BOXED_FRAME.match(text)
         if found and self._block:
-            self._block.frames.append([found[1], int(found[2]), ""])
+            self._block.frames.append([found[1], int(found[2][:LINE_DIGITS]), ""])
 
     def _inside(self, number: int, at_ms: int, text: str) -> None:
         block = self._block

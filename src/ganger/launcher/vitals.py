@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from ganger.launcher.proc import environment, read
+from ganger.launcher.protocol import RANK_DIGITS
 from ganger.launcher.strays import mark
 
 TYPE_CHECKING = False
@@ -117,7 +118,7 @@ def rank_in(variables: bytes) -> int | None:
     """The rank that these variables tell, each of them between zero bytes."""
     for name in RANKS:
         value = variables.partition(b"\0" + name + b"=")[2].partition(b"\0")[0]
-        if value.isdigit():
+        if value.isdigit() and len(value) <= RANK_DIGITS:
             return int(value)
     return None
 
