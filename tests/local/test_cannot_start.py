@@ -100,6 +100,19 @@ def test_program_that_is_not_there(serve: Serve, tmp_path: Path) -> None:
     assert "no-such-program" in failed.detail
 
 
+def test_path_that_is_long_and_no_text(serve: Serve, tmp_path: Path) -> None:
+    server = serve(nodes=1).open()
+    job = make_job(tmp_path, ("no-such-program", "--flag"), env={"PATH": "/caf\udce9:" * 5_000})
+    server.backend.start(make_start(job, nodes=1), job)
+    failed = failure(server, job, ("n1",))
+    assert (failed.cause, failed.exit_code) == (Cause.START_FAILED, 127)
+    assert "no-such-program" in failed.detail
+    task = server.layout.task(job.id, "n1")
+    (record,) = task.exits(1)
+    assert (record["exit_code"], len(record["tail"][0])) == (127, 10_000)
+    assert task.planned_ranks(1) == (0, 1)
+
+
 def test_setup_line_that_fails(serve: Serve, tmp_path: Path) -> None:
     server = serve(nodes=1).open()
     job = make_job(tmp_path, "true", setup="echo no network >&2; exit 3")

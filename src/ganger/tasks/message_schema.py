@@ -5,6 +5,8 @@ A message is checked here once, when it comes in (`link`); whatever handles it a
 add its class and name it in `_Message`. The limits are documented in docs/launcher-protocol.md, "Limits".
 """
 
+import json
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
@@ -292,8 +294,13 @@ def exit_record(text: bytes) -> dict[str, Any]:
 
 
 def plan(text: bytes) -> dict[str, Any]:
-    """Parse what the server reads again of the file `plan-G.json`. BadMessage if it is no plan."""
-    return _checked(_PLAN, text)
+    """Parse what the server reads again of the file `plan-G.json`. BadMessage if it is no plan. Unlike all else it may
+    have lone surrogates: that is how Python has a variable that is no UTF-8."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"no JSON: {error}"[:REASON_CHARACTERS]) from None
+    return _known(_PLAN.validate_python, document)
 
 
 def report(line: bytes) -> dict[str, Any]:
@@ -302,11 +309,14 @@ def report(line: bytes) -> dict[str, Any]:
 
 
 def _checked(adapter: TypeAdapter[Any], text: bytes | bytearray, *, exclude_unset: bool = False) -> dict[str, Any]:
+    return _known(adapter.validate_json, text, exclude_unset=exclude_unset)
+
+
+def _known(validate: Callable[[Any], _Checked], given: Any, *, exclude_unset: bool = False) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = adapter.validate_json(text).model_dump(exclude_unset=exclude_unset)
+        return validate(given).model_dump(exclude_unset=exclude_unset)
     except ValidationError as error:
         raise BadMessage(_reason(error)) from None
-    return found
 
 
 def _reason(error: ValidationError) -> str:
