@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES, MORE_BYTES = 64 << 10, 512 << 10
 SHOWN_CHARACTERS = 300
-STAMP_DIGITS = 15
+STAMP_DIGITS = 15  # of Unix ms; a rank may have written the line
 MESSAGE_LINES = 4
 STALE_LINES = 60
 """Lines that may follow the exception that ended a process, in the same stream."""

@@ -48,7 +48,7 @@ LARGEST = (1 << 53) - 1
 TEXT_CHARACTERS = 1_000
 """Of a text that may have any length, what is sent; the server takes ten times as much."""
 RANK_DIGITS, LINE_DIGITS = 6, 9
-"""Of the number of a rank, and of a line in a file: what has more is none, or is cut."""
+"""Of a rank, which has no more, and of the number of a line, which is cut."""
 
 OPTIONAL = ("plan",)
 """Fields that a message to the launcher may do without."""

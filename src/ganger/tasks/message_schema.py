@@ -280,17 +280,17 @@ _REPORT: Final = TypeAdapter(_Report)
 
 def hello(line: bytes | bytearray) -> dict[str, Any]:
     """Parse the first message of a connection. BadMessage if it is not a `hello`."""
-    return _checked(_HELLO, line)
+    return _checked(_HELLO.validate_json, line)
 
 
 def message(line: bytes | bytearray) -> dict[str, Any]:
     """Parse a message that follows the `hello`; what it leaves out has its default. BadMessage if it is none."""
-    return _checked(_MESSAGE, line)
+    return _checked(_MESSAGE.validate_json, line)
 
 
 def exit_record(text: bytes) -> dict[str, Any]:
     """Parse the file `rank-R.exit`. BadMessage if it is no exit record."""
-    return _checked(_EXIT_RECORD, text)
+    return _checked(_EXIT_RECORD.validate_json, text)
 
 
 def plan(text: bytes) -> dict[str, Any]:
@@ -300,19 +300,15 @@ def plan(text: bytes) -> dict[str, Any]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"no JSON: {error}"[:REASON_CHARACTERS]) from None
-    return _known(_PLAN.validate_python, document)
+    return _checked(_PLAN.validate_python, document)
 
 
 def report(line: bytes) -> dict[str, Any]:
     """Parse a line of the file `rank-R.report`, without defaults for what it leaves out. BadMessage if it is none."""
-    return _checked(_REPORT, line, exclude_unset=True)
+    return _checked(_REPORT.validate_json, line, exclude_unset=True)
 
 
-def _checked(adapter: TypeAdapter[Any], text: bytes | bytearray, *, exclude_unset: bool = False) -> dict[str, Any]:
-    return _known(adapter.validate_json, text, exclude_unset=exclude_unset)
-
-
-def _known(validate: Callable[[Any], _Checked], given: Any, *, exclude_unset: bool = False) -> dict[str, Any]:
+def _checked(validate: Callable[[Any], _Checked], given: Any, *, exclude_unset: bool = False) -> dict[str, Any]:
     try:
         return validate(given).model_dump(exclude_unset=exclude_unset)
     except ValidationError as error:

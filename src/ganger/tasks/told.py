@@ -180,7 +180,7 @@ class Told:
 
 
 def _keep_stacks(told: _Told, message: dict[str, Any], ranks: Collection[int]) -> None:
-    """A job may set the variable of a rank that it does not have, and anybody with the token may say anything."""
+    """Keep what is told of these ranks: a job may also set the variable of one that it does not have."""
     for rank, detail in message["ranks"].items():
         if int(rank) in ranks:
             told.tails[int(rank)] = tuple(line[:LINE_CHARACTERS] for line in detail["tail"][-TAIL_LINES:])
