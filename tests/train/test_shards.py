@@ -1,6 +1,7 @@
 """A checkpoint that all ranks write together is seen once the last of them has written, or never."""
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -111,18 +112,135 @@ def test_a_rank_that_cannot_write_takes_the_save_with_it(rank: Rank) -> None:
     assert train.latest() is None
 
 
-def test_a_save_that_ranks_are_missing_in_is_told_and_leaves_no_pile(
+def test_a_save_that_ranks_are_missing_in_is_told_and_waits_for_them(
     rank: Rank, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for step in range(5):
         write(rank, 0, step)
-    draft = rank.checkpoints / rank.names()[0]
-    assert len(rank.names()) == 2
+    assert len(rank.names()) == 5, "a slower rank may be writing into any of them"
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        f"ganger: {str(draft).replace('step-000000003', 'step-000000000')} is not a checkpoint yet: ranks 1, 2, 3 of 4 "
+        f"ganger: {rank.checkpoints / rank.names()[0]} is not a checkpoint yet: ranks 1, 2, 3 of 4 "
         "have not written. All ranks have to enter checkpoint(step, sharded=True), and share GANGER_CHECKPOINT_DIR"
     )
+
+
+def test_a_rank_that_is_three_saves_behind_completes_them_all(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank.set(WORLD_SIZE="2", GANGER_RANK="1")
+    slow = train.checkpoint(1, sharded=True)
+    directory = slow.__enter__()
+    for step in (1, 2, 3, 4):
+        write(rank, 0, step)
+    monkeypatch.setattr(shards, "_left", [])  # rank 1 is another process
+    rank.set(GANGER_RANK="1")
+    (directory / "rank-1.pt").write_text("slow")
+    slow.__exit__(None, None, None)
+    for step in (2, 3, 4):
+        write(rank, 1, step)
+    assert rank.names() == [f"step-{step:09d}" for step in (1, 2, 3, 4)]
+
+
+def test_a_draft_that_no_rank_comes_to_any_more_is_removed(rank: Rank) -> None:
+    write(rank, 0, 1)
+    for number in range(RANKS):
+        write(rank, number, 2)
+    write(rank, 0, 3)
+    assert [name[:15] for name in rank.names()] == [".step-000000003", "step-000000002"]
+
+
+# -- who begins again ------------------------------------------------------------------------------------------------
+
+
+def long_ago(rank: Rank) -> None:
+    """Date what is in the draft as if processes that have ended had left it."""
+    (draft,) = rank.checkpoints.glob(".step-*")
+    for path in (draft / "parts").iterdir():
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+
+
+def test_agents_that_count_restarts_differently_save_together(rank: Rank) -> None:
+    for number in range(RANKS):
+        rank.set(TORCHELASTIC_RUN_ID="none", TORCHELASTIC_RESTART_COUNT=str(number % 2))
+        write(rank, number, 12)
+    assert len(files(rank, 12)) == RANKS
+
+
+def test_parts_from_before_all_ranks_began_again_do_not_count(rank: Rank) -> None:
+    for number in (0, 1, 2):
+        write(rank, number, 12, "old")
+    long_ago(rank)
+    for number in (3, 2, 1, 0):
+        assert train.latest() is None
+        write(rank, number, 12, "new")
+    assert set(files(rank, 12).values()) == {f"new {number}" for number in range(RANKS)}
+
+
+def test_a_save_that_was_being_composed_is_written_anew(rank: Rank) -> None:
+    for number in (0, 1, 2):
+        write(rank, number, 12, "old")
+    (draft,) = rank.checkpoints.glob(".step-*")
+    (draft / "parts").rename(draft / "composing")
+    (draft / "files" / whole.MANIFEST).write_text("{")
+    for number in range(RANKS):
+        write(rank, number, 12, "new")
+    assert set(files(rank, 12).values()) == {f"new {number}" for number in range(RANKS)}
+    assert rank.names() == ["step-000000012"]
+
+
+# -- outside ganger --------------------------------------------------------------------------------------------------
+
+AGENT = {"TORCHELASTIC_RUN_ID": "none", "GROUP_WORLD_SIZE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            AGENT | {"TORCHELASTIC_ERROR_FILE": "/tmp/torchelastic_a/none_x/attempt_0/{}/error.json"},
+            AGENT | {"TORCHELASTIC_ERROR_FILE": "/tmp/torchelastic_b/none_y/attempt_0/{}/error.json"},
+        ),
+        (
+            {"TORCHELASTIC_RUN_ID": "a", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
+            {"TORCHELASTIC_RUN_ID": "b", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
+        ),
+        ({"PMIX_NAMESPACE": "prterun-n1-100@1"}, {"PMIX_NAMESPACE": "prterun-n1-101@1"}),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}),
+        (
+            {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
+            {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "1"},
+        ),
+    ],
+    ids=["torchrun", "torchrun with an id", "mpirun", "srun", "srun after a requeue"],
+)
+def test_what_a_killed_run_left_is_no_part_of_the_next(
+    first: dict[str, str], second: dict[str, str], rank: Rank
+) -> None:
+    rank.set(GANGER_JOB_UID="", WORLD_SIZE="2")
+
+    def write_as(number: int, run: dict[str, str]) -> None:
+        rank.set(**{name: value.format(number) for name, value in run.items()})
+        write(rank, number, 12, "new" if run is second else "old")
+
+    write_as(0, first)
+    write_as(1, second)
+    assert train.latest() is None
+    write_as(0, second)
+    assert files(rank, 12) == {"rank-0.pt": "new 0", "rank-1.pt": "new 1"}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {},
+        {"TORCHELASTIC_RUN_ID": "none", "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"},
+        AGENT | {"TORCHELASTIC_ERROR_FILE": ""},
+    ],
+    ids=["by hand", "torchrun on two nodes", "torchrun without logs"],
+)
+def test_runs_that_cannot_be_told_apart_are_refused(run: dict[str, str], rank: Rank) -> None:
+    rank.set(GANGER_JOB_UID="", **run)
+    with pytest.raises(ValueError, match="give torchrun an --rdzv-id that no other run has, or set GANGER_JOB_UID"):
+        train.checkpoint(12, sharded=True)
 
 
 def test_a_draft_of_an_older_attempt_counts_for_nothing(rank: Rank) -> None:

@@ -1,8 +1,11 @@
 """The common draft of a sharded save: every rank of an attempt writes into one directory, and the last rank to leave it
 publishes it. Used by `checkpoints`.
 
-`.step-000000012.UID.ATTEMPT.sharded-LAUNCH-SAVE.RANKS/` has `files/`, which becomes the checkpoint, and `parts/`, where
+`.step-000000012.UID.ATTEMPT.sharded-RUN-SAVE.RANKS/` has `files/`, which becomes the checkpoint, and `parts/`, where
 each rank leaves `rank-R.json` when it has written: its part of the manifest. No rank waits for another one.
+
+A draft belongs to one attempt of a job, or outside ganger to one run. Ranks may begin again within it, under torchrun
+or a wrapper: then a part that was left before this process began is of processes that have ended, and does not count.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import time
 from contextlib import suppress
 
 from ganger.train import disk, drafts, surroundings
+from ganger.train.whole import MANIFEST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +26,9 @@ FILES, PARTS, COMPOSING = "files", "parts", "composing"
 GAVE_UP = ".gave-up"
 SETTLED_S = 0.02
 """More than the granularity of file times (10 ms at most on Linux)."""
-_LAUNCH = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE")
-"""Variables by which torchrun and mpirun tell one start of all ranks from the next, within an attempt or outside
-ganger."""
 
 _saves: dict[str, int] = {}  # how often this process has saved each step, as all ranks have
-_left: list[str] = []  # drafts that this rank has left to others, newest last
+_left: list[str] = []  # drafts that this rank has left, newest last
 _warned = False
 
 
@@ -38,15 +39,18 @@ class Shards:
         self._rank, self._ranks = surroundings.rank(), surroundings.world_size()
         name = f"{root} {step}"
         _saves[name] = _saves.get(name, 0) + 1
-        self.draft = drafts.shared_draft_of(root, step, f"sharded-{_launch()}-{_saves[name]}", self._ranks)
+        self.draft = drafts.shared_draft_of(root, step, f"sharded-{_run(self._ranks)}-{_saves[name]}", self._ranks)
         self.directory = os.path.join(self.draft, FILES)
         self._parts = os.path.join(self.draft, PARTS)
+        self._began_ns = 0
 
     def enter(self) -> str:
         """Have the directory. Return a sentence about an earlier save that other ranks have not completed, once."""
         overdue = self._overdue()
+        self._clear()
         os.makedirs(self.directory, exist_ok=True)
         os.makedirs(self._parts, exist_ok=True)
+        self._began_ns = self._now_ns() - _age_ns()
         return overdue
 
     def leave(self) -> dict[str, dict[str, int]] | None:
@@ -57,11 +61,9 @@ class Shards:
         """
         time.sleep(SETTLED_S)  # so that a file that another rank still writes can be told by its time
         self._write(f"rank-{self._rank}.json", json.dumps(self._own_part()))
+        _left.append(self.draft)
         parts = self._all_parts()
-        if parts is None:
-            _left.append(self.draft)
-            return None
-        return self._composed(parts)
+        return None if parts is None else self._composed(parts)
 
     def give_up(self) -> None:
         """Tell the other ranks that this one could not write its part: this save never becomes whole."""
@@ -78,8 +80,7 @@ class Shards:
         changed a moment ago may still be written: whoever comes last reads it again.
         """
         names = disk.names_in(self.directory)
-        self._write("clock", "")  # the time of the file system, which may not be that of this machine
-        settled_ns = os.stat(os.path.join(self._parts, "clock")).st_mtime_ns - int(SETTLED_S * 1e9)
+        settled_ns = self._now_ns() - int(SETTLED_S * 1e9)
         files = {}
         for name in names:
             if _reader(name, self._ranks) == self._rank:
@@ -88,6 +89,19 @@ class Shards:
                     if found["mtime_ns"] < settled_ns:
                         files[name] = found
         return {"names": names, "files": files}
+
+    def _clear(self) -> None:
+        """Remove what this rank, or whoever was composing, left here before it began again. Nobody composes for the
+        ranks that live now before this one has left."""
+        for path in (f"{PARTS}/rank-{self._rank}.json", f"{PARTS}/rank-{self._rank}{GAVE_UP}", f"{FILES}/{MANIFEST}"):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.draft, path))
+        drafts.remove(os.path.join(self.draft, COMPOSING))
+
+    def _now_ns(self) -> int:
+        """Return the time of the file system, which may not be that of this machine."""
+        self._write("clock", "")
+        return os.stat(os.path.join(self._parts, "clock")).st_mtime_ns
 
     def _write(self, name: str, text: str) -> None:
         path = os.path.join(self._parts, name)
@@ -102,7 +116,7 @@ class Shards:
         rank gave up is removed with the last rank."""
         composing = os.path.join(self.draft, COMPOSING)
         try:
-            if len(_ranks_in(self._parts)) < self._ranks:
+            if len(_ranks_in(self._parts, self._began_ns)) < self._ranks:
                 return None
             os.rename(self._parts, composing)
         except FileNotFoundError:
@@ -134,16 +148,22 @@ class Shards:
     # -- saves that others have not completed ------------------------------------------------------------------------
 
     def _overdue(self) -> str:
-        """Remove drafts that were left two saves ago or before, and tell which ranks are missing in the last one."""
+        """Tell which ranks are missing in the last save, and remove drafts that no rank comes to any more: those before
+        a save that all ranks have left. A slower rank may still write into any other."""
         global _warned  # noqa: PLW0603 (once a process)
-        waiting = [draft for draft in _left if draft != self.draft and os.path.isdir(os.path.join(draft, PARTS))]
-        for draft in waiting[:-1]:
-            drafts.remove(draft)
-        _left[:] = waiting[-1:]
+        waiting: list[str] = []
+        for draft in [draft for draft in _left if draft != self.draft]:
+            if os.path.isdir(os.path.join(draft, PARTS)):
+                waiting.append(draft)
+                continue
+            for abandoned in waiting:
+                drafts.remove(abandoned)
+            waiting = []
+        _left[:] = waiting
         if _warned or not waiting:
             return ""
         _warned = True
-        there = _ranks_in(os.path.join(waiting[-1], PARTS))
+        there = _ranks_in(os.path.join(waiting[-1], PARTS), self._began_ns)
         missing = [str(rank) for rank in range(self._ranks) if rank not in there]
         who = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{' ...' * (len(missing) > 8)}"
         return (
@@ -152,10 +172,50 @@ class Shards:
         )
 
 
-def _launch() -> str:
+def _run(ranks: int) -> str:
+    """Return the name of this run, the same on all ranks. Within ganger, uid and attempt of the job are enough.
+
+    ValueError where no variable tells one run from the next: their parts would be mixed.
+    """
     import zlib
 
-    return f"{zlib.crc32(repr([os.environ.get(name) for name in _LAUNCH]).encode()):08x}"
+    known: list[str] = []
+    if ranks > 1 and not surroundings.uid():
+        known = _known_of_run()
+        if not known:
+            raise ValueError(
+                "checkpoint(step, sharded=True) cannot tell this run from an earlier one, whose parts may still lie in "
+                "the directory: give torchrun an --rdzv-id that no other run has, or set GANGER_JOB_UID to such a name "
+                "on all ranks"
+            )
+    return f"{zlib.crc32(repr(known).encode()):08x}"
+
+
+def _known_of_run() -> list[str]:
+    """Return what torchrun, mpirun or srun tell all ranks of one run and of no other; nothing where they do not."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    if run_id == "none" and os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # The one agent has a new directory: .../none_RANDOM/attempt_0/RANK/error.json
+        attempt = os.path.dirname(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")))
+        return [attempt] if attempt else []
+    if run_id == "none":
+        return []
+    if run_id is not None:
+        names = ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"]
+    elif "PMIX_NAMESPACE" in os.environ:
+        names = ["PMIX_NAMESPACE"]
+    elif "SLURM_STEP_ID" in os.environ:
+        names = ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"]  # steps are counted anew after a requeue
+    else:
+        names = []
+    return [os.environ.get(name, "") for name in names]
+
+
+def _age_ns() -> int:
+    """Return for how long this process has been there."""
+    with open("/proc/self/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])  # since the machine began
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 def _reader(name: str, ranks: int) -> int:
@@ -167,7 +227,13 @@ def _reader(name: str, ranks: int) -> int:
     return next((number for number in numbers if number < ranks), zlib.crc32(name.encode()) % ranks)
 
 
-def _ranks_in(parts: str) -> set[int]:
-    """Those that have left, in whatever way."""
-    names = (name[len("rank-") :].partition(".") for name in os.listdir(parts) if name.startswith("rank-"))
-    return {int(rank) for rank, _, rest in names if rank.isdecimal() and rest in ("json", GAVE_UP[1:])}
+def _ranks_in(parts: str, since_ns: int) -> set[int]:
+    """Return the ranks that have left since then, in whatever way."""
+    found = set()
+    for name in os.listdir(parts):
+        rank, _, rest = name[len("rank-") :].partition(".")
+        if name.startswith("rank-") and rank.isdecimal() and rest in ("json", GAVE_UP[1:]):
+            with suppress(FileNotFoundError):  # its rank has begun again
+                if os.stat(os.path.join(parts, name)).st_mtime_ns >= since_ns:
+                    found.add(int(rank))
+    return found
