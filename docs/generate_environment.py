@@ -39,7 +39,7 @@ _SOMETIMES: Final = {
     "GANGER_VOLUME_NAME": "for each of `volumes:`, its path; NAME in capitals, with `_` for `-`",
     "GANGER_OUTPUT_DIR": "a directory for what the job makes, kept until it is deleted; the same for all its attempts",
     "GANGER_RESUME_FROM": "with `checkpoint:`, the directory of the newest whole checkpoint, if there is one",
-    "GANGER_RESUME_SKIP": "steps of checkpoints that attempts failed on, with commas: `latest()` passes over them",
+    "GANGER_RESUME_SKIP": "steps of checkpoints that attempts failed on, with commas: the last ones to begin from",
     "GANGER_CHECKPOINT_KEEP, GANGER_CHECKPOINT_KEEP_EVERY": "with `checkpoint.keep`, and `keep_every`, what they say",
     "GANGER_ARRAY_ID, GANGER_ARRAY_INDEX": "in an element of an array, the id of the array and its index",
     "GANGER_TRIAL_PARAMS": "with `params:`, their values as JSON",

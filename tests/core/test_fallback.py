@@ -91,6 +91,44 @@ def test_an_attempt_that_got_further_says_nothing_of_the_checkpoint(progress: st
     assert gang(at).fallback.skipped == ()
 
 
+def test_a_gang_that_never_reports_a_step_is_past_its_checkpoint_after_a_while() -> None:
+    at = film()
+    at.do("+11m")
+    fails(at)
+    assert gang(at).fallback.skipped == ()
+
+
+def test_a_gang_that_has_reported_steps_before_may_take_long_to_load() -> None:
+    at = film()
+    at.do("step C")
+    fails(at, signal=9)
+    next_attempt(at)
+    at.do("resumes C 10 8")
+    at.do("+11m")
+    fails(at)
+    assert gang(at).fallback.skipped == (10,)
+
+
+def test_one_that_is_begun_from_since_no_other_is_whole_is_not_passed_over_again() -> None:
+    at = film()
+    fails(at)
+    next_attempt(at)
+    at.do("resumes C 10 8")
+    fails(at, None)
+    assert gang(at).fallback.skipped == (10,)
+    assert gang(at).checkpoint_step == 10
+    assert on_checkpoints(gang(at)) == "; failed on the checkpoint of step 10"
+
+
+def test_an_attempt_that_has_not_told_where_it_began_does_not_fall_back_on_what_may_be_gone() -> None:
+    at = film()
+    at.do("saves C 20")
+    fails(at, signal=9)
+    next_attempt(at)
+    fails(at)
+    assert gang(at).fallback.skipped == ()
+
+
 def test_without_an_older_one_it_ends_and_names_the_checkpoint() -> None:
     at = film()
     at.do("resumes C 10")

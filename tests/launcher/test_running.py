@@ -114,6 +114,32 @@ def test_small_checkpoint_is_read_before_it_is_named(task: Task, server: Server)
     assert task.texts("o") == [f"from {root / 'step-000000007'}"]
 
 
+def test_one_that_an_attempt_failed_on_is_named_where_no_other_is_whole(task: Task, server: Server) -> None:
+    root = task.work / "checkpoints"
+    for step, text in ((7, "xyz"), (12, "abc")):
+        place = root / f"step-{step:09}"
+        place.mkdir(parents=True)
+        (place / "model.pt").write_text(text)
+        manifest = {"step": step, "files": {"model.pt": {"bytes": 3, "crc32": zlib.crc32(b"abc")}}}
+        (place / "ganger-checkpoint.json").write_text(json.dumps(manifest))
+    environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root), "GANGER_RESUME_SKIP": "12"}
+    task.run(["/bin/sh", "-c", 'echo "from $GANGER_RESUME_FROM"'], environment=environment)
+    server.wait("cleared")
+    assert task.texts("o") == [f"from {root / 'step-000000012'}"]
+    told = server.wait("resumed")
+    assert (told["step"], [each["step"] for each in told["passed"]]) == (12, [7])
+
+
+def test_no_more_passed_over_checkpoints_are_told_than_the_server_takes(task: Task, server: Server) -> None:
+    root = task.work / "checkpoints"
+    for step in range(1_001):
+        (root / f"step-{step:09}").mkdir(parents=True)
+    task.run(["/bin/true"], environment={"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(root)})
+    server.wait("cleared")
+    told = server.wait("resumed")
+    assert [each["step"] for each in told["passed"]] == list(range(1_000, 500, -1))
+
+
 def test_only_the_launcher_of_rank_0_tells_of_checkpoints(task: Task, server: Server) -> None:
     (task.work / "checkpoints" / "step-000000007").mkdir(parents=True)
     environment = {"PATH": "/bin:/usr/bin", "GANGER_CHECKPOINT_DIR": str(task.work / "checkpoints")}

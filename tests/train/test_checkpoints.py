@@ -490,3 +490,11 @@ def test_step_that_an_attempt_failed_on_is_saved_anew(rank: Rank) -> None:
     assert (rank.checkpoints / "step-000000002" / "model.pt").read_text() == "sound"
     save(2, "once more")
     assert (rank.checkpoints / "step-000000002" / "model.pt").read_text() == "sound"
+
+
+def test_one_that_an_attempt_failed_on_is_better_than_none(rank: Rank) -> None:
+    for step in (1, 3):
+        save(step)
+    (rank.checkpoints / "step-000000001" / "model.pt").unlink()
+    rank.set(GANGER_RESUME_SKIP="3", GANGER_ATTEMPT="3")
+    assert (latest_step(), [each["step"] for each in rank.reports()[-1]["passed"]]) == (3, [1])

@@ -104,6 +104,16 @@ def test_a_broken_one_does_not_count_as_one_that_is_kept(rank: Rank) -> None:
     assert latest_step() == 3
 
 
+def test_those_that_an_attempt_failed_on_do_not_push_out_good_ones(rank: Rank) -> None:
+    for step in (100, 200, 300):
+        save(step)
+    rank.set(GANGER_CHECKPOINT_KEEP="2", GANGER_RESUME_SKIP="200,300", GANGER_ATTEMPT="3")
+    save(110)
+    assert steps(rank) == [100, 110, 200, 300]
+    save(200)
+    assert steps(rank) == [110, 200, 300], "it counts once it is saved anew"
+
+
 def test_the_one_just_saved_stays_though_older_ones_have_greater_steps(rank: Rank) -> None:
     save(8)
     save(9)

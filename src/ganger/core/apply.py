@@ -231,6 +231,7 @@ def _begin(state: State, start: Start, at_ms: int) -> Touched:
     gang.stepped, gang.failure, gang.stop_sent, gang.drains = False, None, None, False
     gang.leave_by_ms, gang.killed, gang.grace_ms = None, (), 0
     gang.resume(gang.checkpoint_step, ())
+    gang.fallback = gang.fallback.begun()
     state.take(gang, start.shares)
     state.meter(gang)
     return (gang, *head)

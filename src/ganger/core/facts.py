@@ -96,7 +96,7 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     if gang.state not in ALIVE:
         gang.failure = failed
         return
-    judged = heal.verdict(gang, failed)
+    judged = heal.verdict(gang, failed, at_ms)
     if judged.act is Act.NOTHING:
         return
     gang.failure = failed
@@ -112,8 +112,8 @@ def fail(gang: Gang, failed: e.Failed, at_ms: int) -> None:
     gang.unadmitted = 0
     gang.fruitless = 0 if gang.progressed else gang.fruitless + 1
     gang.failed_on, gang.same_error = heal.failed_on(gang, failed), heal.error_of(failed)
-    older_step = gang.fallback.older_step if fallback.falls_back(gang, failed) else gang.checkpoint_step
-    gang.fallback = fallback.after(gang, failed)
+    older_step = gang.fallback.older_step if fallback.falls_back(gang, failed, at_ms) else gang.checkpoint_step
+    gang.fallback = fallback.after(gang, failed, at_ms)
     gang.checkpoint_step = older_step
     gang.spent += judged.spends and judged.again
     gang.not_before_ms = at_ms + judged.pause_ms

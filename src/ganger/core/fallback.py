@@ -1,4 +1,4 @@
-"""Checkpoints that a gang could not go on from: when the next attempt begins from the one before.
+"""Checkpoints that a gang could not go on from, and the decision to begin from the one before.
 
 Called by `core.heal`, which judges a failure, and by `core.facts`, which folds it in. Pure.
 """
@@ -6,7 +6,7 @@ Called by `core.heal`, which judges a failure, and by `core.facts`, which folds 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ganger.core.symptoms import CRASHES
 from ganger.core.verdict import Blame, attribute
@@ -15,6 +15,9 @@ from ganger.model.decision import Cause
 if TYPE_CHECKING:
     from ganger.core.gang import Gang
     from ganger.model.event import Failed
+
+LOADED_MS: Final = 10 * 60_000
+"""From then on a gang that has never reported a step is taken to be past its checkpoint: it may not report any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,33 +43,39 @@ class Fallback:
         """
         return Fallback(older_step=before, skipped=tuple(each for each in self.skipped if each > step))
 
+    def begun(self) -> Fallback:
+        """Return what holds when a generation begins: checkpoints may have been removed since the one before."""
+        return replace(self, older_step=None)
+
     def stepped(self) -> Fallback:
         """Return what holds once a step was made: the checkpoint that this attempt began from is sound."""
         return replace(self, tried=(), failure="")
 
 
-def failed_on_checkpoint(gang: Gang, failed: Failed) -> bool:
+def failed_on_checkpoint(gang: Gang, failed: Failed, at_ms: int) -> bool:
     """Tell a failure that the checkpoint may have caused: by the program, after a resume, before any progress."""
     return (
         gang.resumed_step is not None
         and gang.checkpoint_step == gang.resumed_step
         and not gang.stepped
+        and (gang.stepped_before or at_ms - gang.since_ms < LOADED_MS)
         and failed.cause is Cause.RANK_FAILED
         and (failed.signal is None or failed.signal in CRASHES)
         and attribute(failed).blame is not Blame.INFRASTRUCTURE
     )
 
 
-def falls_back(gang: Gang, failed: Failed) -> bool:
+def falls_back(gang: Gang, failed: Failed, at_ms: int) -> bool:
     """Tell if the next attempt is to begin from an older checkpoint than this one did.
 
-    Not if the attempt on a newer checkpoint failed alike: then neither checkpoint is to blame. And not if a rule of the
-    job says what the failure means, or `retry.max` is reached; without `retry.max` there are as many of these attempts
-    as checkpoints.
+    Not if the attempt on a newer checkpoint failed alike: then neither checkpoint is to blame. Not if this one was to
+    be passed over: then no other one was whole. And not if a rule of the job says what the failure means, or
+    `retry.max` is reached; without `retry.max` there are as many of these attempts as checkpoints.
     """
     most = gang.job.spec.retry.max
     return (
-        failed_on_checkpoint(gang, failed)
+        failed_on_checkpoint(gang, failed, at_ms)
+        and gang.resumed_step not in gang.fallback.skipped
         and failed.match is None
         and gang.fallback.older_step is not None
         and (most is None or gang.spent < most)
@@ -74,14 +83,14 @@ def falls_back(gang: Gang, failed: Failed) -> bool:
     )
 
 
-def after(gang: Gang, failed: Failed) -> Fallback:
+def after(gang: Gang, failed: Failed, at_ms: int) -> Fallback:
     """Return what holds after the failure of an attempt."""
     now, step = gang.fallback, gang.resumed_step
-    if step is None or not failed_on_checkpoint(gang, failed):
+    if step is None or not failed_on_checkpoint(gang, failed, at_ms):
         return replace(now, tried=())
     signature = _signature(failed)
     tried = (*(each for each in now.tried if each != step), step)
-    if falls_back(gang, failed):
+    if falls_back(gang, failed, at_ms):
         return Fallback(skipped=(*now.skipped, step), tried=tried, failure=signature)
     # The same error on two checkpoints: both are as good as any.
     skipped = () if signature == now.failure else now.skipped

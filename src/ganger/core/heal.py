@@ -74,7 +74,7 @@ def matching(gang: Gang, failed: Failed) -> RuleMatch | None:
     return found if found is not None and found.rule == index else by_cause
 
 
-def verdict(gang: Gang, failed: Failed) -> Verdict:
+def verdict(gang: Gang, failed: Failed, at_ms: int) -> Verdict:
     """Judge the first failure of a generation; its `match` is the rule that decides."""
     row = reaction(member(gang, failed), ending(failed), gang.phase)
     says = failed.match.do if failed.match else None
@@ -86,7 +86,7 @@ def verdict(gang: Gang, failed: Failed) -> Verdict:
         return Verdict(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
     retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
-    if falls_back(gang, failed):
+    if falls_back(gang, failed, at_ms):
         return Verdict(Act.AGAIN, spends=retry.max is not None, pause_ms=pause_ms if gang.fruitless else 0)
     if says is None and row.act is Act.GIVE_UP:
         return GIVE_UP

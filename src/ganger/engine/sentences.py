@@ -112,7 +112,7 @@ def on_checkpoints(gang: Gang) -> str:
     tried, step = gang.fallback.tried, gang.resumed_step
     if not tried or tried[-1] != step:
         return ""
-    if step in gang.fallback.skipped:
+    if step in gang.fallback.skipped and step != gang.checkpoint_step:
         return f"; failed on the checkpoint of step {step}, trying the one of step {gang.checkpoint_step}"
     if len(tried) > 1:
         return f"; failed on each of the checkpoints of steps {', '.join(map(str, tried))}"

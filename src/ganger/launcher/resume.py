@@ -1,5 +1,5 @@
-"""From which checkpoint an attempt begins: the one for GANGER_RESUME_FROM, or what `ganger.train.latest()` found in a
-rank; which newer ones are passed over, since they are not whole or an attempt failed on them; and which one is before
+"""The checkpoint that an attempt begins from: the one for GANGER_RESUME_FROM, or what `ganger.train.latest()` found in
+a rank; which newer ones are passed over, since they are not whole or an attempt failed on them; and which one is before
 it. Told by the launcher of rank 0. Called by `generation`, fed by `reports`.
 
 Whole as far as can be told soon: every file that the manifest names is there, with its size; with its contents, if they
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ganger.launcher.reports import MOST_FLAWS
 from ganger.train import fence, whole
 
 TYPE_CHECKING = False
@@ -60,12 +61,18 @@ class Resumption:
             self._say(record["resumed"], record.get("passed", []))
 
     def _newest(self, root: str) -> tuple[int | None, list[dict[str, Any]]]:
-        passed: list[dict[str, Any]] = []
+        """Return the newest whole checkpoint, and those that are passed over. One that an attempt failed on is still
+        better than none."""
+        passed: dict[int, str] = {}
+        found = None
         for step, flaw in self._candidates(root, READ_BYTES):
             if not flaw:
-                return step, passed
-            passed.append({"step": step, "flaw": flaw})
-        return None, passed
+                found = step
+                break
+            passed[step] = flaw
+        else:
+            found = next((step for step, flaw in passed.items() if flaw == whole.FAILED_ON), None)
+        return found, [{"step": step, "flaw": flaw} for step, flaw in passed.items() if step != found]
 
     def _older(self, than: int) -> int | None:
         """The newest whole checkpoint before that one, as far as sizes tell."""
@@ -82,7 +89,8 @@ class Resumption:
             if uid is None or not manifest or manifest.get("uid") == uid:
                 yield step, flaw or (whole.FAILED_ON if step in skipped else "")
 
-    def _say(self, step: object, passed: object) -> None:
+    def _say(self, step: object, passed: list[dict[str, Any]]) -> None:
+        passed = passed[:MOST_FLAWS]
         if self._tells and (step, passed) != self._told:
             self._told = (step, passed)
             older_step = self._older(step) if isinstance(step, int) else None

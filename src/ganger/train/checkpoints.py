@@ -157,7 +157,7 @@ class checkpoint:  # noqa: N801 (used like a function)
                 self._take_back_part()
                 return
             manifest, flaw = whole.examine(self._final, self._step)
-            if not flaw and _counts(manifest) and not _is_skipped(manifest, self._step):
+            if not flaw and _counts(manifest) and not surroundings.is_skipped(manifest, self._step):
                 self._refuse_part(manifest, files)
                 return
             drafts.remove(aside)
@@ -272,10 +272,11 @@ def _fence(root: str) -> fence.Fence:
 
 
 def _newest(root: str) -> tuple[int | None, dict[int, str]]:
-    """Its step, and what is wrong with newer ones. Looked for again when one is removed while it is examined."""
+    """Return its step, and what is wrong with those that are passed over. One that an earlier attempt failed on is
+    better than none. Looked for again when one is removed while it is examined."""
     passed: dict[int, str] = {}
     for _ in range(LOOKS):
-        passed = {}
+        passed, failed_on = {}, None
         for step, directory in whole.found_in(root):
             reading.hold(os.path.join(directory, whole.MANIFEST))
             manifest, flaw = whole.examine(directory, step)
@@ -283,12 +284,16 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
                 break
             if not _counts(manifest):
                 continue
-            if not flaw and _is_skipped(manifest, step):
-                flaw = whole.FAILED_ON
+            if not flaw and surroundings.is_skipped(manifest, step):
+                flaw, failed_on = whole.FAILED_ON, step if failed_on is None else failed_on
             if not flaw:
                 return step, passed
             passed[step] = flaw
         else:
+            if failed_on is not None:
+                reading.hold(os.path.join(whole.directory_of(root, failed_on), whole.MANIFEST))
+                del passed[failed_on]
+                return failed_on, passed
             break
     reading.release()
     return None, passed
@@ -297,12 +302,6 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
 def _counts(manifest: dict[str, Any]) -> bool:
     """Whether it is a checkpoint to begin from, if it is whole: whose one is that cannot be read is not known."""
     return surroundings.resumes_others() or not manifest or manifest.get("uid") == surroundings.uid()
-
-
-def _is_skipped(manifest: dict[str, Any], step: int) -> bool:
-    """Tell a checkpoint that an earlier attempt failed on, unless this attempt has saved that step anew."""
-    is_anew = (manifest.get("uid"), manifest.get("attempt")) == (surroundings.uid(), surroundings.attempt())
-    return step in surroundings.skipped_steps() and not is_anew
 
 
 def _say_empty(step: int) -> None:

@@ -1,7 +1,8 @@
 """Which checkpoints go when another one is complete: `checkpoint.keep` and `keep_every`. Called by `checkpoints`.
 
 Only whole checkpoints count, and only those of this very job, whichever attempt made them: what another job left, or
-what is broken, is nobody's to remove. One goes out of sight whole before its files are deleted.
+what is broken, is nobody's to remove. Nor does one count that an attempt failed on: it would push out good ones. One
+goes out of sight whole before its files are deleted.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ def remove_superseded(root: str, newest: int) -> None:
     if keep is None:
         return
     fence.Fence(root, surroundings.job(), surroundings.uid(), surroundings.attempt()).check()
-    mine = [step for step, directory in whole.found_in(root) if _is_mine(directory, step)]
-    for step in superseded(mine, keep, keep_every):
+    counted = [step for step, directory in whole.found_in(root) if _counts(directory, step)]
+    for step in superseded(counted, keep, keep_every):
         aside = drafts.draft_of(root, step) + drafts.SUPERSEDED
         if step != newest and reading.set_aside(whole.directory_of(root, step), whole.MANIFEST, aside):
             drafts.remove(aside)
 
 
-def _is_mine(directory: str, step: int) -> bool:
+def _counts(directory: str, step: int) -> bool:
     manifest, flaw = whole.examine(directory, step, most_bytes=-1)
-    return not flaw and manifest.get("uid") == surroundings.uid()
+    is_mine = not flaw and manifest.get("uid") == surroundings.uid()
+    return is_mine and not surroundings.is_skipped(manifest, step)

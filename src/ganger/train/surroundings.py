@@ -11,6 +11,8 @@ from ganger.train import whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ganger.train.values import World
 
 
@@ -78,6 +80,12 @@ def resumes_others() -> bool:
 def skipped_steps() -> frozenset[int]:
     """Steps of checkpoints that earlier attempts began from and failed on."""
     return whole.steps_in(os.environ.get("GANGER_RESUME_SKIP", ""))
+
+
+def is_skipped(manifest: dict[str, Any], step: int) -> bool:
+    """Tell a checkpoint that an earlier attempt failed on, unless this attempt has saved that step anew."""
+    is_anew = (manifest.get("uid"), manifest.get("attempt")) == (uid(), attempt())
+    return step in skipped_steps() and not is_anew
 
 
 def checkpoints_kept() -> tuple[int | None, int | None]:
