@@ -165,7 +165,8 @@ def test_agents_that_count_restarts_differently_save_together(rank: Rank) -> Non
     assert len(files(rank, 12)) == RANKS
 
 
-def test_parts_from_before_all_ranks_began_again_do_not_count(rank: Rank) -> None:
+def test_parts_from_before_torchrun_began_all_ranks_again_do_not_count(rank: Rank) -> None:
+    rank.set(TORCHELASTIC_ERROR_FILE="/tmp/torchelastic_a/none_x/attempt_1/0/error.json")
     for number in (0, 1, 2):
         write(rank, number, 12, "old")
     long_ago(rank)
@@ -173,6 +174,14 @@ def test_parts_from_before_all_ranks_began_again_do_not_count(rank: Rank) -> Non
         assert train.latest() is None
         write(rank, number, 12, "new")
     assert set(files(rank, 12).values()) == {f"new {number}" for number in range(RANKS)}
+
+
+def test_a_rank_that_begins_after_another_has_left_completes_the_save(rank: Rank) -> None:
+    for number in (0, 1, 2):
+        write(rank, number, 12)
+    long_ago(rank)
+    write(rank, 3, 12)
+    assert len(files(rank, 12)) == RANKS
 
 
 def test_a_save_that_was_being_composed_is_written_anew(rank: Rank) -> None:

@@ -4,8 +4,8 @@ publishes it. Used by `checkpoints`.
 `.step-000000012.UID.ATTEMPT.sharded-RUN-SAVE.RANKS/` has `files/`, which becomes the checkpoint, and `parts/`, where
 each rank leaves `rank-R.json` when it has written: its part of the manifest. No rank waits for another one.
 
-A draft belongs to one attempt of a job, or outside ganger to one run. Ranks may begin again within it, under torchrun
-or a wrapper: then a part that was left before this process began is of processes that have ended, and does not count.
+A draft belongs to one attempt of a job, or outside ganger to one run. Within it torchrun may end all ranks and begin
+them again: a part that was left before this process began is of one that has ended, and does not count.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Shards:
         self._clear()
         os.makedirs(self.directory, exist_ok=True)
         os.makedirs(self._parts, exist_ok=True)
-        self._began_ns = self._now_ns() - _age_ns()
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # an agent of torchrun begins no rank before all have met
+            self._began_ns = self._now_ns() - _age_ns()
         return overdue
 
     def leave(self) -> dict[str, dict[str, int]] | None:
@@ -112,8 +113,8 @@ class Shards:
     # -- the last rank -----------------------------------------------------------------------------------------------
 
     def _all_parts(self) -> list[dict[str, Any]] | None:
-        """What all ranks left, for exactly one of those that find nobody missing; None for the others. A draft that a
-        rank gave up is removed with the last rank."""
+        """Return the parts of all ranks to exactly one of those that find nobody missing, None to the others. A draft
+        that a rank gave up is removed with the last rank."""
         composing = os.path.join(self.draft, COMPOSING)
         try:
             if len(_ranks_in(self._parts, self._began_ns)) < self._ranks:
