@@ -64,7 +64,7 @@ def elsewhere(pause_ms: int) -> Verdict:
 def test_verdict(
     most: int | None, so_far: dict[str, object], cause: Cause, how: dict[str, int], wanted: Verdict | None
 ) -> None:
-    judged = verdict(gang(most, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **how))
+    judged = verdict(gang(most, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **how), 0)
     assert judged == wanted or (wanted is None and not judged.again)
 
 
@@ -75,7 +75,7 @@ def test_a_role_may_take_the_job_with_it() -> None:
     at = gang(9, checkpoint_step=5, start=start)
     at.job = replace(at.job, spec=replace(at.job.spec, roles=roles))
     again = [
-        verdict(at, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9)).again
+        verdict(at, Failed(gang="j", generation=1, node="n1", cause=cause, rank=rank, signal=9), 0).again
         for cause, rank in (
             (Cause.RANK_FAILED, 0),
             (Cause.RANK_FAILED, 1),
@@ -118,8 +118,8 @@ def test_a_rule_goes_before_the_role() -> None:
     at = gang(9, start=Start(gang="j", generation=1, shares=shares, host="h", port=1))
     at.job = replace(at.job, spec=replace(at.job.spec, run=(), roles={"ps": Role(run="x", on_failure="fail")}))
     failed = Failed(gang="j", generation=1, node="n1", cause=Cause.RANK_FAILED, rank=0, exit_code=1)
-    assert not verdict(at, failed).again
-    assert verdict(at, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1"))).again
+    assert not verdict(at, failed, 0).again
+    assert verdict(at, replace(failed, match=RuleMatch(rule=0, do="retry", node="n1")), 0).again
 
 
 KEY_ERROR = PythonError(type="KeyError", message="'lr'", file="train.py", line=31)
@@ -146,8 +146,8 @@ def ended(error: PythonError | None, step: int | None = None, node: str = "n2") 
     ],
 )
 def test_who_is_to_blame_and_when_decides(so_far: dict[str, object], failed: Failed, wanted: bool) -> None:
-    assert verdict(gang(None, **so_far), failed).again == wanted
-    assert verdict(gang(1, **so_far), failed).again, "the person's word holds"
+    assert verdict(gang(None, **so_far), failed, 0).again == wanted
+    assert verdict(gang(1, **so_far), failed, 0).again, "the person's word holds"
 
 
 def test_what_is_ignored_is_nothing_once_all_runs() -> None:
@@ -156,7 +156,7 @@ def test_what_is_ignored_is_nothing_once_all_runs() -> None:
     at.job = replace(at.job, spec=replace(at.job.spec, roles={"eval": Role(on_failure="ignore")}))
     lost = Failed(gang="j", generation=1, node="n2", cause=Cause.NODE_LOST)
     at.state = GangState.STARTING
-    assert verdict(at, lost).act is Act.ELSEWHERE
+    assert verdict(at, lost, 0).act is Act.ELSEWHERE
     at.state = GangState.RUNNING
-    assert verdict(at, lost).act is Act.NOTHING
-    assert verdict(at, replace(lost, node="n1")).act is Act.ELSEWHERE
+    assert verdict(at, lost, 0).act is Act.NOTHING
+    assert verdict(at, replace(lost, node="n1"), 0).act is Act.ELSEWHERE
