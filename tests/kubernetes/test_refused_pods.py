@@ -66,6 +66,15 @@ def test_of_a_quota_it_is_said_what_is_short() -> None:
     assert not_admitted(error, "default", 1)[1] == QUOTA_SAID.format(own=" (1 pod of this gang counted)")
 
 
+def test_of_a_quota_it_is_said_which_object_asked() -> None:
+    message = 'secrets "big-ganger" is forbidden: exceeded quota: objects, requested: secrets=1, used: secrets=2, '
+    error = from_status("create secrets", Status(reason="Forbidden", message=f"{message}limited: secrets=2"), 403)
+    assert not_admitted(error, "default") == (
+        Cause.NAMESPACE_QUOTA,
+        "namespace default, quota objects: secrets: 2 of 2 used, 1 asked by secret big-ganger",
+    )
+
+
 def refusing(message: str, code: int) -> Fault:
     """Refuse each pod."""
     return Fault(verb="create", resource="pods", status=code, reason="Forbidden", message=message, times=FOR_EVER)

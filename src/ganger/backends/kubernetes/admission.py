@@ -1,4 +1,4 @@
-"""Why the API server takes no pod of a gang, as a cause that says what follows. Pure; called by `placing`.
+"""Causes for which the API server refuses a pod of a gang, its Secret or a ConfigMap. Pure; called by `placing`.
 
 The API has no code of its own for these: a quota and a webhook answer 403 as a missing right does, and a webhook that
 cannot be reached answers 500 as any fault of the server does. So its words are read, which are those of Kubernetes
@@ -13,7 +13,7 @@ from ganger.backends.kubernetes.api_error import NO_WEBHOOK, ApiError
 from ganger.model.decision import Cause
 
 _QUOTA: Final = re.compile(
-    r'^\S+ "(?P<name>[^"]+)" is forbidden: exceeded quota: (?P<quota>\S+), '
+    r'^(?P<resource>\S+) "(?P<name>[^"]+)" is forbidden: exceeded quota: (?P<quota>\S+), '
     r"requested: (?P<requested>\S+), used: (?P<used>\S+), limited: (?P<limited>\S+)$"
 )
 _DENIALS: Final = (
@@ -42,7 +42,7 @@ def _amounts(found: re.Match[str], made: int) -> str:
     short = (
         f"{name}: {used.get(name)} of {limit} used{own}, {asked.get(name)} asked" for name, limit in limits.items()
     )
-    return f"{'; '.join(short)} by pod {found['name']}"
+    return f"{'; '.join(short)} by {found['resource'].removesuffix('s')} {found['name']}"
 
 
 def _parsed(amounts: str) -> dict[str, str]:
