@@ -6,7 +6,7 @@ from ganger.core.plan import plan
 from ganger.core.state import State
 from ganger.engine.codec import decode, encode, encode_image
 from ganger.model import event as e
-from ganger.model.decision import Decision, Plan, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Plan, Reserve, Start, Stop, Wait
 from ganger.model.units import DAY_MS
 from tests.laws.answers import keeps, waiting
 from tests.laws.safety import copy_of, fingerprint
@@ -41,6 +41,19 @@ def nothing_is_due_before_the_wake(world: World) -> None:
     for at_ms in (world.now_ms, last_ms):
         early = plan(world.state, at_ms, world.policy).decisions
         assert [d for d in early if isinstance(d, Start | Stop)] == [], f"due at {at_ms}, wake at {world.wake_ms}"
+
+
+def nothing_is_taken_for_the_unadmitted(world: World) -> None:
+    """If the cluster refused the pods of every waiting gang, a round preempts no gang and reserves no start."""
+    state = copy_of(world.state)
+    for gang in waiting(world):
+        refused = state.gangs[gang.id]
+        state.dequeue(refused)
+        refused.unadmitted = 1
+        state.enqueue(refused)
+    decisions = plan(state, world.now_ms, world.policy).decisions
+    assert not [each for each in decisions if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
+    assert not [each for each in decisions if isinstance(each, Reserve) and each.start_ms is not None]
 
 
 def log_replays(world: World) -> None:

@@ -17,6 +17,7 @@ from tests.laws.policies import SHARED, every_policy
 from tests.laws.rounds import (
     log_replays,
     nothing_is_due_before_the_wake,
+    nothing_is_taken_for_the_unadmitted,
     order_of_input_says_nothing,
     planned_purely,
 )
@@ -29,6 +30,7 @@ def a_life(policy: Policy, data: st.DataObject) -> World:
     world = World(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
     for _ in range(data.draw(st.integers(1, 12), label="batches")):
         world.batch(data)
+        nothing_is_taken_for_the_unadmitted(world)
         planned = planned_purely(world)
         assert world.round() == planned
         while world.is_due():

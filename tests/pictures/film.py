@@ -25,7 +25,7 @@ from tests.laws.policies import POLICIES
 from tests.pictures import picture
 
 CAUSES = {"start": Cause.START_FAILED, "port": Cause.PORT_BUSY, "launcher": Cause.LAUNCHER_LOST}
-CAUSES |= {"hung": Cause.HUNG, "oom": Cause.OUT_OF_MEMORY}
+CAUSES |= {"hung": Cause.HUNG, "oom": Cause.OUT_OF_MEMORY, "quota": Cause.NAMESPACE_QUOTA}
 RUNS = (GangState.STARTING, GangState.RUNNING)
 
 

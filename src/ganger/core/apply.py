@@ -178,6 +178,7 @@ def _changed(
             gang.suspends = True
         case e.ResumeRequested():
             gang.suspends = False
+            gang.forget_refusals()
             if (gang.state, GangStep.RESUME) in GANG:
                 gang.step(GangStep.RESUME, at_ms)
             if gang.state is GangState.PENDING:
@@ -187,6 +188,7 @@ def _changed(
             if waits:
                 state.dequeue(gang)
             gang.job = replace(gang.job, spec=replace(gang.job.spec, priority=priority))
+            gang.forget_refusals()
             if waits:
                 state.enqueue(gang)
     return gang

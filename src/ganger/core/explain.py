@@ -71,7 +71,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
 
 
 def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Reason:
-    """The one current answer for a pending gang: its own pause, or its class's."""
+    """The one current answer for a pending gang: its own, or its class's."""
     own = own_reason(state, gang, now_ms)
     if own is not None:
         return own
@@ -95,10 +95,11 @@ def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
         whens = dict.fromkeys(after.when for after in gang.awaits)
         scope = next(iter(whens)) if len(whens) == 1 else "come to what it asks"
         return Reason(why=Why.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits)))
-    if gang.not_before_ms > now_ms and gang.unadmitted and gang.failure is not None:
+    pauses = gang.not_before_ms > now_ms
+    if gang.unadmitted and gang.failure is not None:
         why = Why.NAMESPACE_QUOTA if gang.failure.cause is Cause.NAMESPACE_QUOTA else Why.WEBHOOK_UNREACHABLE
-        return Reason(why=why, scope=gang.failure.detail, until_ms=gang.not_before_ms)
-    if gang.not_before_ms > now_ms:
+        return Reason(why=why, scope=gang.failure.detail, until_ms=gang.not_before_ms if pauses else None)
+    if pauses:
         return Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
     return None
 

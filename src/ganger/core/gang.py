@@ -57,16 +57,16 @@ class Gang:
     passed: newer ones that are not whole; fallback: those that it did not begin from; best_step: the greatest step
     of any before this generation; stepped_before: an earlier one did; spent: attempts that counted against the
     retry limit; fruitless: attempts in a row without progress; unadmitted: starts in a row that the cluster would
-    not have; failed_on: the node on which the newest of them failed, and how many in a row did there; same_error:
-    the program's error that ended the generation before, and at which step; not_before_ms: end of the pause before
-    the next start; end_cause: why it is to end; failure: the first of this generation; stop_sent: the cause of its
-    newest stop; notice_until_ms: until when that lets it save its work; killed: ranks of this generation that did
-    not end in time when it was stopped; grace_ms: how long they had; suspends: it is to be suspended once it can
-    be; drains: a node of this generation is to be left; leave_by_ms: when that is taken away, None for a drain
-    without such a moment; excluded: nodes it must not have any more, each with the index of the rule that said so;
-    account: where its time went; expected: how long it is expected to hold nodes, where it has no limit and
-    something tells: it changes with its user's history while it waits and is promised nothing, from then on only
-    when it is outlived.
+    not have: until it admits one, the gang starts only in free room; failed_on: the node on which the newest of
+    them failed, and how many in a row did there; same_error: the program's error that ended the generation before, and
+    at which step; not_before_ms: end of the pause before the next start; end_cause: why it is to end; failure: the
+    first of this generation; stop_sent: the cause of its newest stop; notice_until_ms: until when that lets it save its
+    work; killed: ranks of this generation that did not end in time when it was stopped; grace_ms: how long they had;
+    suspends: it is to be suspended once it can be; drains: a node of this generation is to be left; leave_by_ms: when
+    that is taken away, None for a drain without such a moment; excluded: nodes it must not have any more, each with the
+    index of the rule that said so; account: where its time went; expected: how long it is expected to hold nodes, where
+    it has no limit and something tells: it changes with its user's history while it waits and is promised nothing, from
+    then on only when it is outlived.
     """
 
     job: Job
@@ -184,6 +184,16 @@ class Gang:
         self.resumed_step = self.checkpoint_step = step
         self.passed = passed
         self.best_step = max((each for each in (step, self.best_step) if each is not None), default=None)
+
+    @property
+    def passes_reservations(self) -> bool:
+        """True if reservations of gangs after it in the order do not delay its next start: it has run before."""
+        return self.generation > 0 and not self.unadmitted
+
+    def forget_refusals(self) -> None:
+        """Treat the next start like any other, and allow it at once: the cluster is asked for something else."""
+        if self.unadmitted:
+            self.unadmitted = self.not_before_ms = 0
 
     @property
     def phase(self) -> Phase:

@@ -21,28 +21,29 @@ if TYPE_CHECKING:
     from ganger.core.lines import Entry, Kind, Line
 
 LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
-"""Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they have run
-before; since when one of them has waited at the earliest; the owner, by number; of the oldest its number, when it was
-submitted, and its priority."""
+"""Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they pass
+reservations; since when one of them has waited at the earliest; the owner, by number; of the oldest its number, when it
+was submitted, and its priority."""
 _BEGIN: Final = 64
 """Rows that there is room for at first."""
 
-Alike = tuple[int, int, "Times", str, int, bool]
+Alike = tuple[int, int, "Times", str, int, bool, bool]
 """(its kind, by number, priority, its limits, its array where that has a limit, how long it must be able to stay,
-whether it has run before)"""
+whether it passes reservations, whether the cluster did not admit its newest start)"""
 
 
 @dataclass(slots=True, eq=False)
 class Group:
     """Gangs of one line that are alike, the oldest first. kind: what they need of the nodes; stays_ms: how long each
-    must be able to stay; again: they have run before; row: where it is in the columns; number: of the oldest; since_ms:
-    none has waited for longer."""
+    must be able to stay; again: they pass reservations; unadmitted: they start only in free room; row: where it is in
+    the columns; number: of the oldest; since_ms: none has waited for longer."""
 
     line: Line
     alike: Alike
     kind: Kind
     stays_ms: int
     again: bool
+    unadmitted: bool
     row: int
     number: int = -1
     since_ms: int = NEVER_MS
@@ -61,7 +62,7 @@ class Group:
     @property
     def of_class(self) -> tuple[object, ...]:
         """Equal for groups of one class."""
-        return (self.line.owner, *self.alike[:4])
+        return (self.line.owner, *self.alike[:4], self.unadmitted)
 
     @property
     def cells(self) -> tuple[int, ...]:
@@ -87,7 +88,7 @@ class Groups:
 
     def begin(self, line: Line, kind: Kind, alike: Alike) -> Group:
         """A new one, of those in a line that are alike in that; its columns are to be told when one is in it."""
-        group = line.groups[alike] = Group(line, alike, kind, alike[4], alike[5], len(self.of))
+        group = line.groups[alike] = Group(line, alike, kind, *alike[4:], len(self.of))
         self.of.append(group)
         return group
 

@@ -43,7 +43,7 @@ class Numbers:
 @dataclass(slots=True, eq=False)
 class Kind:
     """Gangs that the nodes treat alike. at: its number; parts: of their shape; avoids: nodes that it must not have;
-    waiting: how many there are; stays: how many of them stay for how long, at least; again: how many have run before;
+    waiting: how many there are; stays: how many of them stay for how long, at least; again: how many pass reservations;
     failed_at: the growth of its columns when it had last no place, though each part had room."""
 
     at: int
@@ -188,13 +188,13 @@ class Lines:
         for gang in gangs:
             key = queue, user, self._band(gang)
             line = self.of.get(key) or self._line(key)
-            stays_ms, again = least_ms(gang), gang.generation > 0
+            stays_ms, again = least_ms(gang), gang.passes_reservations
             kind.waiting += 1
             kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
             kind.again += again
             line.crowd.untold += not gang.has_moment
             line.since_ms = min(line.since_ms, gang.since_ms)
-            alike = kind.at, priority, times, array, stays_ms, again
+            alike = kind.at, priority, times, array, stays_ms, again, gang.unadmitted > 0
             group = line.groups.get(alike) or self.groups.begin(line, kind, alike)
             entry = Entry(gang, group)
             group.admit(entry)

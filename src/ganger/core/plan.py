@@ -196,14 +196,15 @@ def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa
 
 
 def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
-    """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones."""
+    """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones;
+    for one that the cluster did not admit, nothing is done: what is taken from others for it may never be used."""
     if now.state.is_full(gang):
         return Why.ARRAY_LIMIT
     found = now.start(gang)
     if not isinstance(found, Why):
         return found
     why = found
-    if why not in CURABLE or not could_ever(now.state, ask(gang)):
+    if gang.unadmitted or why not in CURABLE or not could_ever(now.state, ask(gang)):
         return why
     if now.policy.ORDERS_RUNNING and _lacks_room(now, gang, why) and not now.bars(gang):
         stopping = preempt.make_room(now, gang)

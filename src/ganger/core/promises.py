@@ -110,7 +110,7 @@ class Promises:
 
     def keep_out(self, gang: Gang) -> bool:
         """Whether they keep a gang that has not run yet from starting now, wherever that were; False: they may, too."""
-        if gang.generation or (gang.id in self.standing and self.laid.has_room(gang.id)):
+        if gang.passes_reservations or (gang.id in self.standing and self.laid.has_room(gang.id)):
             return False  # its own promise is not in its way, nor are weaker ones
         return least_ms(gang) > self.laid.longest_ms(gang.shape.parts)
 

@@ -138,7 +138,7 @@ class Round:
 
     def _weaker(self, gang: Gang) -> list[Promise]:
         """Promises that do not keep it from starting again, where it has run before: of gangs that come after it."""
-        if not gang.generation:
+        if not gang.passes_reservations:
             return []
         mine, standing = self._key(gang), self.promises.standing.values()
         return [each for each in standing if each.gang.id != gang.id and mine < self._key(each.gang)]
@@ -240,7 +240,7 @@ class Round:
 
     def _awaits_reservation(self, gang: Gang) -> bool:
         is_out = gang.id in self.ending or gang.id in self.begun or gang.id in self.promises.standing
-        return gang.has_moment and not is_out and gang.not_before_ms <= self.now_ms
+        return gang.has_moment and not gang.unadmitted and not is_out and gang.not_before_ms <= self.now_ms
 
     def _may_be_next(self, queue: str) -> bool:
         return self.may_promise(queue, large=False)

@@ -386,6 +386,8 @@ class Turns:
         return joined(account, self._policy.gang_key(entry.gang, self._state, self._now_ms))
 
     def _urgent_since_ms(self, group: Group) -> int | None:
+        if group.unadmitted:
+            return None  # it starts only in free room
         return self._since_ms(group.line.queue, large=group.kind in self._large)
 
     def _since_ms(self, queue: str, *, large: bool) -> int | None:

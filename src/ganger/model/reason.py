@@ -48,10 +48,11 @@ REMEDY: dict[Why, str] = {
     Why.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
     Why.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
     Why.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
-    Why.NAMESPACE_QUOTA: "nothing to do: it is tried again by itself, and spends no attempt; for a start now, end "
-    "other pods of the namespace or have the quota raised: `kubectl describe resourcequota`",
-    Why.WEBHOOK_UNREACHABLE: "nothing to do: it is tried again by itself, and spends no attempt; who runs the cluster "
-    "mends the webhook: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`",
+    Why.NAMESPACE_QUOTA: "nothing to do: it is tried again by itself where room is free, and spends no attempt; for a "
+    "start sooner, end other pods of the namespace or have the quota raised: `kubectl describe resourcequota`",
+    Why.WEBHOOK_UNREACHABLE: "nothing to do: it is tried again by itself where room is free, and spends no attempt; "
+    "who runs the cluster mends the webhook: `kubectl get "
+    "validatingwebhookconfigurations,mutatingwebhookconfigurations`",
     Why.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
     Why.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
     Why.DEPENDENCY: "nothing to do: it waits for its turn from then on; `ganger explain {holder}` says what that waits "
