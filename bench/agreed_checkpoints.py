@@ -39,7 +39,7 @@ NODES = "nodes: [{name: n1, cpu: 2}, {name: n2, cpu: 2}]\n"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one run came to; each a sentence where it is wrong."""
+    """Errors found in one run, each a sentence; empty where there is none."""
 
     differing: str = ""
     partial: str = ""

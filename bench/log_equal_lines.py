@@ -36,7 +36,7 @@ _COUNT: Final = re.compile(rb"  \(x(\d+)\)$", re.MULTILINE)
 
 @dataclass(slots=True)
 class _Usage:
-    """What a process used: its most memory, and its processor time since the first sample."""
+    """Resource usage of a process: its most memory, and its processor time since the first sample."""
 
     process: psutil.Process
     began_s: float = 0.0

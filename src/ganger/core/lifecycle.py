@@ -111,7 +111,7 @@ class Member(StrEnum):
 
 
 class Ending(StrEnum):
-    """How it ended, or is to end. exited: with a code, and nothing tells who is to blame; machine_error: by an
+    """The way it ended, or is to end. exited: with a code, and nothing tells who is to blame; machine_error: by an
     exception of the machine, or one that only a peer's death makes; unadmitted: nothing of it was ever there, for the
     cluster takes none of its pods at present."""
 

@@ -196,8 +196,8 @@ def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa
 
 
 def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
-    """Where the gang starts, or why it waits. For one that starves or stops others, room is kept from later ones;
-    for one that the cluster did not admit, nothing is done: what is taken from others for it may never be used."""
+    """Return where the gang starts, or why it waits. For one that starves or stops others, room is kept from later
+    ones; for one that the cluster did not admit nothing is taken from others: it may never be used."""
     if now.state.is_full(gang):
         return Why.ARRAY_LIMIT
     found = now.start(gang)

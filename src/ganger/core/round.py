@@ -214,8 +214,8 @@ class Round:
 
     @property
     def bounds(self) -> tuple[bool, bool, bool, int]:
-        """What of all queues together bears on who is urgent: whether one more gang of any may be promised a start, or
-        have room kept, whether nobody gives way, and the turn of the rotation."""
+        """The facts of all queues together that decide who is urgent: whether one more gang of any may be promised a
+        start, or have room kept, whether nobody gives way, and the turn of the rotation."""
         most = reservations(self.policy, self.state.rules)
         may_promise = most is not None and _is_below(len(self.promises.standing), most.total)
         turn = 0 if self.rotation is None else self.rotation.moves
@@ -235,7 +235,7 @@ class Round:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the first gang of another queue may have a reservation, too, in the next cycle."""
+        """True if the first gang of another queue may have a reservation, too, in the next cycle."""
         return self.rotation is not None and self.bounds[0] and self.rotation.is_unfinished()
 
     def _awaits_reservation(self, gang: Gang) -> bool:

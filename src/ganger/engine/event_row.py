@@ -64,7 +64,7 @@ def is_time(at_ms: object) -> TypeGuard[int]:
 
 
 def about(event: Event) -> list[str]:
-    """What an event is about: gangs, and the arrays they belong to, `queue/NAME`, `node/NAME`, `policy/policy`."""
+    """Return the subjects of an event: gangs, and their arrays, `queue/NAME`, `node/NAME`, `policy/policy`."""
     match event:
         case Submitted(job=job):
             return [job.id]

@@ -60,7 +60,7 @@ Wish = tuple[Event, Future[int]]
 
 
 class Log(Protocol):
-    """Where the loop writes what happens: `engine.log.EventLog`, or `engine.recording.Recording`.
+    """The log to which the loop writes events: `engine.log.EventLog`, or `engine.recording.Recording`.
 
     TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something;
     unreadable: rows that were set aside when they were read, by number, and why.

@@ -75,7 +75,7 @@ def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) ->
 
 
 def _broken_off(log: EventLog, row: Stamped) -> Refused:
-    """What was decided after an event that was set aside was decided on another state; a snapshot has that state."""
+    """Return the refusal of decisions after an event that was set aside: only a snapshot has the state behind them."""
     why = row.event.why if isinstance(row.event, Unreadable) else "it does not follow from those before"
     later = log.snapshot_after(row.seq)
     remedy = f"ganger replay --to {row.seq - 1}"

@@ -210,7 +210,7 @@ def tree_bytes(path: Path) -> int:
 
 
 def _subjects(rows: list[tuple[int, int, bytes]]) -> tuple[list[tuple[str, int]], list[tuple[int]]]:
-    """What events are about, each with the event's number; and the numbers of those that cannot be read."""
+    """Return the subjects of events, each with the event's number; and the numbers of those that cannot be read."""
     subjects, unreadable = [], []
     for seq, _, data in rows:
         try:

@@ -184,7 +184,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number, or None, which stands for one that is not finite."""
+    """Return whether it is a number, or None, which stands for one that is not finite."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or _is_whole(value)

@@ -1,4 +1,4 @@
-"""Where launchers on other machines come in: TCP under TLS, one connection for each (gang, node).
+"""The listener for launchers on other machines: TCP under TLS, one connection for each (gang, node).
 
 Built by a backend whose launchers share no disk with the server; everything here runs on the event loop. Who has no
 token is let in no further than its first message (`link`), and limited in number (`acceptor`). What a launcher says is

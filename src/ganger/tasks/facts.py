@@ -1,4 +1,4 @@
-"""What launchers say, and what they left behind, as events of the model.
+"""Conversion of what launchers say, and left behind, into events of the model.
 
 Called by backends. Messages and records have the types and ranges of `message_schema`. Pure but for `ending` and
 `is_done`, which ask for the exit records: of a launcher that can no longer speak, and of all nodes of a gang.

@@ -199,7 +199,7 @@ class Hearing:
 
 
 def _is_of(generation: Generation, hello: Hello) -> bool:
-    """Whether a launcher has the generation, or was started for it."""
+    """Return whether a launcher has the generation, or was started for it."""
     return generation.number in (hello.generation, *hello.generations)
 
 

@@ -63,7 +63,7 @@ class _FlawedCheckpoint(_Checked):
 
 
 class _Schedule(_Checked):
-    """When ranks save: an id, and the segments of `checkpoint_coordinator.Segment`."""
+    """A checkpoint schedule: an id, and the segments of `checkpoint_coordinator.Segment`."""
 
     id: Count
     segments: Annotated[list[tuple[Literal["step", "call"], Count, Count, Count]], Field(max_length=1_000)]
@@ -78,7 +78,7 @@ class _Stacked(_Checked):
 
 
 class _End(_Checked):
-    """How a rank ended: either with an exit code or by a signal."""
+    """The end of a rank: either with an exit code or by a signal."""
 
     rank: Rank
     exit_code: ExitCode | None = None

@@ -1,4 +1,4 @@
-"""What a launcher says of how its ranks stand: the messages `standing` and `stacked`, as objects. Used by `hang`.
+"""The messages `standing` and `stacked`, by which a launcher says how its ranks stand, as objects. Used by `hang`.
 
 The fields are those of docs/launcher-protocol.md, "Standing".
 """
@@ -52,7 +52,7 @@ class Detail:
 
 
 def details(message: dict[str, Any], node: str, ranks: Collection[int]) -> tuple[Detail, ...]:
-    """What `stacked` says of these ranks."""
+    """Return what `stacked` says of these ranks."""
     return tuple(
         Detail(
             rank=int(rank),

@@ -1,4 +1,4 @@
-"""What a training script may import: reports, notices, checkpoints that appear only when they are whole.
+"""The API of a training script: reports, notices, checkpoints that appear only when they are whole.
 
     from ganger.train import checkpoint, latest, report, should_checkpoint
 

@@ -1,4 +1,4 @@
-"""What is right and wrong with this machine, the state directory and its server. Called by `wiring doctor`.
+"""Examination of this machine, the state directory and its server. Called by `wiring doctor`.
 
 `examine` looks and changes nothing: a server that does not run stays so, and a broken log stays as it is. `restore_to`
 takes the log back to an earlier event, when it is told to.

@@ -1,4 +1,4 @@
-"""When a node that is not ready counts as lost. Pure: the caller says what time it is.
+"""Rules by which a node that is not ready counts as lost. Pure: the caller says what time it is.
 
 The node controller marks a node that its kubelet has not renewed for a grace period (50 s since Kubernetes 1.32, 40 s
 before) and evicts its pods 300 s later. Not ready is therefore a suspicion: the kubelet may be gone alone, or the API

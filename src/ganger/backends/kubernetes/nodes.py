@@ -1,4 +1,4 @@
-"""What the core sees of a cluster's nodes: what each offers less what others use, and what events follow from changes.
+"""The core's view of a cluster's nodes: what each offers less what others use, and the events of changes.
 
 Kept by the backend, which tells it of every change of a Node, Pod and ResourceClaim, and hands on the events. Others'
 are all pods that ganger does not place: those bound to a node count there until they have ended. What is looked at
