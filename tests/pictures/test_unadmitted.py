@@ -39,7 +39,7 @@ def test_the_user_is_told_the_refusal_while_no_room_is_free() -> None:
     film.play("+10m -> AAAA BBBB | H namespace_quota")
     assert film.reason("H").until_ms is None
     assert "where room is free" in film.reason("H").remedy
-    assert film.explained("H").earliest_ms == film.now_ms + film.state.gangs["A"].ends_ms(0) - film.now_ms
+    assert film.explained("H").earliest_ms == film.state.gangs["A"].ends_ms(film.now_ms)
 
 
 ONE_NODE = "n1:AAAA A,time=90h"
