@@ -45,20 +45,20 @@ def everybody_is_answered(world: World) -> None:
 
 
 def questions_are_answered(world: World) -> None:
-    """`standing_reason` names what comes first, else gives the pause of a gang that pauses, else its class's answer.
-    What is told of all at once is the same."""
+    """`standing_reason` names what comes first, else gives the pause of a gang that pauses, or what the cluster refused
+    it for, else its class's answer. What is told of all at once is the same."""
     every = every_reason(world.state, world.now_ms, world.policy)
     for gang in world.state.gangs.values():
         if gang.state is GangState.PENDING and world.state.ready:
             reason = standing_reason(world.state, gang, world.now_ms, world.policy)
             first = world.raw.waits_for(gang.job)
             assert (reason.why is Why.DEPENDENCY) == bool(first)
-            pauses = gang.not_before_ms > world.now_ms and not first
-            assert (reason.why in (Why.BACKOFF, *UNADMITTED)) == pauses
-            assert first or pauses or reason == every.get(gang.class_key, reason), "alone and together"
+            has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
+            assert (reason.why in (Why.BACKOFF, *UNADMITTED)) == has_own
+            assert first or has_own or reason == every.get(gang.class_key, reason), "alone and together"
             assert not first or set(reason.holders) == set(first)
             # Who is in the way, and in which order they end, may have changed with the very round that was recorded.
-            assert first or pauses or replace(reason, holders=()) == replace(answer(world, gang), holders=())
+            assert first or has_own or replace(reason, holders=()) == replace(answer(world, gang), holders=())
 
 
 def is_true(world: World, gang: Gang, reason: Reason) -> None:
