@@ -29,11 +29,19 @@ class Rank:
         self.step = -1
         self.calls = 0
         self.answers: dict[int, list[bool]] = defaultdict(list)
-        self._schedule = CheckpointSchedule(str(directory), number)
+        self._directory = str(directory)
+        self._schedule = CheckpointSchedule(self._directory, number)
         self._asks = asks
         self._reports = reports
         self._left = 0
         self._has_counted = False
+
+    def begin_anew(self, step: int) -> None:
+        """Another program runs as this rank, from the checkpoint of a step on."""
+        self._schedule.close()
+        self._schedule = CheckpointSchedule(self._directory, self.number)
+        self.step, self.calls, self._left, self._has_counted = step, 0, 0, False
+        self.answers.clear()
 
     def act(self, may_step: Callable[[int], bool]) -> None:
         """Do the next thing: publish a count, or read the schedule and, if it is decided, answer."""
@@ -129,6 +137,13 @@ class Gang:
         self.has_notice = True
         self._send(self.coordinator.stopped(NOTICE))
 
+    def restart_ranks(self) -> None:
+        """Something between the launchers and the ranks ends them all, and starts them again."""
+        self.check_agreement()
+        step = self.chance.randint(-1, min(rank.step for rank in self.ranks))
+        for rank in self.ranks:
+            rank.begin_anew(step)
+
     def act(self) -> None:
         """One rank does something, some time goes by."""
         self._act_a_little()
@@ -182,8 +197,9 @@ class Gang:
         """No two ranks have answered otherwise at the same count."""
         counts = set().union(*(rank.answers for rank in self.ranks))
         for count in counts if len(self.ranks) > 1 else ():  # of a single one, each call may have its own answer
-            told = {answer for rank in self.ranks for answer in rank.answers.get(count, ())}
-            assert len(told) <= 1, f"at {count}: {[rank.answers.get(count) for rank in self.ranks]}"
+            told = [rank.answers[count] for rank in self.ranks if count in rank.answers]
+            assert len({answers[0] for answers in told}) <= 1, f"at {count}: {told}"
+            assert not any(True in answers[1:] for answers in told), f"told again at {count}: {told}"
 
     def saves(self) -> list[list[int]]:
         """The counts at which each rank was told to save."""

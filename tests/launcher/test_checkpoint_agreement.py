@@ -41,7 +41,7 @@ def go_on(gang: Gang, turns: int) -> None:
 
 
 def with_faults(gang: Gang, turns: int) -> None:
-    """Connections break, servers are killed, a notice comes; nothing is away for long."""
+    """Connections break, servers are killed, ranks begin anew, a notice comes; nothing is away for long."""
     chance = gang.chance
     for _ in range(turns):
         fault = chance.random() * (0.1 if gang.is_torn else 1)
@@ -51,6 +51,8 @@ def with_faults(gang: Gang, turns: int) -> None:
             chance.choice(gang.nodes).drop(gang.now_s)
         elif 0.2 < fault < 0.201:
             gang.notify()
+        elif 0.3 < fault < 0.302:
+            gang.restart_ranks()
         gang.reconnect(after_s=0 if chance.random() < 0.05 else AWAY_S)
         gang.act()
         if chance.random() < 0.7:

@@ -25,6 +25,17 @@ with open("told", "a", buffering=1) as out:
 """
 
 
+RESERVED = """
+import os
+from ganger import train
+
+path = os.path.join(os.environ["GANGER_TASK_DIR"], f"rank-{os.environ['GANGER_RANK']}.calls")
+before = os.stat(path).st_size
+train.should_checkpoint()
+print(before, os.stat(path).st_size, file=open("sizes", "w"))
+"""
+
+
 class Heard:
     """Stands for the link."""
 
@@ -82,6 +93,14 @@ def test_a_rank_waits_for_what_becomes_of_a_proposal(server: Server, task: Task)
     server.wait("cleared")
 
 
+def test_the_counts_of_a_rank_have_their_room_before_it_runs(server: Server, task: Task) -> None:
+    task.plan([sys.executable, "-c", RESERVED])
+    task.start()
+    server.wait("counted", callers=0)
+    server.wait("finished")
+    assert (task.work / "sizes").read_text() == "16 16\n"
+
+
 def test_a_proposal_that_nobody_decides_is_withdrawn(tmp_path: Path) -> None:
     counts = counts_in(tmp_path, Heard())
     counts.take({"type": "propose", "id": 3, "unit": "step", "begin": 5}, 100.0)
@@ -124,6 +143,23 @@ def test_ranks_that_begin_to_call_are_told_of_after_a_notice_too(tmp_path: Path)
     assert [message["callers"] for message in heard.messages] == [0, 1, 2]
     rank.close()
     another.close()
+
+
+def test_counts_of_a_program_that_has_ended_hold_nothing_up(tmp_path: Path) -> None:
+    ended, runs = CheckpointSchedule(str(tmp_path), 7), CheckpointSchedule(str(tmp_path), 0)
+    ended.count(10_000)
+    runs.count(4)
+    heard = Heard()
+    counts = counts_in(tmp_path, heard)
+    ended.close()
+    counts.announce()
+    assert [(message["callers"], message["step"]) for message in heard.messages] == [(2, 10_000), (1, 4)]
+    again = CheckpointSchedule(str(tmp_path), 7)
+    again.count(5)
+    counts.announce()
+    assert (heard.messages[-1]["callers"], heard.messages[-1]["step"]) == (2, 5)
+    runs.close()
+    again.close()
 
 
 def test_what_ranks_leave_there_instead_of_counts_is_passed_over(tmp_path: Path) -> None:

@@ -74,16 +74,14 @@ def test_a_rank_whose_first_step_is_past_a_save_is_not_told_of_it(launcher: Laun
     assert told(range(14, 20)) == []
 
 
-def test_each_call_at_a_step_has_one_answer_until_it_is_saved(launcher: Launcher) -> None:
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_save_is_told_of_once_whether_or_not_this_rank_makes_it(saves: bool, launcher: Launcher) -> None:
     launcher.write(["step", 1, 1, 1])
     train.report(step=1)
     assert train.should_checkpoint()
-    assert train.should_checkpoint()
-    with pytest.raises(ZeroDivisionError), train.checkpoint(1):
-        raise ZeroDivisionError
-    assert train.should_checkpoint()
-    with train.checkpoint(1) as directory:
-        (directory / "state").write_text("state")
+    if saves:
+        with train.checkpoint(1) as directory:
+            (directory / "state").write_text("state")
     assert not train.should_checkpoint()
     train.report(step=2)
     assert train.should_checkpoint()
@@ -95,12 +93,16 @@ def test_calls_count_where_the_schedule_says_so(launcher: Launcher) -> None:
     assert launcher.counts() == (6, -1)
 
 
-def test_a_due_call_is_answered_for_the_rest_of_its_step(launcher: Launcher) -> None:
-    launcher.write(["call", 2, 3, 0])
+def test_calls_count_within_a_step(launcher: Launcher) -> None:
+    launcher.write(["call", 2, 3, 2])
     train.report(step=7)
-    assert [train.should_checkpoint() for _ in range(5)] == [False, False, True, True, True]
-    train.report(step=8)
-    assert not train.should_checkpoint()
+    assert [train.should_checkpoint() for _ in range(5)] == [False, False, True, False, True]
+
+
+def test_any_later_segment_ends_one_though_steps_have_begun_anew(launcher: Launcher) -> None:
+    launcher.write(["call", 1, 1, 1], ["step", 5, 5, 0], ["call", 8, 20, 0])
+    assert told(range(7)) == [0, 1, 2, 3, 4, 5]
+    assert told(range(4)) == []
 
 
 def test_steps_that_begin_anew_are_not_published_any_more(launcher: Launcher) -> None:
@@ -135,11 +137,21 @@ def test_a_rank_waits_where_a_proposal_begins(segments: list[list[Any]], answer:
     assert answers == [answer]
 
 
-def test_the_next_program_of_a_rank_goes_on_counting(launcher: Launcher) -> None:
-    train.should_checkpoint()
+def test_the_next_program_of_a_rank_begins_to_count_anew(launcher: Launcher) -> None:
+    launcher.write(["call", 1, 2, 0])
+    assert [train.should_checkpoint() for _ in range(3)] == [False, True, False]
     importlib.reload(notices)
-    train.should_checkpoint()
+    assert [train.should_checkpoint() for _ in range(2)] == [False, True]
     assert launcher.counts() == (2, -1)
+
+
+def test_a_file_that_takes_no_counts_is_opened_once(rank: Rank) -> None:
+    os.mkfifo(rank.task / "rank-3.calls")
+    assert not train.should_checkpoint()
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    assert not train.should_checkpoint()
+    assert len(list(descriptors.iterdir())) == before
 
 
 def test_a_rank_that_cannot_count_is_not_told_to_save(rank: Rank, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""How often the ranks here have called `should_checkpoint()`, and the schedule of checkpoints that they follow.
+"""The counts of calls of `should_checkpoint()` by the ranks here, and the schedule of checkpoints that they follow.
 
 The server asks for the counts, proposes from which count on another schedule is to hold, and has it hold once every
 launcher of the gang has put the proposal up before any of its ranks had come that far. Why that is enough:
@@ -29,8 +29,13 @@ RECORD_BYTES = 16
 UNITS = ("step", "call")
 
 
+def name_of(rank: int) -> str:
+    """Return the name of the file with the counts of a rank."""
+    return f"{PREFIX}{rank}{SUFFIX}"
+
+
 class CheckpointCounts:
-    """Of the generation with this directory. With `polls` the server is told when ranks begin to call."""
+    """The counts in the directory of one generation. With `polls` the server is told when ranks begin to call."""
 
     def __init__(self, directory: str, tell: Speaker, *, polls: bool, now: float) -> None:
         self._directory = directory
@@ -49,7 +54,7 @@ class CheckpointCounts:
 
     @property
     def due(self) -> float:
-        """When `tick` has something to do, in monotonic seconds."""
+        """The time at which `tick` has something to do, in monotonic seconds."""
         return self._poll_at if self._polls or not self._is_written else self._pending_until
 
     def notice(self, now: float) -> None:
@@ -144,9 +149,9 @@ class CheckpointCounts:
 
     def _counts(self) -> dict[str, Any]:
         self._find()
-        records = [record for record in map(_record, self._files.values()) if record is not None]
-        calls = [call for call, _ in records]
-        steps = [step for _, step in records if step >= 0]
+        records = [_record(file) for file in self._files.values() if not _is_over(file)]
+        calls = [record[0] for record in records if record is not None]
+        steps = [record[1] for record in records if record is not None and record[1] >= 0]
         step, call = max(steps, default=None), max(calls, default=0)
         return {"callers": len(calls), "stepping": len(steps), "step": step, "call": call}
 
@@ -159,18 +164,31 @@ class CheckpointCounts:
             rank = name[len(PREFIX) : -len(SUFFIX)]
             if name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal() and int(rank) not in self._files:
                 with suppress(OSError):  # it is gone again, or something else
-                    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+                    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK  # over NFS only who may write can lock alone
                     self._files[int(rank)] = os.open(os.path.join(self._directory, name), flags)
 
 
+def _is_over(file: int) -> bool:
+    """Return True if no process holds the lock on these counts: the one that published them has ended. A rank that
+    takes the lock after this reads the schedule later still, and finds what was proposed before."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is held, or there are no locks
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
 def _record(file: int) -> tuple[int, int] | None:
-    """Calls and step that a rank has published; None where it has not come so far, or wrote something else."""
+    """Return the calls and the step that a rank has published; None before its first call, or for something else."""
     try:
         record = os.pread(file, RECORD_BYTES, 0)
     except OSError:
         return None
     call, step = int.from_bytes(record[:8], "little"), int.from_bytes(record[8:], "little", signed=True)
-    return (call, step) if len(record) == RECORD_BYTES and call <= MOST and step <= MOST else None
+    return (call, step) if len(record) == RECORD_BYTES and 0 < call <= MOST and step <= MOST else None
 
 
 def _segments(value: object) -> list[list[Any]]:

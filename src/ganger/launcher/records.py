@@ -9,6 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
+from ganger.launcher import checkpoint_counts
 from ganger.launcher.environment import ARCHIVE, placed
 from ganger.launcher.logs import note
 from ganger.launcher.process import write_exit_record
@@ -42,6 +43,8 @@ class Records:
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         for name, text in plan.files.items():
             self._write_text(name, placed(text, self._directory), 0o600)
+        for rank in plan.ranks:  # on a disk that is full later a rank could not count, and would answer otherwise
+            self._write_text(checkpoint_counts.name_of(rank.rank), "\0" * checkpoint_counts.RECORD_BYTES, 0o600)
         if plan.agent:
             self._write_text("agent-token", plan.agent_token, 0o600)
             script = AGENT_SCRIPT.format(python=_quoted(sys.executable), archive=_quoted(ARCHIVE))

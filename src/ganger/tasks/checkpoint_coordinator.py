@@ -1,4 +1,5 @@
-"""The server's part in the agreement on when the ranks of a gang save. Pure: the time is given, messages are returned.
+"""The server's part in the agreement on the steps at which the ranks of a gang save. Pure: the time is given, messages
+are returned.
 
 It asks every launcher for the counts of its ranks (`count`), proposes from which count on another schedule is to hold
 (`propose`), and has it hold (`agree`) when every launcher has put the proposal up and then still read smaller counts;
@@ -57,7 +58,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What ranks follow: segments, oldest first. A schedule with a larger id is newer; 0: there is none yet."""
+    """The segments that ranks follow, oldest first. A schedule with a larger id is newer; 0: there is none yet."""
 
     id: int = 0
     segments: tuple[Segment, ...] = ()
@@ -68,7 +69,7 @@ class Counts:
     """A message `counted`, of the ranks of one node.
 
     answers: the id of the question; 0 when nobody asked
-    callers: ranks that have called `should_checkpoint()`
+    callers: ranks that have called `should_checkpoint()` and have not ended
     stepping: those of them that report rising steps
     step, call: the largest counts of any of them
     pending: id of the open proposal; 0 when there is none
@@ -94,7 +95,7 @@ class Counts:
         return self.call if unit == "call" else -1 if self.step is None else self.step
 
     def fits(self, proposal: Segment) -> bool:
-        """Whether no rank here has come to where the proposal begins, and all will."""
+        """Return True if no rank here has come to where the proposal begins, and all will."""
         return self.count(proposal.unit) < proposal.begin and (proposal.unit == "call" or self.stepping == self.callers)
 
 
@@ -172,7 +173,7 @@ class Coordinator:
         self._saved_s = now_s
 
     def tick(self, now_s: float) -> list[Order]:
-        """What is due by the clock: end a try that takes too long, or begin one."""
+        """Do what is due by the clock: end a try that takes too long, or begin one."""
         if now_s < self.due_s:
             return []
         self.due_s = math.inf
@@ -186,7 +187,8 @@ class Coordinator:
     # -- what launchers hold -----------------------------------------------------------------------------------------
 
     def _is_complete(self) -> bool:
-        """Whether every launcher has spoken: before, one that has not may hold what another has only as proposed."""
+        """Return True if every launcher has spoken: before, one that has not may hold as agreed what is only a proposal
+        to another."""
         return all(node in self._told for node in self.left)
 
     def _settle(self, node: str) -> Iterator[Order]:
@@ -258,8 +260,12 @@ class Coordinator:
         callers = self._callers()
         if not callers:
             return None
+        sample = _Sample(now_s, {unit: self._count(unit) for unit in UNITS})
+        if self._samples and sample.counts["call"] < self._samples[-1].counts["call"]:
+            self._samples.clear()  # other programs run as these ranks: again nobody knows how many of them call
+            self._called_s = None
         self._called_s = now_s if self._called_s is None else self._called_s
-        self._samples.append(_Sample(now_s, {unit: self._count(unit) for unit in UNITS}))
+        self._samples.append(sample)
         is_settled = callers >= self.ranks or now_s >= self._called_s + LATECOMERS_S
         unit = self._unit(callers, is_settled=is_settled)
         rate = self._rate(unit)
@@ -284,11 +290,12 @@ class Coordinator:
         return Segment(unit, begin, max(begin, round(wanted)), every)
 
     def _see_saves(self, held: Segment | None, count: int, rate: float, now_s: float) -> None:
-        """When the ranks saved last, by the schedule; at the beginning, when they began to call."""
+        """Note the time of the last save by the schedule; at the beginning, the time of the first call."""
         newest = held.newest_until(count) if held is not None else None
         if self._saved_s is None and held is not None:  # agreed by an earlier server: it is right
             following = held.next_after(count)
-            self._saved_s = now_s if following is None else now_s + (following - count) / rate - (self.period_s or 0)
+            ahead_s = 0.0 if following is None else (following - count) / rate - (self.period_s or 0)
+            self._saved_s = now_s + min(0.0, ahead_s)  # it is far ahead of ranks that have begun anew
         elif self._saved_s is None:
             self._saved_s = self._called_s
         elif newest is not None and newest != self._saved_at:
@@ -312,7 +319,7 @@ class Coordinator:
         if len(known) < 2:
             return 0.0
         seconds = known[-1].at_s - known[0].at_s
-        return (known[-1].counts[unit] - known[0].counts[unit]) / seconds if seconds > 0 else 0.0
+        return max(0.0, (known[-1].counts[unit] - known[0].counts[unit]) / seconds) if seconds > 0 else 0.0
 
     def _look_s(self) -> float:
         if self._owes_notice:

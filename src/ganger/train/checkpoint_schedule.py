@@ -9,6 +9,9 @@ withdrawn or has become part of the schedule. Only launchers have to answer; ran
 A rank waits only at `begin` or beyond, and a proposal is accepted only while no rank is that far. Ranks that exchange
 data in each step can therefore all still reach `begin`, and those who decide the proposal, the launchers and the
 server, wait for no rank: there is no deadlock.
+
+Counts are those of one process. It holds a lock on their file until it ends, by which the launcher tells counts that
+belong to no process any more; the next program of the rank begins anew, as on all other ranks.
 """
 
 from __future__ import annotations
@@ -38,16 +41,14 @@ class CheckpointSchedule:
         self._path = os.path.join(directory, FILE)
         counts = os.path.join(directory, f"rank-{rank}.calls")
         self._counts = os.open(counts, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # A program that runs after another one as the same rank goes on counting.
-        self._calls = int.from_bytes(os.pread(self._counts, 8, 0), "little")
+        _hold(self._counts)
+        self._calls = 0
         self._step = NO_STEP
-        self._step_before = NO_STEP  # the newest smaller one at which there was a call
+        self._step_before = NO_STEP  # up to which the rank has been told of the saves that are due
         self._rises = True
         self._version = 0
         self._segments: Sequence[Sequence[Any]] = ()  # [unit, begin, first, every]: docs/launcher-protocol.md
         self._pending: Sequence[Any] | None = None
-        self._asked_at = NO_STEP
-        self._saved_at = NO_STEP
 
     def ask(self, step: int) -> bool:
         """Count a call after `step` was reported (NO_STEP: none was), and say whether all ranks are to save at it."""
@@ -71,9 +72,9 @@ class CheckpointSchedule:
             self._rises = False  # steps that begin anew, with each epoch say, are no measure of how far a rank is
         if not self._rises:
             step = NO_STEP
-        if step != self._step:
-            self._step_before = self._step if self._step != NO_STEP else step - 1
-            self._step = step
+        if self._step == NO_STEP:
+            self._step_before = step - 1
+        self._step = step
         record = self._calls.to_bytes(8, "little") + self._step.to_bytes(8, "little", signed=True)
         os.pwrite(self._counts, record, 0)
 
@@ -98,32 +99,27 @@ class CheckpointSchedule:
         return self._pending is not None and self._reached(self._pending)
 
     def answer(self) -> bool:
-        """Whether all ranks are to save at the count of this call."""
+        """Return True if all ranks are to save at this call. Each save is told of once, whether or not this rank makes
+        one: the others do not know that."""
         calls = self._is_due("call", self._calls - 1, self._calls)
-        steps = self._step != self._saved_at and self._is_due("step", self._step_before, self._step)
-        if calls or steps:
-            self._asked_at = self._step
-        return calls or steps or self._step == self._asked_at != NO_STEP
-
-    def saved(self) -> None:
-        """This process has saved a checkpoint: the step is answered."""
-        self._saved_at, self._asked_at = self._step, NO_STEP
+        steps = self._is_due("step", self._step_before, self._step)
+        self._step_before = self._step
+        return calls or steps
 
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._counts)
 
     def _is_due(self, unit: str, before: int, count: int) -> bool:
-        """Whether there is a save after the count `before`, at which the last answer was given, and up to `count`."""
-        for index, segment in enumerate(self._segments):
-            measure, begin, first, every = segment
+        """Return True if a save is due after the count `before`, at which the last answer was given, up to `count`."""
+        for index, (measure, begin, first, every) in enumerate(self._segments):
             if measure != unit or begin > count:
                 continue
-            last, following = count, self._segments[index + 1 : index + 2]
-            if following and self._reached(following[0]):
-                if following[0][0] != unit:
-                    continue  # how far it goes in this unit is not known
-                last = following[0][1] - 1
+            # Any later one ends it: once steps have begun anew, a segment by steps that was in force is not reached.
+            later = [segment for segment in self._segments[index + 1 :] if self._reached(segment)]
+            if any(segment[0] != unit for segment in later):
+                continue  # how far it goes in this unit is not known
+            last = min([count, *(segment[1] - 1 for segment in later)])
             newest = last - (last - first) % every if every else first
             if first <= last and newest > before:
                 return True
@@ -132,3 +128,13 @@ class CheckpointSchedule:
     def _reached(self, segment: Sequence[Any]) -> bool:
         begin: int = segment[1]
         return (self._step if segment[0] == "step" else self._calls) >= begin
+
+
+def _hold(file: int) -> None:
+    """Lock the counts until this process ends. On a file system without locks the launcher takes all counts for those
+    of processes that run."""
+    import fcntl
+    from contextlib import suppress
+
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_SH)  # waits at most for a launcher that looks

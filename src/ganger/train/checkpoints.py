@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from ganger.train import disk, drafts, fence, notices, reading, reporting, retention, shards, surroundings, whole
+from ganger.train import disk, drafts, fence, reading, reporting, retention, shards, surroundings, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,8 +85,6 @@ class checkpoint:  # noqa: N801 (used like a function)
             if self._owns_draft:
                 drafts.remove(self._draft)
             self._phase.__exit__()
-        if kind is None and (is_published or surroundings.world_size() > 1):
-            notices.saved()  # this rank has done its part
         if is_published:
             self._told()
 

@@ -35,8 +35,8 @@ def notice() -> tuple[str, float] | None:
 
 
 def should_checkpoint() -> bool:
-    """True when it is time to save, by `checkpoint.every` or because of a notice: at the same step on every rank of the
-    job that asks, and on each call at that step until this process has saved. Always False outside ganger.
+    """True when it is time to save, by `checkpoint.every` or because of a notice: once for each save, at the same step
+    on every rank of the job that asks. Always False outside ganger.
 
     Where not all ranks that ask report steps, or their steps do not rise, calls are counted instead: ask equally often
     on all of them.
@@ -49,12 +49,6 @@ def should_checkpoint() -> bool:
     except OSError as error:
         reporting.warn_once(f"ganger: should_checkpoint() is False: this rank cannot tell how far it is: {error}")
         return False
-
-
-def saved() -> None:
-    """A checkpoint of this process is complete."""
-    if _schedule is not None:
-        _schedule[1].saved()
 
 
 def _schedule_of(directory: str) -> CheckpointSchedule:
