@@ -135,6 +135,9 @@ def suggestions_hold(world: World) -> None:
         # To withdraw an array is to stop those of its elements that run, and what they leave may be promised to others.
         if any(other.job.array == gang.id for other in world.state.gangs.values()):
             continue
+        # To withdraw an element of an array that has a limit lets the next one in, before the job that comes again.
+        if gang.job.array is not None and gang.job.spec.array is not None and gang.job.spec.array.limit is not None:
+            continue
         for change in said.changes:
             _starts_now(world, gang, change.flags)
 
