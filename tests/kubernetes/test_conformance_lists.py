@@ -137,13 +137,13 @@ async def test_versions_have_rules(api: Asking) -> None:
     path = api.path("configmaps")
     await api.made(path, config_map("a"))
     before = (await api.get(path)).version
-    await api.made(path, config_map("b"))
+    after = (await api.made(path, config_map("b")))["metadata"]["resourceVersion"]
     exact = await api.get(path, resourceVersion=before, resourceVersionMatch="Exact")
     assert exact.version == before
     assert "b" not in exact.names
-    newer = await api.get(path, resourceVersion=before, resourceVersionMatch="NotOlderThan")
+    newer = await api.get(path, resourceVersion=after, resourceVersionMatch="NotOlderThan")
     assert "b" in newer.names
-    assert "b" in (await api.get(path, resourceVersion=before)).names
+    assert "b" in (await api.get(path, resourceVersion=after)).names
     assert "b" not in (await api.get(path, resourceVersion=before, limit="500")).names
     for query, code, reason in (
         ({"resourceVersion": "1", "resourceVersionMatch": "Exact"}, 410, "Expired"),

@@ -119,6 +119,7 @@ def history_of(job: Job, life: Life, work_ms: int | None, ended_ms: int | None, 
     still = ((life.began_ms, now_ms),) if life.began_ms is not None and life.began_ms < now_ms else ()
     last = (life.attempt(life.began_ms, now_ms),) if life.began_ms is not None else ()
     shape = job.spec.shape
+    gone_ms = life.gone_ms if life.ended_ms is None else life.ended_ms  # a stopped job may still end well
     return History(
         tenant=job.user,
         gpu_milli=sum(part.nodes * shape.gpu_milli_of(at) for at, part in enumerate(shape.parts)),
@@ -126,7 +127,7 @@ def history_of(job: Job, life: Life, work_ms: int | None, ended_ms: int | None, 
         duration_ms=work_ms or 0,
         running=(*life.running, *still),
         ended_ms=ended_ms,
-        gone_ms=life.gone_ms if ended_ms is None else None,
+        gone_ms=gone_ms if ended_ms is None else None,
         attempts=(*life.attempts, *last),
     )
 
