@@ -6,6 +6,7 @@ Called by `wiring.__main__` for `ganger sim`. Prints one JSON object, on the las
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -34,6 +35,8 @@ OK, USAGE, INTERRUPTED = 0, 2, 130
 
 def sim(arguments: argparse.Namespace) -> int:
     """Do it, and print the answer."""
+    if signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # not for this process; `multiprocessing` would unblock it
     try:
         answer = DO[arguments.what](arguments)
     except Unreadable as error:

@@ -98,21 +98,27 @@ def errand_command(*words: str) -> list[str]:
 
 @contextmanager
 def started(*words: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """Such a process. Whoever leaves early ends it, and it all of its own: Ctrl-C reaches every process of a terminal,
-    and is for this one alone."""
+    """Start such a process, and end it, with all of its own, when the caller leaves early.
+
+    Ctrl-C reaches every process of a terminal, and is for this one alone: the new process inherits a mask that blocks
+    it. Here it is noted meanwhile, by a handler: an ignored one would be lost when another thread receives it.
+    """
+    interrupts: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-    hears = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
         with subprocess.Popen(errand_command(*words), stdout=subprocess.PIPE) as run:
             try:
-                signal.signal(signal.SIGINT, hears)
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)  # a Ctrl-C that came meanwhile is heard now
+                signal.signal(signal.SIGINT, handler)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                if interrupts:
+                    raise KeyboardInterrupt
                 yield run
             except BaseException:
                 run.terminate()
                 raise
     finally:
-        signal.signal(signal.SIGINT, hears)
+        signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
