@@ -67,7 +67,7 @@ def with_a_broken_event(path: Path) -> None:
         (of_another_program, "it is a database of some other program"),
         (of_a_newer_version, "it has format 9999, this ganger reads"),
         (truncated, "cannot be read as an event log"),
-        (with_a_broken_event, "was set aside"),
+        (with_a_broken_event, "was set aside: it cannot be read"),
         (lambda path: written(path, 0), "has no job that was submitted"),
     ],
     ids=["absent", "directory", "empty", "text", "other", "newer", "truncated", "damaged", "no-jobs"],

@@ -1,5 +1,6 @@
-"""What a server's own log says of its cluster's days, to be lived through again: who asked for what, and what became
-of it. Called by `wiring.again` and by the errand `sim`.
+"""The days of a cluster as its server's own log records them, for a simulation: requests, nodes, and how jobs ended.
+
+Called by `wiring.again` and by the errand `sim`.
 
 Jobs are as they were submitted, as far as the scheduler looks at them: commands, variables and directories stay behind,
 and values of secrets are in no log. What people asked for comes when they asked for it, and nodes are there when they
@@ -89,8 +90,9 @@ def past_of(log: EventLog, place: str, *readers: Callable[[e.Stamped], None], si
     state = log.restore(before)
     fold = _Fold(state, *readers)
     for row in log.each(state.seq, last):
-        if isinstance(row.event, e.Unreadable) or state.refusal(row.event):
-            raise Refused("corrupt_log", f"event {row.seq} of {place} was set aside", "see `ganger doctor`", 500)
+        why = row.event.why if isinstance(row.event, e.Unreadable) else state.refusal(row.event)
+        if why is not None:
+            raise Refused("corrupt_log", f"event {row.seq} of {place} was set aside: {why}", "ganger doctor", 500)
         fold.take(row)
     return fold.past(place)
 
@@ -115,7 +117,7 @@ def told_of(job: Job) -> Job:
 
 
 def history_of(job: Job, life: Life, work_ms: int | None, ended_ms: int | None, now_ms: int) -> History:
-    """What became of a job, for the scorecard; one that runs yet has run until now."""
+    """Return the course of a job, for the scorecard; one that still runs has run until `now_ms`."""
     still = ((life.began_ms, now_ms),) if life.began_ms is not None and life.began_ms < now_ms else ()
     last = (life.attempt(life.began_ms, now_ms),) if life.began_ms is not None else ()
     shape = job.spec.shape
@@ -134,7 +136,7 @@ def history_of(job: Job, life: Life, work_ms: int | None, ended_ms: int | None, 
 
 @dataclass(slots=True)
 class _Nodes:
-    """Which there were, as they were last described, and when one was away."""
+    """The nodes as last described, and the times at which each was away."""
 
     known: dict[str, Node]
     away: dict[str, int] = field(default_factory=dict)
@@ -328,7 +330,7 @@ class _Fold:
 
 
 def _told_by(event: e.Event) -> Iterator[Any]:
-    """What an event says of single jobs."""
+    """Yield the parts of an event that concern one job each."""
     if isinstance(event, e.Decided):
         yield from (each for each in event.plan.decisions if isinstance(each, Start | Stop))
     elif hasattr(event, "gang"):

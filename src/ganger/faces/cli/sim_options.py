@@ -1,4 +1,4 @@
-"""What the commands of `ganger sim` have in common: the options of cluster and costs, the errand, rows with a flaw.
+"""Shared parts of the commands of `ganger sim`: the options of cluster and costs, the process, rows with a flaw.
 
 Called by `faces.cli.sim` and by the file of each further command.
 """
@@ -129,7 +129,7 @@ def errand(*words: str) -> Record:
 
 
 def answer_of(text: bytes) -> Record:
-    """What an errand told. Problem: what it says is wrong, or that it broke off."""
+    """Return the answer that the process printed. Problem: its error, or that it broke off."""
     try:
         told: Record = json.loads(text)
     except ValueError:
