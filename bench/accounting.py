@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from bench.measure import Figure, median
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.state import State
 from ganger.engine.accounts import Wanted
 from ganger.engine.log import EventLog
 from ganger.engine.projection import Projection, project

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.oracle import ENDED, Life, Oracle
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.registry import policies
 from ganger.engine.replay import replay

@@ -10,7 +10,7 @@ import time
 
 from bench.fleet import Fleet
 from bench.measure import Figure, median
-from ganger.core.promises import Promises
+from ganger.core.reservations.reservations import Promises
 from ganger.model.job import GangState
 from ganger.model.units import DAY_MS
 from ganger.policies import dynamic

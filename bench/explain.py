@@ -11,7 +11,7 @@ import time
 
 from bench.fleet import Fleet
 from bench.measure import Figure, median
-from ganger.core.explain import every_reason, explain
+from ganger.core.explain.explain import every_reason, explain
 from ganger.policies import dynamic
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))

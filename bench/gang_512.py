@@ -10,8 +10,8 @@ import time
 from typing import Final
 
 from bench.measure import Figure, median
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.state.state import State
 from ganger.engine.registry import policies
 from ganger.model import event as e
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term

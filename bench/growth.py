@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from bench.fleet import Fleet
 from bench.measure import Figure
-from ganger.core.explain import explain
+from ganger.core.explain.explain import explain
 from ganger.policies import dynamic
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "10000"))

@@ -23,7 +23,15 @@ from typing import Final
 from bench.measure import ROOT, Figure
 
 FILES: Final = tuple(
-    f"src/ganger/core/{name}.py" for name in ("place", "share", "backfill", "promises", "laid", "profile")
+    f"src/ganger/core/{name}.py"
+    for name in (
+        "placement/place",
+        "queues/fair_share",
+        "reservations/earliest_start",
+        "reservations/reservations",
+        "reservations/reservation_table",
+        "reservations/availability_profile",
+    )
 )
 SEED: Final = 6
 MANY: Final = int(os.environ.get("GANGER_BENCH_MUTANTS", "150"))

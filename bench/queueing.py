@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Reserve, Start

@@ -15,7 +15,7 @@ from typing import Final
 from bench.measure import ROOT
 from ganger.backends.simulator.traces.read import read_jobs, read_nodes
 from ganger.backends.simulator.traces.recorded import RecordedJob
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of

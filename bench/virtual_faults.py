@@ -11,7 +11,7 @@ from typing import Final, cast
 from bench.audited import Audit, audited
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.world import World
-from ganger.core.policy import Policy
+from ganger.core.queues.policy_interface import Policy
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.projection import Projection

@@ -16,7 +16,7 @@ import generate_resources
 import generate_schema
 from generate_blocks import block
 
-from ganger.core.lifecycle import page
+from ganger.core.state.lifecycle import page
 
 DOCS: Final = Path(__file__).parent
 README: Final = DOCS.parent / "README.md"

@@ -27,10 +27,10 @@ from bench.measure import ROOT, Figure, median
 from ganger.backends.simulator.fragments import Kinds, Rest, fragmented, typical_kinds
 from ganger.backends.simulator.traces.read import read_jobs, read_nodes
 from ganger.backends.simulator.traces.recorded import RecordedJob
-from ganger.core.fragmentation import typical
-from ganger.core.nodes import NodeTable
-from ganger.core.place import place
-from ganger.core.undo import Undo
+from ganger.core.nodes.fragmentation import typical
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.placement.place import place
+from ganger.core.state.undo import Undo
 from ganger.model.cluster import Node
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape

@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.state.state import State
 from ganger.engine.overview import MOST_CELLS, overview
 from ganger.faces.cli.glance import NARROW, drawn, spoken
 from ganger.model import event as e

@@ -1,8 +1,8 @@
 """Explanations where far more classes wait than a round looks at: whoever asks gets the answer of now."""
 
-from ganger.core.answers import MOST_TOLD
-from ganger.core.explain import every_reason, explain, standing_reason
-from ganger.core.gang import class_text
+from ganger.core.cycle.pending_reasons import MOST_TOLD
+from ganger.core.explain.explain import every_reason, explain, standing_reason
+from ganger.core.state.gang import class_text
 from ganger.model.job import GangState
 from ganger.policies import dynamic, priority
 from tests.pictures.film import Film

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ganger.core.explain import explain
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.explain import explain
+from ganger.core.state.state import State
 from ganger.engine.rows import node_rows
 from ganger.model import event as e
 from ganger.model.decision import Start

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.core.gang import Gang
-from ganger.core.heal import Verdict, matching, verdict
-from ganger.core.lifecycle import Act
-from ganger.core.usage import Account
+from ganger.core.failure.retry import Verdict, matching, verdict
+from ganger.core.fold.time_accounting import Account
+from ganger.core.state.gang import Gang
+from ganger.core.state.lifecycle import Act
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.evidence import PythonError, RankEnd

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ganger.core.nodes import NodeTable
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.state.state import State
 from ganger.engine.policy_trial import stranded, trial
 from ganger.engine.registry import order
 from ganger.model import event as e

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ganger.core.gang import LEAVING
-from ganger.core.heal import ENDINGS
-from ganger.core.lifecycle import (
+from ganger.core.failure.retry import ENDINGS
+from ganger.core.state.gang import LEAVING
+from ganger.core.state.lifecycle import (
     DURABLE,
     GANG,
     NODE,

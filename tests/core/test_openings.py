@@ -2,8 +2,8 @@
 
 import pytest
 
-from ganger.core.backfill import earliest
-from ganger.core.fit import ask
+from ganger.core.placement.start_check import ask
+from ganger.core.reservations.earliest_start import earliest
 from ganger.model.units import HOUR_MS
 from ganger.policies import fifo
 from tests.pictures.film import Film

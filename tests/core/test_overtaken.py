@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ganger.core.holding import overtaken
-from ganger.core.state import State
+from ganger.core.state.allocations import overtaken
+from ganger.core.state.state import State
 from ganger.engine.loop import copy_of
 from ganger.model import event as e
 from ganger.policies import fifo

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ganger.core.nodes import Kept, NodeTable
-from ganger.core.place import place
-from ganger.core.queues import need
-from ganger.core.undo import Undo
+from ganger.core.nodes.node_table import Kept, NodeTable
+from ganger.core.placement.place import place
+from ganger.core.queues.quota import need
+from ganger.core.state.undo import Undo
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare

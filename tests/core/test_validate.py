@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ganger.core.share import Figures
-from ganger.core.state import State
+from ganger.core.queues.fair_share import Figures
+from ganger.core.state.state import State
 from ganger.policies import dynamic
 from tests.pictures.film import Film
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ganger.core.verdict import Blame, attribute
+from ganger.core.failure.attribution import Blame, attribute
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.evidence import PythonError, RankEnd

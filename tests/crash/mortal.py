@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ganger.backends.simulator.world import World
-from ganger.core.lifecycle import DURABLE
+from ganger.core.state.lifecycle import DURABLE
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.projection import Projection

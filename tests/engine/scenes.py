@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from ganger.backends.simulator.world import World
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.state import State
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.registry import policies

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.projection import project
 from ganger.engine.refusal import Refused

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.state import Image
+from ganger.core.state.state import Image
 from ganger.engine import codec
 from ganger.model.cluster import Node
 from ganger.model.event import Event, NodesListed

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.refusal import Refused
 from ganger.model import event as e

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.listing import JobFilter, LabelTerm, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.projection import Projection, project

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import log as logs
 from ganger.engine.listing import JobFilter
 from ganger.engine.log import MEMORY, EventLog

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ganger.core.nodes import NodeTable
-from ganger.core.undo import Undo
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.state.undo import Undo
 from ganger.engine.possible import check_nodes
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import spec_from_dict

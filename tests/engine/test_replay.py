@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
-from ganger.core.gang import Gang
-from ganger.core.plan import plan
-from ganger.core.policy import Heads, Policy
-from ganger.core.rough import Floats
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Heads, Policy
+from ganger.core.queues.share_bounds import Floats
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.replay import Replay, replay

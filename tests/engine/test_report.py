@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ganger.core.queues import need
-from ganger.core.state import State
+from ganger.core.queues.quota import need
+from ganger.core.state.state import State
 from ganger.engine.accounts import Wanted
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.projection import project

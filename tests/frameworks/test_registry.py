@@ -113,7 +113,7 @@ def test_nothing_is_imported_before_somebody_asks(tmp_path: Path) -> None:
 APPLIED = """
 from dataclasses import replace
 from pathlib import Path
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.model import event as e
 from ganger.model.policy import document_of

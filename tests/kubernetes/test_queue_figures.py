@@ -15,7 +15,7 @@ import pytest
 from bench.binding import Controlled, controller, job_of
 from ganger.backends.kubernetes.access import Access
 from ganger.backends.kubernetes.transport import Api
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.model.event import StopRequested, Submitted
 from ganger.wiring.policy_objects import PolicyObjects
 from ganger.wiring.queue_figures import CALM_S, USAGE_S

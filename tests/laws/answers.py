@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import floor
 
-from ganger.core.explain import UNADMITTED, every_reason, reason_view, standing_reason
-from ganger.core.gang import Gang, class_text
-from ganger.core.policy import Policy, starves_after_ms
-from ganger.core.state import State
+from ganger.core.explain.explain import UNADMITTED, every_reason, reason_view, standing_reason
+from ganger.core.queues.policy_interface import Policy, starves_after_ms
+from ganger.core.state.gang import Gang, class_text
+from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
 from ganger.model.reason import Reason, Why

@@ -1,4 +1,5 @@
-"""Runs every law on clusters that count as large, too, where a cycle looks at one queue at a time (`core.rotation`).
+"""Runs every law on clusters that count as large, too, where a cycle looks at one queue at a time
+(`core.reservations.queue_rotation`).
 
 Each example draws which, so that the laws take no longer than on small clusters alone. Of laws that draw nothing else
 there are few; they are about parts of the core to which the size makes no difference.
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from ganger.core import rotation
+from ganger.core.reservations import queue_rotation
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,7 +31,7 @@ def _on_either_size(law: Callable[..., None]) -> Callable[..., None]:
         data = drawn.get("data")
         with pytest.MonkeyPatch.context() as patch:
             if isinstance(data, st.DataObject) and data.draw(st.booleans(), label="counts as large"):
-                patch.setattr(rotation, "LARGE", 0)
+                patch.setattr(queue_rotation, "LARGE", 0)
             law(*args, **drawn)
 
     law_on_either_size.draws_size = True  # type: ignore[attr-defined]

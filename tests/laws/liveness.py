@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from ganger.core.explain import explain
-from ganger.core.gang import Gang
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.explain import explain
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources

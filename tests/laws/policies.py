@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import settings
 
-from ganger.core.policy import Policy
+from ganger.core.queues.policy_interface import Policy
 from ganger.engine.registry import policies
 from ganger.model.units import MINUTE_MS
 from ganger.policies import las

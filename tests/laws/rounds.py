@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.state.state import State
 from ganger.engine.codec import decode, encode, encode_image
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Plan, Reserve, Start, Stop, Wait

@@ -1,8 +1,8 @@
 """The laws that bind every policy, checked by `World` after every event and every round against the raw facts."""
 
-from ganger.core.gang import Gang, class_text
-from ganger.core.queues import NOTHING_HELD
-from ganger.core.state import State
+from ganger.core.queues.quota import NOTHING_HELD
+from ganger.core.state.gang import Gang, class_text
+from ganger.core.state.state import State
 from ganger.engine.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet

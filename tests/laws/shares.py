@@ -1,6 +1,6 @@
 """What was held and how it counts, found again from raw rows of the log, by integration on fractions.
 
-Shares nothing with `core.share`: there are no sums to update, and no half-lives of the calendar.
+Shares nothing with `core.queues.fair_share`: there are no sums to update, and no half-lives of the calendar.
 """
 
 from dataclasses import dataclass

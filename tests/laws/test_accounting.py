@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ganger.core.gang import Gang
-from ganger.core.state import State
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.engine.log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.job import GangState

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Reserve, Start

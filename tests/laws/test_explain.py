@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.explain import UNADMITTED, standing_reason
-from ganger.core.gang import RUNS, Gang
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.state import State
-from ganger.core.suppose import supposed
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.explain import UNADMITTED, standing_reason
+from ganger.core.explain.hypothetical import supposed
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.gang import RUNS, Gang
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop

@@ -10,8 +10,8 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ganger.core.fair import Claim, divide, fair_gpus
-from ganger.core.state import State
+from ganger.core.queues.fair_division import Claim, divide, fair_gpus
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, JobSpec, Resources

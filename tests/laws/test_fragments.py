@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.backends.simulator.fragments import Rest, fragmented
-from ganger.core.fragmentation import TYPICAL, Fragments, Kind, typical
-from ganger.core.nodes import NodeTable
-from ganger.core.scores import fgd
+from ganger.core.nodes.fragmentation import TYPICAL, Fragments, Kind, typical
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.placement.scores import fgd
 from ganger.model.decision import NodeShare
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape

@@ -11,9 +11,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.history import KEPT, LEAST
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.runtime_history import KEPT, LEAST
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Expect, Moved, Reserve, Start

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
 from ganger.model.decision import Start
 from tests.laws import draws
 from tests.laws.answers import nobody_waits_for_nothing

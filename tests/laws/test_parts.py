@@ -1,8 +1,8 @@
 """Gangs of several parts against brute force on tiny clusters: one starts if and only if there is a place for it.
 
-Parts are placed one after the other, in every order (`core.place`): of ten thousand drawn clusters with a place about
-five have only such as no order leads to. What such a gang is told must be true: its parts are in each other's way.
-"""
+Parts are placed one after the other, in every order (`core.placement.place`): of ten thousand drawn clusters with a
+place about five have only such as no order leads to. What such a gang is told must be true: its parts are in each
+other's way."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.explain import standing_reason
-from ganger.core.plan import plan
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.explain import standing_reason
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ganger.core.policy import Policy
-from ganger.core.queues import QueueTree
-from ganger.core.share import REMEMBERED, Standings, base_of, respent
-from ganger.core.state import State
-from ganger.core.undo import Undo
+from ganger.core.queues.fair_share import REMEMBERED, Standings, base_of, respent
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.queues.quota import QueueTree
+from ganger.core.state.state import State
+from ganger.core.state.undo import Undo
 from ganger.engine.codec import decode, decode_image, encode, encode_image
 from ganger.engine.policy_book import changes, policy_from_dict, policy_text, policy_to_dict, read_policy
 from ganger.model import event as e

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core import foresight, profile
-from ganger.core.foresight import AT_ONCE_MS, LINGER_MS, Foresight, Promise
-from ganger.core.gang import Gang
-from ganger.core.outlook import Outlook
-from ganger.core.plan import plan
-from ganger.core.profile import Profile, Stay
-from ganger.core.runtime import NEVER_MS
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.reservations import availability_profile, capacity_forecast
+from ganger.core.reservations.availability_profile import Profile, Stay
+from ganger.core.reservations.capacity_forecast import AT_ONCE_MS, LINGER_MS, Foresight, Promise
+from ganger.core.reservations.sparse_profile import Outlook
+from ganger.core.state.gang import Gang
+from ganger.core.state.runtime_estimate import NEVER_MS
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import Moved
 from ganger.model.job import JobSpec, Limits
@@ -261,12 +261,12 @@ def test_starts_are_found_by_trying_every_moment(data: st.DataObject) -> None:
         assert any(begin_ms <= ms for begin_ms in begins), "it could begin at an earlier moment than is found"
 
 
-@pytest.mark.parametrize("wide", [0, profile.WIDE])
+@pytest.mark.parametrize("wide", [0, availability_profile.WIDE])
 @given(data=st.data())
 def test_a_node_holds_a_part_until_it_does_not(data: st.DataObject, wide: int) -> None:
     """Also where there are so many nodes that it is found out row by row."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile, "WIDE", wide)
+        patch.setattr(availability_profile, "WIDE", wide)
         _a_node_holds_a_part_until_it_does_not(data)
 
 
@@ -283,7 +283,7 @@ def _a_node_holds_a_part_until_it_does_not(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_on_a_grid_no_more_is_said_to_be_free_than_there_is(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile, "MOST_CELLS", 0)
+        patch.setattr(availability_profile, "MOST_CELLS", 0)
         found, truth, part = laid(data)
     ends = [*found.edges.tolist()[1:], NEVER_MS]
     every = range(len(truth.nodes))
@@ -305,9 +305,11 @@ def test_where_little_is_promised_it_is_the_same(data: st.DataObject) -> None:
     state, now_ms = data.draw(clusters())
     known, more, part = data.draw(promises(state, now_ms)), data.draw(st.lists(stays(state, now_ms))), data.draw(PARTS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile, "MOST_CELLS", 0)
+        patch.setattr(availability_profile, "MOST_CELLS", 0)
         found = Foresight(state, now_ms, {}).whole(known)
-        patch.setattr(foresight, "Outlook", lambda nodes, edges, held, stays, _: Profile(nodes, edges, held, stays))
+        patch.setattr(
+            capacity_forecast, "Outlook", lambda nodes, edges, held, stays, _: Profile(nodes, edges, held, stays)
+        )
         dense = Foresight(state, now_ms, {}).whole(known)
     assert isinstance(found, Outlook)
     assert not isinstance(dense, Outlook)

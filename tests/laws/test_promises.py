@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core import profile
-from ganger.core.fit import ask
-from ganger.core.plan import held, plan
-from ganger.core.policy import Policy
-from ganger.core.runtime import NEVER_MS
-from ganger.core.state import State
+from ganger.core.cycle.plan import held, plan
+from ganger.core.placement.start_check import ask
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.reservations import availability_profile
+from ganger.core.state.runtime_estimate import NEVER_MS
+from ganger.core.state.state import State
 from ganger.engine.loop import copy_of
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -240,5 +240,5 @@ def test_invariant_9_among_those_content_with_less_time(data: st.DataObject) -> 
 @given(data=st.data())
 def test_invariant_9_on_a_grid_too(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile, "MOST_CELLS", 0)
+        patch.setattr(availability_profile, "MOST_CELLS", 0)
         a_life(POLICIES["dynamic"], data, maintained=data.draw(st.booleans()))

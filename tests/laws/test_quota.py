@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.queues import QueueTree
-from ganger.core.share import Standings
-from ganger.core.undo import Undo
+from ganger.core.queues.fair_share import Standings
+from ganger.core.queues.quota import QueueTree
+from ganger.core.state.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import DAY_MS
 from tests.laws import draws

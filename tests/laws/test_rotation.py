@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core import rotation
-from ganger.core.plan import plan
-from ganger.core.policy import Policy, reservations
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy, reservations
+from ganger.core.reservations import queue_rotation
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Plan, Reserve, Wait
@@ -89,7 +89,7 @@ def test_every_queue_gets_a_reservation_though_nothing_happens(policy: Policy, d
     assert cycles <= len(queues), "each cycle that makes the next one due makes a reservation"
     # On a small cluster the policy's order decides who comes first, on a large one the age.
     assert len(cluster.reserved_queues()) == len(queues[:total])
-    if rotation.is_large_cluster(cluster.state):
+    if queue_rotation.is_large_cluster(cluster.state):
         assert cluster.reserved_queues() == {*queues[:total]}
 
 

@@ -1,4 +1,5 @@
-"""A round that is left out would have started and stopped nobody, and promised nobody a start (`core.settled`).
+"""A round that is left out would have started and stopped nobody, and promised nobody a start
+(`core.cycle.cycle_skip`).
 
 Jobs come one after the other while others run, as in a queue that is full; beside it plans a core that leaves nothing
 out. The same world is drawn for both.
@@ -7,9 +8,9 @@ out. The same world is drawn for both.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.settled import Settled
+from ganger.core.cycle.cycle_skip import Settled
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Moved, Plan, Reserve, Wait

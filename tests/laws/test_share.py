@@ -10,12 +10,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.policy import Heads, Policy
-from ganger.core.queues import QueueTree
-from ganger.core.runtime import least_ms
-from ganger.core.share import REMEMBERED, Spent, Standings, base_of, own_points
-from ganger.core.state import State
-from ganger.core.undo import Undo
+from ganger.core.queues.fair_share import REMEMBERED, Spent, Standings, base_of, own_points
+from ganger.core.queues.policy_interface import Heads, Policy
+from ganger.core.queues.quota import QueueTree
+from ganger.core.state.runtime_estimate import least_ms
+from ganger.core.state.state import State
+from ganger.core.state.undo import Undo
 from ganger.engine.codec import encode_image
 from ganger.model import event as e
 from ganger.model.cluster import Node

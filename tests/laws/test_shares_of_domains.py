@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.layout import evenly, evenly_on_few, into_few
+from ganger.core.placement.topology_packing import evenly, evenly_on_few, into_few
 
 
 @st.composite

@@ -6,10 +6,10 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.layout import most
-from ganger.core.nodes import NodeTable
-from ganger.core.place import place
-from ganger.core.undo import Undo
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.placement.place import place
+from ganger.core.placement.topology_packing import most
+from ganger.core.state.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.job import JobSpec, Placement, Slice
 from ganger.model.terms import Layout

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from ganger.core import rotation
-from ganger.core.gang import Gang
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.reservations import queue_rotation
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan, Stop
@@ -91,7 +91,7 @@ class World:
         at_once = any(
             isinstance(each, Stop) and self.state.gangs[each.gang].start is None for each in planned.decisions
         )
-        at_once |= rotation.is_large_cluster(self.state) and planned.decisions != ()  # another queue has its turn
+        at_once |= queue_rotation.is_large_cluster(self.state) and planned.decisions != ()  # another queue has its turn
         assert at_once or not self.is_due(), "a round is due that was just planned"
         if planned.decisions:
             self.happens(e.Decided(plan=planned, policy=self.policy.NAME, version="0"))

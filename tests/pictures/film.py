@@ -8,11 +8,11 @@ not simply run: why it waits, the state it is in, or how it ended since the line
 
 from dataclasses import replace
 
-from ganger.core.explain import explain, reason_view, standing_reason
-from ganger.core.gang import Gang
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.explain import explain, reason_view, standing_reason
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.engine.policy_book import policy_from_dict, policy_to_dict
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start

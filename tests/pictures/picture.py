@@ -22,7 +22,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.spec.labels import read_term
 from ganger.model.affinity import Affinity, Preference, Term
 from ganger.model.cluster import RACK, Node, NodeState

@@ -1,13 +1,13 @@
 """Turns a table of scenarios, name -> (cluster, queues, film), into one test each.
 
-Each is played on a small cluster, and again on the same one as a large cluster (`core.rotation`).
+Each is played on a small cluster, and again on the same one as a large cluster (`core.reservations.queue_rotation`).
 """
 
 from collections.abc import Callable
 
 import pytest
 
-from ganger.core import rotation
+from ganger.core.reservations import queue_rotation
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 
@@ -20,7 +20,7 @@ def scenarios(table: Table, policy: str = "priority") -> Callable[..., None]:
     @pytest.mark.parametrize(("cluster", "queues", "film"), table.values(), ids=table)
     def play(cluster: str, queues: str, film: str, monkeypatch: pytest.MonkeyPatch) -> None:
         Film(POLICIES[policy], cluster, queues).play(film)
-        monkeypatch.setattr(rotation, "LARGE", 0)
+        monkeypatch.setattr(queue_rotation, "LARGE", 0)
         Film(POLICIES[policy], cluster, queues).play(film)
 
     return play

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.explain import explain
+from ganger.core.explain.explain import explain
 from ganger.model.units import MINUTE_MS
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ganger.core import rotation
-from ganger.core.plan import plan
-from ganger.core.state import State
-from ganger.core.suppose import supposed
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.hypothetical import supposed
+from ganger.core.reservations import queue_rotation
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import Decision, Reserve, Wait
 from ganger.model.units import HOUR_MS
@@ -50,7 +50,7 @@ def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(fi
 
 
 def test_a_reservation_moves_earlier_after_eight_early_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "LARGE", 0)
+    monkeypatch.setattr(queue_rotation, "LARGE", 0)
     nodes = " ".join(f"n{name.lower()}:{name} {name},time=2h" for name in "BCDEFGHI")
     film = Film(POLICIES["dynamic"], f"na:A A,time=1h {nodes}", "")
     film.do("S:9x1,time=1h")

@@ -1,6 +1,6 @@
 """Pools of nodes in the order in which they are filled and given back; what breaks up GPUs least."""
 
-from ganger.core.pools import give_back
+from ganger.core.nodes.node_pools import give_back
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.play import scenarios

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.plan import plan
-from ganger.core.sizes import Wanted, sizes
+from ganger.core.cycle.plan import plan
+from ganger.core.explain.max_fit import Wanted, sizes
 from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec, Limits, Origin
 from ganger.model.overview import Size, Sizes

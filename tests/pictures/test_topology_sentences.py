@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.explain import standing_reason
+from ganger.core.explain.explain import standing_reason
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.test_sentences import explained

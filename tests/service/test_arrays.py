@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ganger.core.usage import total
+from ganger.core.fold.time_accounting import total
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, LogQuery
 from tests.service.world import Embedded, python

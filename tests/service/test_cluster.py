@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.core.sizes import Wanted
-from ganger.core.state import State
+from ganger.core.explain.max_fit import Wanted
+from ganger.core.state.state import State
 from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter
 from ganger.model import event as e

@@ -12,7 +12,7 @@ from typing import Any
 from ganger import __version__
 from ganger.backends.local.backend import LocalBackend
 from ganger.backends.local.layout import Layout
-from ganger.core.policy import Policy
+from ganger.core.queues.policy_interface import Policy
 from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.traces.recorded import Flaw
 from ganger.backends.simulator.world import BEGIN_MS, World
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import log as logs
 from ganger.engine import registry
 from ganger.engine.log import MEMORY, EventLog

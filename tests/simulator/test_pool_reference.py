@@ -16,7 +16,7 @@ from ganger.backends.simulator.history import History
 from ganger.backends.simulator.scorecard import score
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import RecordedJob
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of

@@ -7,7 +7,7 @@ import pytest
 
 from ganger.backends.simulator.outages import Outage
 from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import registry
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.recording import Recording, line

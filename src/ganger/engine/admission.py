@@ -1,7 +1,7 @@
 """Whether a job could ever start: what is impossible is refused at submission and never left waiting.
 
 Called by `engine.service`. It compares with everything there is, in use or not, cordoned or lost: only that the
-cluster itself or a quota changes could help. What others use is `core.fit`'s matter.
+cluster itself or a quota changes could help. What others use is `core.placement.start_check`'s matter.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
-from ganger.core.fit import Ask
-from ganger.core.queues import OF_TYPE, QueueTree, Vector, contradiction, need
-from ganger.core.queues import wrong_with as figures_wrong_with
-from ganger.core.state import State
+from ganger.core.placement.start_check import Ask
+from ganger.core.queues.quota import OF_TYPE, QueueTree, Vector, contradiction, need
+from ganger.core.queues.quota import wrong_with as figures_wrong_with
+from ganger.core.state.state import State
 from ganger.engine.possible import SAY, check_nodes
 from ganger.engine.refusal import Refused
 from ganger.model.job import GangState, JobSpec
@@ -115,8 +115,8 @@ def over_quota(tree: QueueTree, queue: str, amounts: Vector, does: str = "needs"
 
 
 def wrong_with(queue: Queue) -> str | None:
-    """What is wrong with a queue by itself: its name or a figure. Its place in the tree is `core.state`'s matter, its
-    place among the others that of `contradicts`."""
+    """What is wrong with a queue by itself: its name or a figure. Its place in the tree is `core.state.state`'s matter,
+    its place among the others that of `contradicts`."""
     if not _QUEUE_NAME.fullmatch(queue.name):
         return f"{queue.name!r} is no name of a queue: up to 63 of a-z, 0-9 and '-', a letter or digit first"
     for name in ("time_ms", "queue_time_ms"):  # asked here and not by the core: older logs have such queues

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganger.core.queues import lowered
-from ganger.core.sizes import Wanted, sizes
+from ganger.core.explain.max_fit import Wanted, sizes
+from ganger.core.queues.quota import lowered
 from ganger.engine.admission import contradicts, nearest, wrong_with
 from ganger.engine.loop import Loop
 from ganger.engine.overview import overview

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from ganger.core.state import Image
+from ganger.core.state.state import Image
 from ganger.model.event import Event
 from ganger.model.job import Job
 from ganger.model.view import JobRow, Ledger

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ganger.core.nodes import NodeTable
+from ganger.core.nodes.node_table import NodeTable
 from ganger.model.job import JobSpec, Resources
 from ganger.model.units import DEVICE_MILLI
 

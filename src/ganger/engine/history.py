@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.core.gang import Gang
-from ganger.core.verdict import Blame, attribute
+from ganger.core.failure.attribution import Blame, attribute
+from ganger.core.state.gang import Gang
 from ganger.engine.log import EventLog
 from ganger.engine.sentences import CAUSES, ending, overdue, passed_over
 from ganger.model.decision import UNADMITTED, Cause, Start, Stop

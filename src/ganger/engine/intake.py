@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from ganger.core.explain import explain
-from ganger.core.state import State
-from ganger.core.suppose import supposed, would_start
+from ganger.core.explain.explain import explain
+from ganger.core.explain.hypothetical import supposed, would_start
+from ganger.core.state.state import State
 from ganger.engine.admission import nearest
 from ganger.engine.dependencies import awaited, in_order
 from ganger.engine.launch import argv_of, launch_plans

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Final
 
-from ganger.core.heal import DEFAULT_RETRIES
+from ganger.core.failure.retry import DEFAULT_RETRIES
 from ganger.engine.ports import LaunchPlan, RankPlan
 from ganger.engine.refusal import Refused
 from ganger.engine.registry import frameworks, trait

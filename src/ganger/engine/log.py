@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.core.gang import Gang
-from ganger.core.state import State
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.engine import accounts, codec, elements, event_row, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection

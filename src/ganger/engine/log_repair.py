@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ganger.core.gang import STRIDE
-from ganger.core.state import State
+from ganger.core.state.gang import STRIDE
+from ganger.core.state.state import State
 from ganger.engine import job_table
 from ganger.engine.log import EventLog
 from ganger.engine.projection import project, project_array

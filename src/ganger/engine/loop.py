@@ -1,4 +1,4 @@
-"""The loop: events -> state -> plan -> log -> backend. The same in every world; the only caller of `core.plan`.
+"""The loop: events -> state -> plan -> log -> backend. The same in every world; the only caller of `core.cycle.plan`.
 
 Built by `wiring` (and by the simulator's tests), fed by backends (`post`) and by `engine.service` (`ask`). `run` lives
 on the core's own thread; the simulator calls `turn` itself. What happened and what was decided about it are in the log,
@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ganger.core.arrays import ArrayJob
-from ganger.core.gang import LEAVING, Gang
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.settled import Settled
-from ganger.core.state import State
+from ganger.core.cycle.cycle_skip import Settled
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.gang import LEAVING, Gang
+from ganger.core.state.job_arrays import ArrayJob
+from ganger.core.state.state import State
 from ganger.engine import codec
 from ganger.engine.measures import Rounds
 from ganger.engine.ports import Backend, Clock, Live

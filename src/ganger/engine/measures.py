@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.core.gang import class_text
-from ganger.core.state import State
+from ganger.core.state.gang import class_text
+from ganger.core.state.state import State
 from ganger.engine.ports import Measure
 from ganger.model.decision import Decision
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.gang import Gang, class_text
-from ganger.core.policy import Policy
-from ganger.core.queues import need
-from ganger.core.state import State
-from ganger.core.topology import Ints, up
+from ganger.core.nodes.topology import Ints, up
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.queues.quota import need
+from ganger.core.state.gang import Gang, class_text
+from ganger.core.state.state import State
 from ganger.engine.rows import queue_rows
 from ganger.model.overview import Block, Cell, Next, Order, Overview
 from ganger.model.reason import sentence

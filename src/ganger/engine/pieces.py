@@ -1,8 +1,7 @@
 """The state in pieces, one for each job, so that each can lie where its job does; and put together again.
 
-An image of the state is the same in one piece (`core.state.Image`, snapshots of the log). Written and read by `wiring`
-for worlds whose truth are the cluster's own objects: there a restarted controller has nothing else.
-"""
+An image of the state is the same in one piece (`core.state.state.Image`, snapshots of the log). Written and read by
+`wiring` for worlds whose truth are the cluster's own objects: there a restarted controller has nothing else."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,9 +10,9 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from ganger.core.arrays import ArrayJob
-from ganger.core.gang import Gang
-from ganger.core.state import Image, State
+from ganger.core.state.gang import Gang
+from ganger.core.state.job_arrays import ArrayJob
+from ganger.core.state.state import Image, State
 from ganger.model.decision import Reserve
 from ganger.model.job import GangState, Job
 

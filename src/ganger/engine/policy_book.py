@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from ganger.core.queues import OF_TYPE, RESOURCES, QueueTree, lowered, nominal, scale_of
-from ganger.core.rules import circle_of
-from ganger.core.state import State
-from ganger.core.undo import Undo
+from ganger.core.fold.fold_policy import circle_of
+from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, lowered, nominal, scale_of
+from ganger.core.state.state import State
+from ganger.core.state.undo import Undo
 from ganger.engine.admission import MAX_LEVELS, TOO_DEEP, levels_below_root
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown

@@ -1,20 +1,19 @@
 """What another policy document would change: whom it would strand, and what the next round would do differently.
 
-Called by `engine.policy_service`, on a copy of the state. The round is `core.plan`'s own, so that what is said is what
-would happen.
-"""
+Called by `engine.policy_service`, on a copy of the state. The round is `core.cycle.plan`'s own, so that what is said is
+what would happen."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ganger.core.fit import ask
-from ganger.core.gang import ClassKey, Gang
-from ganger.core.nodes import NodeTable
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.queues import QueueTree
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.placement.start_check import ask
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.queues.quota import QueueTree
+from ganger.core.state.gang import ClassKey, Gang
+from ganger.core.state.state import State
 from ganger.engine.admission import over_quota, refused_for
 from ganger.engine.possible import impossible_on
 from ganger.model.decision import Start

@@ -5,8 +5,8 @@ It is said and never refused: nodes come and go, and until they come nobody can 
 
 from collections.abc import Iterator
 
-from ganger.core.queues import OF_TYPE, RESOURCES, QueueTree, in_figures, nominal, scale_of
-from ganger.core.state import State
+from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, in_figures, nominal, scale_of
+from ganger.core.state.state import State
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 from ganger.model.units import format_bytes, format_cpu

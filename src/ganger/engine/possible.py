@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.layout import most
-from ganger.core.nodes import NodeTable
-from ganger.core.place import place
+from ganger.core.nodes.node_table import NodeTable
+from ganger.core.placement.place import place
+from ganger.core.placement.topology_packing import most
 from ganger.engine.refusal import Refused
 from ganger.engine.spec.words import did_you_mean
 from ganger.model.affinity import Expression, Operator, Term

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from ganger.core.gang import Gang
-from ganger.core.state import State
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.engine.ports import Backend, RankUse
 from ganger.engine.refusal import Refused
 from ganger.model.decision import NodeShare

@@ -5,8 +5,8 @@ The sentence of a waiting job is not in the row: it changes with its class's ans
 
 from dataclasses import dataclass
 
-from ganger.core.arrays import ArrayJob
-from ganger.core.gang import Gang
+from ganger.core.state.gang import Gang
+from ganger.core.state.job_arrays import ArrayJob
 from ganger.engine.sentences import ending, on_checkpoints, overdue
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, typed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.model.event import Stamped
 
 FAR: Final = 20_000

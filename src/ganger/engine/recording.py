@@ -6,7 +6,7 @@ For runs in virtual time, which nobody restores and nobody asks while they last.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import codec
 from ganger.engine.projection import Projection
 from ganger.engine.reserve import Reserve

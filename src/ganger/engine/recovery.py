@@ -10,9 +10,10 @@ not in the state waits again. So other jobs lose nothing, and the jobs that the 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ganger.core import arrays, facts
-from ganger.core.gang import RESTING, Gang
-from ganger.core.state import State
+from ganger.core.fold import fold_attempt
+from ganger.core.state import job_arrays
+from ganger.core.state.gang import RESTING, Gang
+from ganger.core.state.state import State
 from ganger.model.decision import Decision, Expect, Plan, Reserve, Start, Stop, Wait
 from ganger.model.event import Decided, Stamped, Submitted, Unreadable
 from ganger.model.job import ENDED, GangState, Job
@@ -136,7 +137,7 @@ def _let_go(state: State, names: Iterable[str], at_ms: int) -> None:
     for name in names:
         gang = state.gangs.get(name)
         if gang is not None and gang.start is not None:
-            touched = (gang, *facts.clear(state, gang, tuple(gang.left), max(at_ms, state.at_ms)))
+            touched = (gang, *fold_attempt.clear(state, gang, tuple(gang.left), max(at_ms, state.at_ms)))
             _note(state, touched)
 
 
@@ -155,7 +156,7 @@ def _end(state: State, gang: Gang, how: GangState) -> None:
 
 def _note(state: State, touched: Iterable[Gang]) -> None:
     """Bring up to date what follows from gangs that changed outside the fold."""
-    for each in arrays.recount(state, touched, state.at_ms):
+    for each in job_arrays.recount(state, touched, state.at_ms):
         if isinstance(each, Gang):
             state.due.note(each, lives=state.gangs.get(each.id) is each)
 

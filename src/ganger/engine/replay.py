@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from ganger.core.plan import plan
-from ganger.core.policy import Policy
-from ganger.core.state import State
+from ganger.core.cycle.plan import plan
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.refusal import Refused
 from ganger.model.decision import Decision

@@ -6,9 +6,9 @@ or not at all. A job counts with its whole life, also when only its end is withi
 
 from collections import Counter
 
-from ganger.core.queues import need
-from ganger.core.state import State
-from ganger.core.usage import AMOUNTS, held_by, in_gpus, total
+from ganger.core.fold.time_accounting import AMOUNTS, held_by, in_gpus, total
+from ganger.core.queues.quota import need
+from ganger.core.state.state import State
 from ganger.engine.accounts import Wanted
 from ganger.engine.log import EventLog
 from ganger.engine.rows import many

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine import codec
 from ganger.engine.event_row import about
 from ganger.engine.ports import Backend

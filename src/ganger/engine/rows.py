@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 
-from ganger.core.explain import own_reason, reason_view
-from ganger.core.fair import fair_gpus
-from ganger.core.gang import RESTING, Gang, class_text
-from ganger.core.queues import UNLIMITED, in_figures, scale_of
-from ganger.core.state import State
-from ganger.core.topology import path
+from ganger.core.explain.explain import own_reason, reason_view
+from ganger.core.nodes.topology import path
+from ganger.core.queues.fair_division import fair_gpus
+from ganger.core.queues.quota import UNLIMITED, in_figures, scale_of
+from ganger.core.state.gang import RESTING, Gang, class_text
+from ganger.core.state.state import State
 from ganger.model.job import GangState
 from ganger.model.view import NodeRow, QueueRow, ReasonView
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from ganger.core.gang import Gang
-from ganger.core.verdict import attribute
+from ganger.core.failure.attribution import attribute
+from ganger.core.state.gang import Gang
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Moved, Reserve, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from ganger import __version__
-from ganger.core.due import deadline_ms
-from ganger.core.explain import explain
-from ganger.core.gang import RESTING, RUNS
-from ganger.core.sizes import Wanted as WantedSize
+from ganger.core.explain.explain import explain
+from ganger.core.explain.max_fit import Wanted as WantedSize
+from ganger.core.state.gang import RESTING, RUNS
+from ganger.core.state.timers import deadline_ms
 from ganger.engine import codec
 from ganger.engine.accounts import Wanted
 from ganger.engine.admission import nearest

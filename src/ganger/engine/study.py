@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganger.core.state import State
+from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 

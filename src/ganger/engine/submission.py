@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict
 
-from ganger.core.fit import Ask
-from ganger.core.state import State
+from ganger.core.placement.start_check import Ask
+from ganger.core.state.state import State
 from ganger.engine import admission
 from ganger.engine.command import check_checkpoints, check_commands, check_directory
 from ganger.engine.git import git_state

@@ -1,6 +1,6 @@
 """Nodes, what they offer, and where in the network they are.
 
-Called by backends (which list nodes) and by `core.state` (which keeps them as arrays).
+Called by backends (which list nodes) and by `core.state.state` (which keeps them as arrays).
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ RACK: Final = ("rack",)
 
 
 class NodeState(StrEnum):
-    """Whether a node takes gangs; `core.lifecycle` has the table of what leads where."""
+    """Whether a node takes gangs; `core.state.lifecycle` has the table of what leads where."""
 
     READY = "ready"
     CORDONED = "cordoned"

@@ -1,6 +1,6 @@
 """What a round may decide.
 
-Made by `core.plan`, recorded by the loop before the world changes, carried out by a backend."""
+Made by `core.cycle.plan`, recorded by the loop before the world changes, carried out by a backend."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

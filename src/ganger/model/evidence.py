@@ -1,7 +1,7 @@
 """What is known of a failure besides that it happened: how each rank ended, and the exception it ended with. And what
 is wrong with a checkpoint.
 
-Gathered by launchers and backends as facts of `model.event.Failed`, judged by `core.verdict`; of `Resumed`.
+Gathered by launchers and backends as facts of `model.event.Failed`, judged by `core.failure.attribution`; of `Resumed`.
 """
 
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ _ELEMENT: Final = re.compile(r"(?P<array>[^\[\]]*)\[(?P<index>0|[1-9][0-9]{0,17}
 
 
 class GangState(StrEnum):
-    """Where a gang is in its life; `core.lifecycle` has the table of what leads where."""
+    """Where a gang is in its life; `core.state.lifecycle` has the table of what leads where."""
 
     PENDING = "pending"
     SUSPENDED = "suspended"

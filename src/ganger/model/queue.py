@@ -1,4 +1,4 @@
-"""Queues: a tree with quotas and weights, and what one user may hold in each. Arithmetic is in `core.queues`.
+"""Queues: a tree with quotas and weights, and what one user may hold in each. Arithmetic is in `core.queues.quota`.
 
 Terms are Kueue's: nominal quota, borrowing limit, lending limit.
 """

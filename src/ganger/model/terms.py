@@ -1,6 +1,6 @@
 """What a gang says of where it may be: which nodes at all, and how they lie to each other.
 
-Made by `model.job` out of a spec's `placement:`; read by `core.place` and what explains it.
+Made by `model.job` out of a spec's `placement:`; read by `core.placement.place` and what explains it.
 """
 
 from dataclasses import dataclass, replace

@@ -4,7 +4,7 @@ Others start if they delay nobody. Source: Mu'alem and Feitelson, "Utilization, 
 runtime estimates in scheduling the IBM SP2 with backfilling" (2001). It counts on limits.
 """
 
-from ganger.core import arrival
+from ganger.core.queues import fifo_defaults
 from ganger.model.policy import Large, Reservations
 
 NAME = "conservative"
@@ -14,6 +14,6 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = Reservations(total=None, per_queue=None, large=Large(per_queue=0))
 BLOCKS = False
 
-account_key, gang_key, key = arrival.account_key, arrival.gang_key, arrival.key
-early, band = arrival.early, arrival.band
-factors, turn_ms = arrival.factors, arrival.turn_ms
+account_key, gang_key, key = fifo_defaults.account_key, fifo_defaults.gang_key, fifo_defaults.key
+early, band = fifo_defaults.early, fifo_defaults.band
+factors, turn_ms = fifo_defaults.factors, fifo_defaults.turn_ms

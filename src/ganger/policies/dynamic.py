@@ -1,18 +1,17 @@
 """Points: for what a queue and a user have not used, for priority, for age, and for starving. The default.
 
-The most go first. The function is in `core.share`, with what each factor is worth. Shares count, but starvation has no
-end: every job comes first in the end. The factors are those that Slurm's multifactor priority has, and `ganger explain`
-shows them as its sprio does.
-"""
+The most go first. The function is in `core.queues.fair_share`, with what each factor is worth. Shares count, but
+starvation has no end: every job comes first in the end. The factors are those that Slurm's multifactor priority has,
+and `ganger explain` shows them as its sprio does."""
 
 import numpy as np
 
-from ganger.core import factors as of
-from ganger.core.gang import Gang
-from ganger.core.policy import Heads, Key, joined
-from ganger.core.rough import Floats
-from ganger.core.share import account_points, most_own_points, most_points, own_points
-from ganger.core.state import State
+from ganger.core.queues import priority_factors as of
+from ganger.core.queues.fair_share import account_points, most_own_points, most_points, own_points
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.share_bounds import Floats
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor

@@ -4,7 +4,7 @@ Others start if they do not delay it. Source: Lifka, "The ANL/IBM SP scheduling 
 without a limit in the way of the first is in its way for ever.
 """
 
-from ganger.core import arrival
+from ganger.core.queues import fifo_defaults
 from ganger.model.policy import Large, Reservations
 
 NAME = "easy"
@@ -14,6 +14,6 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = Reservations(total=1, per_queue=1, large=Large(per_queue=0))
 BLOCKS = False
 
-account_key, gang_key, key = arrival.account_key, arrival.gang_key, arrival.key
-early, band = arrival.early, arrival.band
-factors, turn_ms = arrival.factors, arrival.turn_ms
+account_key, gang_key, key = fifo_defaults.account_key, fifo_defaults.gang_key, fifo_defaults.key
+early, band = fifo_defaults.early, fifo_defaults.band
+factors, turn_ms = fifo_defaults.factors, fifo_defaults.turn_ms

@@ -1,19 +1,18 @@
 """The queue that has had least of its share goes first; inside a queue the user who has; then priority and age.
 
 Of sibling queues those below their guarantee come first, then by what they hold and have held of late over their
-weight; so down the tree, and then the users of a queue. Shares are dominant and decay: `core.share`. Source: Slurm's
-Fair Tree.
-"""
+weight; so down the tree, and then the users of a queue. Shares are dominant and decay: `core.queues.fair_share`.
+Source: Slurm's Fair Tree."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from ganger.core import factors as of
-from ganger.core.gang import Gang
-from ganger.core.policy import Heads, Key, joined
-from ganger.core.rough import Floats
-from ganger.core.state import State
+from ganger.core.queues import priority_factors as of
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.share_bounds import Floats
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor

@@ -1,6 +1,6 @@
 """First in, first out. The baseline that every other order is measured against."""
 
-from ganger.core import arrival
+from ganger.core.queues import fifo_defaults
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 
@@ -11,6 +11,6 @@ STARVES_AFTER_MS: int | None = 30 * MINUTE_MS
 RESERVES: Reservations | None = None
 BLOCKS = False
 
-account_key, gang_key, key = arrival.account_key, arrival.gang_key, arrival.key
-early, band = arrival.early, arrival.band
-factors, turn_ms = arrival.factors, arrival.turn_ms
+account_key, gang_key, key = fifo_defaults.account_key, fifo_defaults.gang_key, fifo_defaults.key
+early, band = fifo_defaults.early, fifo_defaults.band
+factors, turn_ms = fifo_defaults.factors, fifo_defaults.turn_ms

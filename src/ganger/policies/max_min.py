@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ganger.core import factors as of
-from ganger.core import filling
-from ganger.core.gang import RUNS, Gang
-from ganger.core.policy import Heads, Key, joined
-from ganger.core.rough import SLACK, Floats
-from ganger.core.state import State
+from ganger.core.queues import max_min
+from ganger.core.queues import priority_factors as of
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.share_bounds import SLACK, Floats
+from ganger.core.state.gang import RUNS, Gang
+from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.view import Factor
 
@@ -35,20 +35,20 @@ BLOCKS = False
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:
     """What the tenant has."""
-    return (filling.share(state, queue, user),)
+    return (max_min.share(state, queue, user),)
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Of one that runs, what its tenant got since its turn is taken off; of equals it goes first. Then priority, then
     the order of submission."""
     runs = gang.state in RUNS
-    since = filling.share_before(state, gang) - filling.share(state, gang.queue, gang.job.user) if runs else 0
+    since = max_min.share_before(state, gang) - max_min.share(state, gang.queue, gang.job.user) if runs else 0
     return (since, not runs, -gang.job.spec.priority, gang.number)
 
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
     """What each tenant has, a little less."""
-    has = [float(filling.share(state, queue, user)) for queue, user in heads.owners]
+    has = [float(max_min.share(state, queue, user)) for queue, user in heads.owners]
     found: Floats = np.array(has, dtype=np.float64)[heads.owner] * (1 - SLACK)
     return found
 

@@ -6,11 +6,11 @@ waiting gangs never change places, because both age alike; the factors are those
 
 import numpy as np
 
-from ganger.core import factors as of
-from ganger.core.gang import Gang
-from ganger.core.policy import Heads, Key, joined
-from ganger.core.rough import Floats
-from ganger.core.state import State
+from ganger.core.queues import priority_factors as of
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.share_bounds import Floats
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 from ganger.model.view import Factor

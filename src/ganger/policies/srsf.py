@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ganger.core import arrival
-from ganger.core import factors as of
-from ganger.core.gang import Gang
-from ganger.core.policy import Heads, Key, joined
-from ganger.core.rough import Floats
-from ganger.core.runtime import NEVER_MS
-from ganger.core.service import left_ms, width
-from ganger.core.state import State
+from ganger.core.queues import fifo_defaults
+from ganger.core.queues import priority_factors as of
+from ganger.core.queues.attained_service import left_ms, width
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.share_bounds import Floats
+from ganger.core.state.gang import Gang
+from ganger.core.state.runtime_estimate import NEVER_MS
+from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.view import Factor
 
@@ -26,7 +26,7 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = None
 BLOCKS = False
 
-account_key = arrival.account_key
+account_key = fifo_defaults.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:

@@ -3,7 +3,7 @@
 What is idle beside it stays so. The simplest order there is, and what "FIFO" is in tables of simulators.
 """
 
-from ganger.core import arrival
+from ganger.core.queues import fifo_defaults
 from ganger.model.policy import Reservations
 
 NAME = "strict_fifo"
@@ -13,6 +13,6 @@ STARVES_AFTER_MS: int | None = None
 RESERVES: Reservations | None = None
 BLOCKS = True
 
-account_key, gang_key, key = arrival.account_key, arrival.gang_key, arrival.key
-early, band = arrival.early, arrival.band
-factors, turn_ms = arrival.factors, arrival.turn_ms
+account_key, gang_key, key = fifo_defaults.account_key, fifo_defaults.gang_key, fifo_defaults.key
+early, band = fifo_defaults.early, fifo_defaults.band
+factors, turn_ms = fifo_defaults.factors, fifo_defaults.turn_ms

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ganger.core import arrival
-from ganger.core import factors as of
-from ganger.core.gang import Gang
-from ganger.core.policy import Heads, Key, joined
-from ganger.core.rough import Floats
-from ganger.core.service import attained_gpu_ms, width
-from ganger.core.state import State
+from ganger.core.queues import fifo_defaults
+from ganger.core.queues import priority_factors as of
+from ganger.core.queues.attained_service import attained_gpu_ms, width
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.share_bounds import Floats
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS, SECOND_MS
 from ganger.model.view import Factor
@@ -29,7 +29,7 @@ RESERVES: Reservations | None = None
 BLOCKS = False
 LIMITS_GPU_MS = (3_250 * SECOND_MS, 7_200 * SECOND_MS)
 
-account_key = arrival.account_key
+account_key = fifo_defaults.account_key
 
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:

@@ -16,9 +16,9 @@ from ganger.backends.simulator.scorecard import Scorecard, score
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.traces.recorded import Findings, Flaw
 from ganger.backends.simulator.world import World
-from ganger.core.fit import Ask
-from ganger.core.policy import Policy
-from ganger.core.state import Image, State
+from ganger.core.placement.start_check import Ask
+from ganger.core.queues.policy_interface import Policy
+from ganger.core.state.state import Image, State
 from ganger.engine import admission
 from ganger.engine.loop import Loop
 from ganger.engine.recording import Told

@@ -33,10 +33,10 @@ from ganger.backends.kubernetes.node_patience import LOST_AFTER_S
 from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom, Key
-from ganger.core.apply import submitted
-from ganger.core.gang import Gang
-from ganger.core.lifecycle import GangStep
-from ganger.core.state import Image
+from ganger.core.fold.fold import submitted
+from ganger.core.state.gang import Gang
+from ganger.core.state.lifecycle import GangStep
+from ganger.core.state.state import Image
 from ganger.engine import pieces
 from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ganger.core.state import Image, State
+from ganger.core.state.state import Image, State
 from ganger.engine.policy_book import check_fits, read_policy
 from ganger.engine.spec.text import MAX_BYTES
 from ganger.model.cluster import Node

@@ -16,7 +16,7 @@ import msgspec
 
 from ganger.backends.kubernetes.names import gang_of, id_of
 from ganger.backends.kubernetes.types import Custom, Key, Meta
-from ganger.core.gang import Gang
+from ganger.core.state.gang import Gang
 from ganger.engine.refusal import Refused
 from ganger.engine.spec import spec_from_dict
 from ganger.model.event import (

@@ -16,8 +16,8 @@ from typing import Any, Final
 from ganger.backends.simulator.history import History
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.traces.recorded import Finding, Findings, Flaw, NodeFault
-from ganger.core.gang import Gang
-from ganger.core.state import State
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.log_reading import reading
 from ganger.engine.refusal import Refused

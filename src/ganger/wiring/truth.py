@@ -10,11 +10,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from ganger.core.explain import own_reason
-from ganger.core.gang import ClassKey, Gang, class_text
-from ganger.core.queues import need
-from ganger.core.state import Image, State
-from ganger.core.usage import held_by, in_gpus
+from ganger.core.explain.explain import own_reason
+from ganger.core.fold.time_accounting import held_by, in_gpus
+from ganger.core.queues.quota import need
+from ganger.core.state.gang import ClassKey, Gang, class_text
+from ganger.core.state.state import Image, State
 from ganger.engine import pieces
 from ganger.engine.codec import decode_image, encode_image
 from ganger.engine.log import EventLog

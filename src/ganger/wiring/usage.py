@@ -12,10 +12,10 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from ganger.core.history import KEPT, SIZES, Runs
-from ganger.core.queues import Vector
-from ganger.core.share import NOTHING, REMEMBERED, Spent, respent
-from ganger.core.state import State
+from ganger.core.queues.fair_share import NOTHING, REMEMBERED, Spent, respent
+from ganger.core.queues.quota import Vector
+from ganger.core.state.runtime_history import KEPT, SIZES, Runs
+from ganger.core.state.state import State
 from ganger.model.queue import ROOT
 
 MOST_BYTES: Final = 768 * 1024

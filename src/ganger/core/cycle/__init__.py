@@ -1,0 +1,1 @@
+"""One scheduling cycle: candidates, decisions, and the pending reasons it publishes."""

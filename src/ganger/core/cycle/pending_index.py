@@ -1,0 +1,128 @@
+"""Waiting gangs by line and class, as columns: so that a round asks all of them at once who is worth a try.
+
+Owned by `core.cycle.pending`, which keeps it up to date; read by `core.cycle.candidates`. The gangs of one group need
+the same of the nodes, for the same time, and the older goes first: while the first of them is not worth a try none is,
+but for one that pauses, or that has waited for so long that it gets its turn whatever there is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ganger.core.nodes.topology import Ints
+from ganger.core.state.runtime_estimate import NEVER_MS
+
+if TYPE_CHECKING:
+    from ganger.core.cycle.pending import Entry, Kind, Line
+    from ganger.core.state.gang import Times
+
+LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
+"""Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they pass
+reservations; since when one of them has waited at the earliest; the owner, by number; of the oldest its number, when it
+was submitted, and its priority."""
+_BEGIN: Final = 64
+"""Rows that there is room for at first."""
+
+Alike = tuple[int, int, "Times", str, int, bool, bool]
+"""(its kind, by number, priority, its limits, its array where that has a limit, how long it must be able to stay,
+whether it passes reservations, whether the cluster did not admit its newest start)"""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Gangs of one line that are alike, the oldest first. kind: what they need of the nodes; stays_ms: how long each
+    must be able to stay; again: they pass reservations; unadmitted: they start only in free room; row: where it is in
+    the columns; number: of the oldest; since_ms: none has waited for longer."""
+
+    line: Line
+    alike: Alike
+    kind: Kind
+    stays_ms: int
+    again: bool
+    unadmitted: bool
+    row: int
+    number: int = -1
+    since_ms: int = NEVER_MS
+    entries: list[Entry] = field(default_factory=list)
+
+    def admit(self, entry: Entry) -> None:
+        """One more gang is in it; its columns are to be told."""
+        entries, gang = self.entries, entry.gang
+        self.since_ms = min(self.since_ms, gang.since_ms)
+        if entries and entries[-1].gang.number > gang.number:
+            insort(entries, entry, key=_number)
+        else:
+            entries.append(entry)
+        self.number = entries[0].gang.number
+
+    @property
+    def of_class(self) -> tuple[object, ...]:
+        """Equal for groups of one class."""
+        return (self.line.owner, *self.alike[:4], self.unadmitted)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Its columns."""
+        line, first = self.line, self.entries[0].gang
+        of_first = first.number, first.submitted_ms, self.alike[1]
+        where = line.at, self.kind.at, line.crowd.at
+        return (*where, self.stays_ms, self.again, self.since_ms, line.owner_at, *of_first)
+
+
+class Groups:
+    """of: every group there is, by row; cells: (COLUMNS, rows) its columns."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.of: list[Group] = []
+        self._cells: Ints = np.zeros((COLUMNS, _BEGIN), dtype=np.int64)
+
+    @property
+    def cells(self) -> Ints:
+        """(COLUMNS, groups)"""
+        return self._cells[:, : len(self.of)]
+
+    def begin(self, line: Line, kind: Kind, alike: Alike) -> Group:
+        """A new one, of those in a line that are alike in that; its columns are to be told when one is in it."""
+        group = line.groups[alike] = Group(line, alike, kind, *alike[4:], len(self.of))
+        self.of.append(group)
+        return group
+
+    def dismiss(self, entry: Entry) -> None:
+        """It is in its group no more."""
+        group = entry.group
+        at = bisect_left(group.entries, entry.gang.number, key=_number)
+        del group.entries[at]
+        if not group.entries:
+            del group.line.groups[group.alike]
+            self._remove(group)
+        elif at == 0:
+            # Nobody has waited for longer than since he was submitted.
+            oldest = group.entries[0].gang
+            group.number, group.since_ms = oldest.number, max(group.since_ms, oldest.submitted_ms)
+            self.tell(group)
+
+    def tell(self, group: Group) -> None:
+        """Its columns are as it is."""
+        if group.row >= self._cells.shape[1]:
+            self._cells = np.concatenate((self._cells, np.zeros_like(self._cells)), axis=1)
+        self._cells[:, group.row] = group.cells
+
+    def tell_all(self, cells: list[int]) -> None:
+        """Those of all groups are these, one group after the other."""
+        if cells:
+            self._cells = np.array(cells, dtype=np.int64).reshape(-1, COLUMNS).T.copy()
+
+    def _remove(self, group: Group) -> None:
+        """The last one takes its row."""
+        last = self.of.pop()
+        if last is not group:
+            self._cells[:, group.row] = self._cells[:, last.row]
+            self.of[group.row], last.row = last, group.row
+
+
+def _number(entry: Entry) -> int:
+    return entry.gang.number

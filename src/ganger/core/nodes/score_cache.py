@@ -1,0 +1,131 @@
+"""What the policy's score says of every node, for each kind of need: kept up to date by what changed.
+
+Owned by `core.nodes.node_table`; asked by `core.placement.place` before nodes are compared by what they have left. Only
+nodes that changed since a kind of need was last asked about are scored anew, for which the journal of changed nodes is
+read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ganger.core.nodes.fragmentation import Fragments, Kind
+from ganger.core.nodes.topology import Ints
+from ganger.core.placement.scores import SCORES, pack
+from ganger.model.policy import LEAST
+from ganger.model.shape import Shape
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ganger.core.nodes.capacity_index import Column
+    from ganger.core.nodes.node_table import NodeTable
+
+MOST_SCORED: Final = 512
+"""Beyond that many needs those that nobody asks about any more are let go."""
+
+
+@dataclass(slots=True)
+class _Column:
+    """numbers: (N,) of a kind of need; room: how many of it nodes hold, without which a node is not scored; read: how
+    far in the journal it has come."""
+
+    score: ModuleType
+    part: Shape
+    numbers: Ints
+    room: Column
+    read: int
+
+
+class Scored:
+    """The scores of one table of nodes. fragments: of what jobs here ask for."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        """None yet."""
+        self._nodes = nodes
+        self._every = np.arange(len(nodes.nodes))
+        self._columns: dict[tuple[str, Shape], _Column] = {}
+        self._kinds = nodes.kinds
+        self.fragments = Fragments(nodes, nodes.kinds)
+
+    def first(self, part: Shape) -> tuple[Ints, ...]:
+        """(N,) each, what is compared of nodes before what they have left, the least first; ties as the policy says."""
+        said = self._nodes.rules.gpu_shares
+        tightest = (self._of(pack, part),) if part.has_share else ()
+        if said.score == pack.NAME:
+            return tightest
+        found = self._of(SCORES[said.score], part)
+        return (found, *tightest) if said.ties == LEAST else (found, self._every)
+
+    def order(self, part: Shape, devices: Ints) -> Ints:
+        """(d,) these devices of one node, that which a share gets first: by index."""
+        said, own = self._nodes.rules.gpu_shares, self._nodes.devices.keys(part, devices)
+        numbers = SCORES[said.score].of_devices(self._nodes, part, devices)
+        if numbers is None:
+            return np.argsort(own, kind="stable")
+        return np.lexsort((own, numbers)) if said.ties == LEAST else np.argsort(numbers, kind="stable")
+
+    def trim(self) -> None:
+        """The journal is to be let go: all of it is read."""
+        for column in self._columns.values():
+            self._nodes.columns.refresh(column.room)
+            self._refresh(column)
+        for column in self._columns.values():
+            column.read = 0
+
+    def forget(self) -> None:
+        """What nodes hold is to be let go, too."""
+        self._columns.clear()
+
+    def _of(self, score: ModuleType, part: Shape) -> Ints:
+        """(N,) by a score. To place a gang once, or one that does not exist, no column is made."""
+        nodes = self._nodes
+        if nodes.kinds is not self._kinds:
+            self._look(nodes.kinds)
+        room = nodes.columns.kept(part) if score.LASTS else None
+        if room is None:
+            found: Ints = score.of_nodes(nodes, part, self._every)
+            return found
+        column = self._columns.get((score.NAME, part)) or self._made(score, part, room)
+        self._refresh(column)
+        return column.numbers
+
+    def _look(self, kinds: tuple[Kind, ...]) -> None:
+        """Other things are asked for than before, perhaps."""
+        if kinds != self._kinds:
+            self._columns.clear()
+            self.fragments = Fragments(self._nodes, kinds)
+        self._kinds = kinds
+
+    def _made(self, score: ModuleType, part: Shape, room: Column) -> _Column:
+        alike = part.one
+        column = self._columns.get((score.NAME, alike))
+        if column is None or column.room is not room:
+            if len(self._columns) >= MOST_SCORED:
+                self._columns.clear()
+            numbers = score.of_nodes(self._nodes, alike, self._every)
+            column = _Column(score, alike, numbers, room, len(self._nodes.journal.entries))
+            self._columns[score.NAME, alike] = column
+        self._columns[score.NAME, part] = column
+        return column
+
+    def _refresh(self, column: _Column) -> None:
+        """Bring a column up to date. O(nodes changed since)."""
+        many = len(self._nodes.journal.entries)
+        if column.read < many:
+            changed = self._nodes.journal.since(column.read, len(column.numbers))
+            changed = changed[column.room.times[changed] > 0]
+            column.read = many
+            if changed.size:
+                column.numbers[changed] = column.score.of_nodes(self._nodes, column.part, changed)
+
+    def validate(self) -> None:
+        """Score everything anew and compare. AssertionError names what differs."""
+        for (name, part), column in self._columns.items():
+            self._nodes.columns.refresh(column.room)
+            self._refresh(column)
+            there = np.flatnonzero(column.room.times)
+            anew = column.score.of_nodes(self._nodes, part, there)
+            assert (column.numbers[there] == anew).all(), f"the score of {part} by {name} differs"

@@ -1,0 +1,1 @@
+"""Whether a gang may start now, and on which nodes and devices."""

@@ -1,0 +1,32 @@
+"""`best-fit`: the node that is left with the least CPU and GPU, each as a part of what the largest node here has, and
+both counting the same.
+
+Source: the best-fit rule of multi-dimensional packing, as it is the rival in "Beware of Fragmentation" (Weng et al.,
+ATC 2023), whose largest node has 128 CPUs and 8 GPUs.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from ganger.core.nodes.topology import Ints
+from ganger.core.placement.scores.grades import grades, largest
+from ganger.model.shape import Shape
+
+if TYPE_CHECKING:
+    from ganger.core.nodes.node_table import NodeTable
+
+NAME: Final = "best-fit"
+LASTS: Final = True
+
+
+def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+    """(n,) what would be left."""
+    most_cpu_milli, most_gpu_milli = largest(nodes)
+    cpu_milli = nodes.free_cpu_milli[at] - part.cpu_milli
+    gpu_milli = nodes.devices.left_milli(at).sum(axis=1) - part.gpu_milli_of(0)
+    left = cpu_milli * most_gpu_milli + gpu_milli * most_cpu_milli
+    return grades(left, 2 * most_cpu_milli * most_gpu_milli, nodes.rules.gpu_shares.cut)
+
+
+def of_devices(_nodes: "NodeTable", _part: Shape, _devices: Ints) -> None:
+    """The one with the least left."""
+    return

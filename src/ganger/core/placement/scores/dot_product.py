@@ -1,0 +1,34 @@
+"""`dotprod`: the node whose free CPU and GPU, as a vector, has the smallest product with what the part asks for, each
+as a part of what the largest node here has: small rests go to small needs.
+
+Source: the alignment of Tetris (Grandl et al., SIGCOMM 2014), which prefers the largest product; here the smallest, as
+it is the rival in "Beware of Fragmentation" (Weng et al., ATC 2023).
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from ganger.core.nodes.topology import Ints
+from ganger.core.placement.scores.grades import grades, largest
+from ganger.model.shape import Shape
+
+if TYPE_CHECKING:
+    from ganger.core.nodes.node_table import NodeTable
+
+NAME: Final = "dotprod"
+LASTS: Final = True
+_ONE: Final = 1 << 20
+"""The product of a node that has all with a part that asks for all of one resource."""
+
+
+def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+    """(n,) the product."""
+    most_cpu_milli, most_gpu_milli = largest(nodes)
+    cpu_milli, gpu_milli = nodes.free_cpu_milli[at], nodes.devices.left_milli(at).sum(axis=1)
+    product = (cpu_milli * _ONE // most_cpu_milli) * part.cpu_milli // most_cpu_milli
+    product += (gpu_milli * _ONE // most_gpu_milli) * part.gpu_milli_of(0) // most_gpu_milli
+    return grades(product, 2 * _ONE, nodes.rules.gpu_shares.cut)
+
+
+def of_devices(_nodes: "NodeTable", _part: Shape, _devices: Ints) -> None:
+    """The one with the least left."""
+    return

@@ -1,0 +1,1 @@
+"""Reserved starts, and the forecasts of free capacity and free quota that they rest on."""

@@ -1,0 +1,103 @@
+"""Order in which the queues of a large cluster get a reservation for their first gang: one queue a scheduling cycle.
+
+To find the first gang of a queue a cycle considers all that wait in it, which on a large cluster it can afford for one
+queue. It takes the queue whose oldest gang was submitted first, of those that have room for one more reservation, and
+the next queue where no start can be told to that one. All of it follows from the state: a dry run and the cycle after
+it choose alike, however many events without bearing on either come between them. Made by `core.cycle.cycle`.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace, merge
+from typing import Final
+
+import numpy as np
+
+from ganger.core.cycle.pending import Entry, Lines
+from ganger.core.cycle.pending_index import NUMBER, QUEUE
+from ganger.core.placement.start_check import ask, could_ever
+from ganger.core.state.gang import Gang
+from ganger.core.state.runtime_estimate import NEVER_MS
+from ganger.core.state.state import State
+
+LARGE: Final = 500
+"""Nodes beyond which the most expensive work of a cycle is bounded."""
+
+
+def is_large_cluster(state: State) -> bool:
+    """Return whether the cost of a cycle has to be bounded."""
+    return len(state.nodes.nodes) > LARGE
+
+
+class QueueRotation:
+    """The queues of one cycle in order of their oldest gang.
+
+    current: the queue whose first gang may be given a reservation, once `queue` was read;
+    moves: how often another queue became current;
+    has_reserved: the current queue got a reservation, so that no other one does in this cycle.
+    """
+
+    def __init__(
+        self, state: State, lines: Lines, counts: Callable[[Gang], bool], has_room: Callable[[str], bool]
+    ) -> None:
+        """`counts`: whether a gang waits for a reservation; `has_room`: whether a queue may have one more."""
+        self.current: str | None = None
+        self.moves, self.has_reserved = 0, False
+        self._state, self._lines, self._counts, self._has_room = state, lines, counts, has_room
+        self._ahead: list[tuple[int, str, bool]] | None = None
+        """Queues as a heap: the number of the oldest gang, the queue, whether that gang is known to count."""
+        self._possible: dict[tuple[object, ...], bool] = {}
+        """By class, whether a gang of it could ever start: a queue waits for no other."""
+
+    @property
+    def queue(self) -> str | None:
+        """The current queue; None: no queue is left that may have a reservation."""
+        if self._ahead is None:
+            cells, queues = self._lines.groups.cells, self._lines.queues
+            oldest = np.full(self._lines.queue_numbers.most, NEVER_MS, dtype=np.int64)
+            np.minimum.at(oldest, cells[QUEUE], cells[NUMBER])
+            self._ahead = [(int(oldest[crowd.at]), name, False) for name, crowd in queues.items()]
+            heapify(self._ahead)
+            self.current = self._next()
+        return self.current
+
+    def move_on(self) -> bool:
+        """Make the next queue current, unless a reservation was made; return whether there is one."""
+        if self.queue is None or self.has_reserved:
+            return False
+        self.moves, self.current = self.moves + 1, self._next()
+        return self.current is not None
+
+    def is_unfinished(self) -> bool:
+        """Return, at the end of the cycle, whether a queue is left that was not considered because another one got its
+        reservation."""
+        return self.has_reserved and self._next() is not None
+
+    def _next(self) -> str | None:
+        """Take the queue of the oldest gang that counts out of those that are left."""
+        while self._ahead:
+            _, queue, is_exact = self._ahead[0]
+            oldest = None if is_exact or not self._has_room(queue) else self._oldest(queue)
+            if oldest is not None:
+                heapreplace(self._ahead, (oldest, queue, True))
+                continue
+            heappop(self._ahead)
+            if is_exact and self._has_room(queue):
+                return queue
+        return None
+
+    def _oldest(self, queue: str) -> int | None:
+        """Return the number of the oldest gang of a queue that counts."""
+        entries = merge(*(line.entries for line in self._lines.queues[queue].lines), key=_number)
+        return next((entry.gang.number for entry in entries if self._is_candidate(entry)), None)
+
+    def _is_candidate(self, entry: Entry) -> bool:
+        if not self._counts(entry.gang):
+            return False
+        of_class = entry.group.of_class
+        if of_class not in self._possible:
+            self._possible[of_class] = could_ever(self._state, ask(entry.gang))
+        return self._possible[of_class]
+
+
+def _number(entry: Entry) -> int:
+    return entry.gang.number

@@ -1,0 +1,1 @@
+"""The scheduler's state: gangs, allocations, quota charges, timers, and the scope that undoes a trial."""

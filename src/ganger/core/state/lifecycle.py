@@ -1,0 +1,293 @@
+"""The lives of a gang and of a node, as tables: (state, step) -> state. What is not in a table cannot happen. And what
+the end of a process, a node or a job's time leads to: (member, ending, phase) -> reaction, of which every row is there.
+
+Called by `core.state.state` for every change of a state, by `core.failure.retry` and `core.fold.fold` for reactions.
+Durable states survive a crash of the server as they are; the others are finished or rolled back after one. Source of
+the reactions: reference/reliability.md section 1, "Job reaction by role". `docs/lifecycle.md` is generated from these
+tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import Final
+
+from ganger.model.cluster import NodeState as N
+from ganger.model.job import GangState as G
+
+
+class GangStep(StrEnum):
+    """What can happen to a gang."""
+
+    PLACED = "placed"
+    STARTED = "started"
+    FINISHED = "finished"
+    RETRY = "retry"
+    GIVE_UP = "give_up"
+    GIVE_WAY = "give_way"
+    END = "end"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    DONE = "done"
+    CLEARED = "cleared"
+
+
+class NodeStep(StrEnum):
+    """What can happen to a node."""
+
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+    DRAIN = "drain"
+    LOSE = "lose"
+    RETURN = "return"
+
+
+S = GangStep
+
+DURABLE: Final = (G.PENDING, G.SUSPENDED, G.RUNNING, G.SUCCEEDED, G.FAILED, G.STOPPED)
+"""Gang states that need no work after a restart of the server; the others are carried on from where they stand."""
+
+GANG: Final[Mapping[tuple[G, S], G]] = {
+    (G.PENDING, S.PLACED): G.STARTING,
+    (G.PENDING, S.END): G.STOPPED,
+    (G.PENDING, S.SUSPEND): G.SUSPENDED,
+    (G.SUSPENDED, S.RESUME): G.PENDING,
+    (G.SUSPENDED, S.END): G.STOPPED,
+    (G.STARTING, S.STARTED): G.RUNNING,
+    # A gang may be over before the server, which was away, learns that it ran.
+    (G.STARTING, S.FINISHED): G.SUCCEEDED,
+    (G.STARTING, S.DONE): G.FINISHING,
+    (G.STARTING, S.RETRY): G.REQUEUEING,
+    (G.STARTING, S.GIVE_UP): G.FAILING,
+    (G.STARTING, S.GIVE_WAY): G.REQUEUEING,
+    (G.STARTING, S.SUSPEND): G.SUSPENDING,
+    (G.STARTING, S.END): G.STOPPING,
+    (G.RUNNING, S.FINISHED): G.SUCCEEDED,
+    (G.RUNNING, S.DONE): G.FINISHING,
+    (G.RUNNING, S.RETRY): G.REQUEUEING,
+    (G.RUNNING, S.GIVE_UP): G.FAILING,
+    (G.RUNNING, S.GIVE_WAY): G.REQUEUEING,
+    (G.RUNNING, S.SUSPEND): G.SUSPENDING,
+    (G.RUNNING, S.END): G.STOPPING,
+    (G.REQUEUEING, S.CLEARED): G.PENDING,
+    (G.REQUEUEING, S.END): G.STOPPING,
+    (G.SUSPENDING, S.CLEARED): G.SUSPENDED,
+    (G.SUSPENDING, S.RESUME): G.REQUEUEING,
+    (G.SUSPENDING, S.END): G.STOPPING,
+    # A gang that ends anyway takes a second end without a change.
+    (G.FINISHING, S.CLEARED): G.SUCCEEDED,
+    (G.FINISHING, S.END): G.FINISHING,
+    (G.FAILING, S.CLEARED): G.FAILED,
+    (G.FAILING, S.END): G.FAILING,
+    (G.STOPPING, S.CLEARED): G.STOPPED,
+    (G.STOPPING, S.END): G.STOPPING,
+}
+
+NODE: Final[Mapping[tuple[N, NodeStep], N]] = {
+    (N.READY, NodeStep.CORDON): N.CORDONED,
+    (N.READY, NodeStep.DRAIN): N.CORDONED,
+    (N.READY, NodeStep.LOSE): N.LOST,
+    (N.CORDONED, NodeStep.UNCORDON): N.READY,
+    (N.CORDONED, NodeStep.DRAIN): N.CORDONED,
+    (N.CORDONED, NodeStep.LOSE): N.LOST_CORDONED,
+    (N.LOST, NodeStep.RETURN): N.READY,
+    (N.LOST, NodeStep.CORDON): N.LOST_CORDONED,
+    (N.LOST, NodeStep.DRAIN): N.LOST_CORDONED,
+    (N.LOST_CORDONED, NodeStep.RETURN): N.CORDONED,
+    (N.LOST_CORDONED, NodeStep.UNCORDON): N.LOST,
+    (N.LOST_CORDONED, NodeStep.DRAIN): N.LOST_CORDONED,
+}
+
+
+class Member(StrEnum):
+    """Whose end it is. The node of rank 0 is the master: ganger, not a worker, holds the rendezvous, so its loss is
+    that of any other. Vital and extra are processes of roles whose `on_failure` is `fail` and `ignore`; extra ones only
+    once all ranks run, since before that the others may wait for them."""
+
+    WORKER = "worker"
+    MASTER = "master"
+    VITAL = "vital"
+    EXTRA = "extra"
+
+
+class Ending(StrEnum):
+    """The way it ended, or is to end. exited: with a code, and nothing tells who is to blame; machine_error: by an
+    exception of the machine, or one that only a peer's death makes; unadmitted: nothing of it was ever there, for the
+    cluster takes none of its pods at present."""
+
+    KILLED = "killed"
+    EXITED = "exited"
+    USER_ERROR = "user_error"
+    MACHINE_ERROR = "machine_error"
+    OUT_OF_MEMORY = "out_of_memory"
+    HUNG = "hung"
+    START_FAILED = "start_failed"
+    PORT_BUSY = "port_busy"
+    DENIED = "admission_denied"
+    UNADMITTED = "unadmitted"
+    LAUNCHER_LOST = "launcher_lost"
+    NODE_LOST = "node_lost"
+    PREEMPTED = "preempted"
+    DRAINED = "drained"
+    SUSPENDED = "suspended"
+    TIME_LIMIT = "time_limit"
+    QUEUE_TIME = "queue_time"
+    ASKED = "asked"
+    DEPENDENCY = "dependency"
+    DONE = "done"
+
+
+class Phase(StrEnum):
+    """Where in its life a gang is, as reactions see it. waiting: it holds nothing; starting: it has never reported a
+    step; recovering: an earlier generation has, this one not yet; clearing: its generation is being stopped, and it
+    goes on later; stopping: the same, and it ends."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RECOVERING = "recovering"
+    RUNNING = "running"
+    CLEARING = "clearing"
+    STOPPING = "stopping"
+
+
+class Act(StrEnum):
+    """What follows. again: another generation, on the same nodes once, then elsewhere if it can; elsewhere: another
+    one, where that node is not needed."""
+
+    NOTHING = "nothing"
+    AGAIN = "again"
+    ELSEWHERE = "elsewhere"
+    SUSPEND = "suspend"
+    END = "end"
+    GIVE_UP = "give up"
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """spends: one attempt of the retry limit, and there is a pause first; once: the same would come of another attempt,
+    so that there is none unless `retry.max` says so. What spends nothing pauses only from the second time in a row on.
+    An attempt that saved a new checkpoint neither spends nor pauses, whatever its end. waits: it counts as no attempt,
+    and there is a pause first that grows while it goes on."""
+
+    act: Act
+    spends: bool = False
+    once: bool = False
+    waits: bool = False
+
+    def __str__(self) -> str:
+        """As a cell of the table in the docs."""
+        return f"{self.act}{', once' if self.once else ', spends' if self.spends else ', waits' if self.waits else ''}"
+
+
+E, P = Ending, Phase
+_NOTHING, _SUSPEND, _END, _GIVE_UP = (Reaction(act) for act in (Act.NOTHING, Act.SUSPEND, Act.END, Act.GIVE_UP))
+_SPENDS, _ONCE = Reaction(Act.AGAIN, spends=True), Reaction(Act.AGAIN, spends=True, once=True)
+_WAITS = Reaction(Act.AGAIN, waits=True)
+_AGAIN, _ELSEWHERE = Reaction(Act.AGAIN), Reaction(Act.ELSEWHERE)
+_IN_ORDER: Final = tuple(Phase)
+_ALIVE: Final = (P.STARTING, P.RECOVERING, P.RUNNING)
+_BY_ITSELF: Final = (E.KILLED, E.EXITED, E.USER_ERROR, E.MACHINE_ERROR, E.OUT_OF_MEMORY)
+
+
+def _row(*reactions: Reaction) -> dict[Phase, Reaction]:
+    return dict(zip(_IN_ORDER, reactions, strict=True))
+
+
+_WORKER: Final[Mapping[Ending, Mapping[Phase, Reaction]]] = {
+    #                       waiting   starting    recovering  running     clearing  stopping
+    E.KILLED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.EXITED: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.USER_ERROR: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.MACHINE_ERROR: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.OUT_OF_MEMORY: _row(_NOTHING, _ONCE, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.HUNG: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.START_FAILED: _row(_NOTHING, _SPENDS, _SPENDS, _SPENDS, _NOTHING, _NOTHING),
+    E.PORT_BUSY: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
+    E.DENIED: _row(_NOTHING, _GIVE_UP, _GIVE_UP, _GIVE_UP, _NOTHING, _NOTHING),
+    E.UNADMITTED: _row(_NOTHING, _WAITS, _WAITS, _WAITS, _NOTHING, _NOTHING),
+    E.LAUNCHER_LOST: _row(_NOTHING, _AGAIN, _AGAIN, _AGAIN, _NOTHING, _NOTHING),
+    E.NODE_LOST: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.PREEMPTED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.DRAINED: _row(_NOTHING, _ELSEWHERE, _ELSEWHERE, _ELSEWHERE, _NOTHING, _NOTHING),
+    E.SUSPENDED: _row(_SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _SUSPEND, _NOTHING),
+    E.TIME_LIMIT: _row(_END, _END, _END, _END, _NOTHING, _NOTHING),
+    E.QUEUE_TIME: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    E.ASKED: _row(_END, _END, _END, _END, _END, _NOTHING),
+    E.DEPENDENCY: _row(_END, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    E.DONE: _row(_NOTHING, _END, _END, _END, _NOTHING, _NOTHING),
+}
+_OTHERWISE: Final[Mapping[Member, Mapping[tuple[Ending, Phase], Reaction]]] = {
+    Member.WORKER: {},
+    Member.MASTER: {},
+    Member.VITAL: dict.fromkeys(product(_BY_ITSELF, _ALIVE), _GIVE_UP),
+    Member.EXTRA: dict.fromkeys(product((*_BY_ITSELF, E.HUNG, E.LAUNCHER_LOST, E.NODE_LOST), _ALIVE), _NOTHING),
+}
+"""What differs from a worker's."""
+
+REACTIONS: Final[Mapping[tuple[Member, Ending, Phase], Reaction]] = {
+    (member, ending, phase): _OTHERWISE[member].get((ending, phase), of_worker)
+    for member in Member
+    for ending, row in _WORKER.items()
+    for phase, of_worker in row.items()
+}
+
+
+def reaction(member: Member, ending: Ending, phase: Phase) -> Reaction:
+    """What follows when a member of a gang ends that way in that phase."""
+    return REACTIONS[member, ending, phase]
+
+
+class IllegalStep(ValueError):
+    """A step that the table does not have; the message lists those it has."""
+
+
+def gang_next(state: G, step: S) -> G:
+    """The gang's state after `step`. IllegalStep on a pair that is not in the table."""
+    if (state, step) not in GANG:
+        raise _illegal("gang", state, step, [s.value for at, s in GANG if at is state])
+    return GANG[state, step]
+
+
+def node_next(state: N, step: NodeStep) -> N:
+    """The node's state after `step`. IllegalStep on a pair that is not in the table."""
+    if (state, step) not in NODE:
+        raise _illegal("node", state, step, [s.value for at, s in NODE if at is state])
+    return NODE[state, step]
+
+
+def _illegal(what: str, state: StrEnum, step: StrEnum, legal: list[str]) -> IllegalStep:
+    return IllegalStep(
+        f"{what} is {state}: cannot take {step}; it accepts {', '.join(sorted(legal)) or 'nothing (ended)'}"
+    )
+
+
+def page() -> str:
+    """The text of docs/lifecycle.md: the lives as Mermaid state diagrams, durable gang states marked, and the reactions
+    as tables."""
+    lines = ["# Lives of a gang and of a node", "", "Generated from `core/lifecycle.py`; do not edit.", ""]
+    lines += ["## Gang", "", "States marked * are durable: they need no work after a restart of the server.", ""]
+    lines += ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
+    lines += [f'    state "{state} *" as {state}' for state in DURABLE]
+    lines += [f"    {at} --> {to}: {step}" for (at, step), to in GANG.items()]
+    lines += ["```", "", "## Node", "", "```mermaid", "stateDiagram-v2", "    [*] --> ready"]
+    lines += [f"    {at} --> {to}: {step}" for (at, step), to in NODE.items()]
+    return "\n".join([*lines, "```", "", *_reactions(), ""])
+
+
+def _reactions() -> list[str]:
+    """One table for each member, of which those after the first have only the rows that differ."""
+    lines = ["## What follows when something ends", ""]
+    for words in (Member, Phase, Act, Reaction):
+        lines += [f"*{words.__name__}.* {' '.join((words.__doc__ or '').split())}", ""]
+    lines += [f"*Ending.* {' '.join((Ending.__doc__ or '').split())}", ""]
+    for member in Member:
+        rows = {ending: [str(REACTIONS[member, ending, phase]) for phase in Phase] for ending in Ending}
+        usual = {ending: [str(REACTIONS[Member.WORKER, ending, phase]) for phase in Phase] for ending in Ending}
+        different = {ending: row for ending, row in rows.items() if member is Member.WORKER or row != usual[ending]}
+        lines += [f"### {member}", ""]
+        if different:
+            lines += [f"| | {' | '.join(Phase)} |", "|---" * (1 + len(Phase)) + "|"]
+            lines += [f"| {ending} | {' | '.join(row)} |" for ending, row in different.items()] + [""]
+        if member is not Member.WORKER:
+            lines += [f"{'All others' if different else 'All'} as of a worker.", ""]
+    return lines[:-1]
