@@ -14,13 +14,13 @@ from ganger.core.state.state import State
 from ganger.engine.accounts import Wanted
 from ganger.engine.log import EventLog
 from ganger.engine.projection import Projection, project
-from ganger.engine.registry import policies
 from ganger.engine.report import report
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
 from ganger.model.view import PARTS
+from ganger.registry import policies
 
 JOBS, LIVE, RUNS = 10_000, 1_000, 20
 BAR_S = 0.1

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ganger.engine.log import EventLog
-from ganger.engine.registry import policies
 from ganger.engine.replay import replay
 from ganger.faces.client import Client
+from ganger.registry import policies
 
 GONE_WITHIN_S = 30.0
 _RECORD = re.compile(r"\d+ ([oeOE]) ?(.*)")

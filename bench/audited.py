@@ -8,9 +8,9 @@ from typing import Any
 from bench.oracle import ENDED, Life, Oracle
 from ganger.core.state.state import State
 from ganger.engine.log import EventLog
-from ganger.engine.registry import policies
 from ganger.engine.replay import replay
 from ganger.model.view import PARTS, Ledger
+from ganger.registry import policies
 
 PAGE = 500
 

@@ -24,10 +24,10 @@ from ganger.backends.kubernetes.transport import Api
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_book import policy_from_dict
-from ganger.engine.ports import Clock
-from ganger.engine.registry import order
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
+from ganger.ports import Clock
+from ganger.registry import order
 from ganger.wiring.controller import image_of
 from ganger.wiring.finished import finished
 from ganger.wiring.policy_objects import PolicyObjects

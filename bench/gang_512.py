@@ -12,13 +12,13 @@ from typing import Final
 from bench.measure import Figure, median
 from ganger.core.cycle.plan import plan
 from ganger.core.state.state import State
-from ganger.engine.registry import policies
 from ganger.model import event as e
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Plan, Start
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resources, Role, Slice
 from ganger.model.units import GIB_BYTES
+from ganger.registry import policies
 
 GPUS: Final = 8
 NODES_A_RACK: Final = 20

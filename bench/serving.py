@@ -14,12 +14,12 @@ from bench.measure import ROOT
 from ganger.engine.clock import WallClock
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.ports import Live, Report
-from ganger.engine.registry import policies
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Finished, NodesListed, Started, Submitted
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.ports import Live, Report
+from ganger.registry import policies
 from ganger.settings import home as home_of
 
 GANGER = str(Path(sys.executable).with_name("ganger"))

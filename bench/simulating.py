@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from bench.measure import ROOT
+from ganger import registry
 from ganger.backends.simulator.traces.read import read_jobs, read_nodes
 from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.core.state.state import State
-from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.model.units import MINUTE_MS

@@ -15,14 +15,14 @@ from bench.measure import Figure, median
 from ganger.engine.clock import WallClock
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop, Wish
-from ganger.engine.ports import Live, Report
-from ganger.engine.registry import policies
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import NodesListed, QueueSet, Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS
+from ganger.ports import Live, Report
+from ganger.registry import policies
 
 WAITING = int(os.environ.get("GANGER_BENCH_WAITING", "100000"))
 NODES, GPUS, USERS, QUEUES = 1_000, 8, 500, 40

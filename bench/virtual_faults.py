@@ -15,14 +15,14 @@ from ganger.core.queues.policy_interface import Policy
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.projection import Projection
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import policies
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.evidence import PythonError
 from ganger.model.job import Checkpoint, GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry
 from ganger.model.units import DAY_MS
+from ganger.registry import policies
 
 GANGS: Final = 24
 NODES, GPUS = 12, 8

@@ -15,15 +15,15 @@ from generate_environment import travels, variables
 from generate_policy import policy_keys
 from generate_tables import code, table
 
-from ganger.engine.codes import CODES
-from ganger.engine.registry import frameworks, trait
 from ganger.engine.sentences import CAUSES
+from ganger.error_codes import CODES
 from ganger.faces.cli.exit_codes import EXIT_CODES
 from ganger.faces.cli.explain_spec import described, keys
 from ganger.faces.cli.init import TEMPLATES
 from ganger.model.event import Event
 from ganger.model.reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import HOUR_MS
+from ganger.registry import frameworks, trait
 
 ROOT: Final = Path(__file__).parents[1]
 GOLDEN: Final = ROOT / "tests" / "frameworks" / "golden"

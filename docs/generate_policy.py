@@ -7,9 +7,9 @@ from typing import Any
 
 from generate_tables import code, table
 
-from ganger.engine.spec.forms import forms
-from ganger.engine.spec.schema import by_key, form_of, inner, many
 from ganger.model.policy import PolicyDocument
+from ganger.spec.field_types import forms
+from ganger.spec.schema import by_key, form_of, inner, many
 
 
 def policy_keys() -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Writes the definitions of ganger's custom resources, src/ganger/manifests, from the model: called by `generate.py`.
 
-A spec is what its reader takes (`engine.spec.schema`), so a file that `ganger run -f` takes is a GangJob's spec.
+A spec is what its reader takes (`spec.schema`), so a file that `ganger run -f` takes is a GangJob's spec.
 """
 # ruff: noqa: INP001 - a script's part, found by its path
 
@@ -13,10 +13,10 @@ from generate_rules import JOB, POLICY, QUEUE, Rule
 from generate_structural import structural
 from ruamel.yaml import YAML
 
-from ganger.engine.spec import json_schema
-from ganger.engine.spec.schema import model_of
 from ganger.model.policy import Rules
 from ganger.model.queue import Queue
+from ganger.spec import json_schema
+from ganger.spec.schema import model_of
 
 FOLDER: Final = Path(__file__).parents[1] / "src" / "ganger" / "manifests"
 GROUP: Final = "ganger.dev"

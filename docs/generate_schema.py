@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.spec import json_schema
+from ganger.spec import json_schema
 
 FILE: Final = Path(__file__).parents[1] / "src" / "ganger" / "job.schema.json"
 """In the package, so that `ganger init` can point an editor to it; docs/ has a link."""

@@ -20,10 +20,10 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from bench.measure import ROOT, Figure
+from ganger import registry
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state.state import State
-from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.wiring.simulate import Run, simulate

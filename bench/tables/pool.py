@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from bench.measure import ROOT, Figure
+from ganger import registry
 from ganger.backends.simulator.scorecard import Scorecard
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.core.state.state import State
-from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.wiring.simulate import Run, simulate

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ganger.engine.spec import json_schema, parse_spec
-from ganger.engine.spec.forms import TABLES, forms
 from ganger.faces.cli.explain_spec import FORMS, keys
+from ganger.spec import json_schema, parse_spec
+from ganger.spec.field_types import TABLES, forms
 from tests.cli.conftest import Shell
 
 KEYS = keys()

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from ganger.engine.spec import parse_spec
 from ganger.faces.cli import COMMANDS, ganger
 from ganger.faces.cli.init import TEMPLATES
 from ganger.faces.cli.starters import SCRIPTS
+from ganger.spec import parse_spec
 from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import World, ended, job
 

@@ -6,7 +6,6 @@ from ganger.core.cycle.plan import plan
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.state import State
 from ganger.engine.policy_trial import stranded, trial
-from ganger.engine.registry import order
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan
@@ -14,6 +13,7 @@ from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resour
 from ganger.model.policy import Level, PolicyDocument, document_of
 from ganger.model.terms import REQUIRED
 from ganger.model.units import GIB_BYTES
+from ganger.registry import order
 
 HALL, SWITCH, OLD = "example.com/hall", "example.com/switch", "example.com/port"
 SITE = (Level(name="hall", labels=(HALL,)), Level(name="leaf", labels=(SWITCH, OLD)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from ganger.engine.log import EventLog
 from ganger.engine.loop import RETRY_MS
 from ganger.engine.projection import Projection
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from tests.crash.mortal import Day, check, check_sound
 from tests.crash.scripts import SCRIPTS, Script, world_of

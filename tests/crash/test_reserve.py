@@ -12,8 +12,8 @@ from ganger.backends.simulator.world import World
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.projection import Projection
-from ganger.engine.refusal import Refused
 from ganger.engine.reserve import RESERVE_BYTES, Reserve
+from ganger.errors import Refused
 from ganger.model import event as e
 from tests.crash.mortal import Day, Fuse, Killed, MortalLog, MortalWorld, check_sound
 from tests.engine.scenes import nodes, serve, submit

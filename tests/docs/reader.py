@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from shutil import copy
 
-from ganger.engine.registry import frameworks, trait
 from ganger.faces.client import Client
+from ganger.registry import frameworks, trait
 from ganger.settings import home
 from tests.docs.pages import ROOT, Block, agrees, typed
 from tests.real.cluster import end_jobs

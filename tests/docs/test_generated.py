@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.registry import frameworks
+from ganger.registry import frameworks
 from tests.docs.pages import DOCS, ROOT, written
 from tests.docs.test_pages import name
 

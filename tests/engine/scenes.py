@@ -8,11 +8,11 @@ from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.registry import policies
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
 from ganger.model.units import HOUR_MS
+from ganger.registry import policies
 
 POLICIES: dict[str, Policy] = cast(Any, policies())
 """Every queue order there is."""

@@ -11,7 +11,7 @@ import pytest
 from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.projection import project
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from tests.engine.scenes import job
 

@@ -15,7 +15,7 @@ from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
 from ganger.core.state.state import State
 from ganger.engine.log import MEMORY, EventLog
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.job import ENDED, GangState

@@ -12,7 +12,7 @@ from ganger.core.state.state import State
 from ganger.engine.listing import JobFilter, LabelTerm, label_terms
 from ganger.engine.log import EventLog
 from ganger.engine.projection import Projection, project
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped

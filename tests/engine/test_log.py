@@ -13,7 +13,7 @@ from ganger.engine import log as logs
 from ganger.engine.listing import JobFilter
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.projection import Projection, project
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped

@@ -17,7 +17,7 @@ from ganger.engine import loop as loops
 from ganger.engine.clock import WallClock
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import GangState, Job

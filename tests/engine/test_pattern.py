@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.engine.pattern import BadPattern, pattern
+from ganger.patterns import BadPattern, pattern
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from ganger.core.state.state import State
 from ganger.engine import pieces
 from ganger.engine.codec import decode_image, encode_image
 from ganger.engine.log import EventLog
-from ganger.engine.registry import policies
 from ganger.policies import fifo
+from ganger.registry import policies
 from tests.engine.days import Day, days
 from tests.engine.scenes import folded, played
 from tests.pictures.film import Film

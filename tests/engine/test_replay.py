@@ -100,7 +100,7 @@ def test_a_round_that_decided_nothing_is_judged_by_the_policy_of_its_own_server(
 REPLAY = """
 import json, sys
 from ganger.engine.log import EventLog
-from ganger.engine.registry import policies
+from ganger.registry import policies
 from ganger.engine.replay import replay
 replayed = replay(EventLog(sys.argv[1]), policies())
 print(json.dumps([replayed.rounds, replayed.difference and replayed.difference.seq]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.engine.registry import frameworks, trait
+from ganger.registry import frameworks, trait
 from tests.frameworks.scenes import FOUR
 
 SHELL = ("/bin/sh", "-c")

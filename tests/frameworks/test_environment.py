@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.engine.registry import frameworks
 from ganger.model.placed import PREFIX, PlacedNode
+from ganger.registry import frameworks
 from tests.frameworks.scenes import FOUR, with_roles
 
 DEFAULTS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.registry import frameworks, trait
 from ganger.model.placed import Placed
+from ganger.registry import frameworks, trait
 from tests.frameworks.scenes import FOUR, with_roles
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from ganger.engine.launch import launch_plans
-from ganger.engine.ports import LaunchPlan
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Resources, Retry
+from ganger.ports import LaunchPlan
 
 NODES = {
     "n1": Node(name="n1", address="10.0.0.1", gpus=2, gpu_type="h100", device_ids=(5, 7)),

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from ganger.engine.launch import launch_plans
-from ganger.engine.ports import LaunchPlan
-from ganger.engine.spec import parse_spec
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.ports import LaunchPlan
+from ganger.spec import parse_spec
 
 NODES = {name: Node(name=name, address=f"10.0.0.{at}", gpus=2) for at, name in enumerate(("n1", "n2"), 1)}
 START = Start(

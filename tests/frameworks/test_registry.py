@@ -71,9 +71,7 @@ def test_an_entry_point_is_found_and_a_job_may_name_it(tmp_path: Path) -> None:
     assert "mine" in frameworks
     assert "mine" in policies
     assert broken == {}
-    named = (
-        "from ganger.engine.spec import spec_from_dict as s; print(s({'run': 'x', 'framework': 'mine'}, 'w').framework)"
-    )
+    named = "from ganger.spec import spec_from_dict as s; print(s({'run': 'x', 'framework': 'mine'}, 'w').framework)"
     assert python(named, tmp_path).strip() == "mine"
 
 
@@ -106,7 +104,7 @@ def test_a_broken_plugin_is_named_and_hides_nobody(tmp_path: Path, text: str, wh
 
 
 def test_nothing_is_imported_before_somebody_asks(tmp_path: Path) -> None:
-    code = "import sys, ganger.engine.registry; print([n for n in sys.modules if 'ganger.frameworks' in n])"
+    code = "import sys, ganger.registry; print([n for n in sys.modules if 'ganger.frameworks' in n])"
     assert python(code, tmp_path).strip() == "[]"
 
 

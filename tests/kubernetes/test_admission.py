@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.spec import json_schema
+from ganger.spec import json_schema
 from tests.kubernetes.kubectl import APPLY, RefusedByServerError, kubectl, needs_cluster, objects, wait_for_definitions
 from tests.kubernetes.structural import rules
 from tests.kubernetes.test_manifests import PRINTED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import GangState
 from ganger.model.view import JobRow
 from ganger.wiring.conditions import conditions, refused

@@ -10,10 +10,10 @@ import pytest
 
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.types import Meta
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import spec_from_dict
+from ganger.errors import Refused
 from ganger.model.job import JobSpec, Origin
 from ganger.settings import Home
+from ganger.spec import spec_from_dict
 from ganger.wiring.job_code import JobCode, packed
 
 ORIGIN = Origin(directory="/ganger/work")

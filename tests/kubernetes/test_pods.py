@@ -8,9 +8,9 @@ import pytest
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.pods import Setting, pods
 from ganger.backends.kubernetes.types import Key
-from ganger.engine.spec import spec_from_dict
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Origin
+from ganger.spec import spec_from_dict
 
 SETTING = Setting(launcher="launcher-1", identity="bert-ganger", image="python:3.13-slim")
 

@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from ganger.engine.policy_book import policy_from_dict
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
+from ganger.errors import Refused
 from ganger.faces.cli.init import TEMPLATES
 from ganger.model.job import JobSpec
+from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from tests.docs.pages import ROOT, blocks, written
 from tests.kubernetes.structural import Schema, as_json_schema, faults, inside, rules
 from tests.spec.test_laws import specs

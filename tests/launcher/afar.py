@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ganger.engine.ports import LaunchPlan, RankPlan
+from ganger.ports import LaunchPlan, RankPlan
 from ganger.tasks.door import Door, server_context
 from ganger.tasks.hearing import Hearing
 from ganger.tasks.link import Connection, Hello

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.ports import LaunchPlan, RankPlan
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
+from ganger.ports import LaunchPlan, RankPlan
 from ganger.tasks.generation import Generation, begun
 from ganger.tasks.hearing import MOST_REFUSED, Hearing, World
 from ganger.tasks.link import Connection, Hello

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import settings
 
 from ganger.core.queues.policy_interface import Policy
-from ganger.engine.registry import policies
 from ganger.model.units import MINUTE_MS
 from ganger.policies import las
+from ganger.registry import policies
 
 _IMPATIENT = SimpleNamespace(**{**vars(las), "NAME": "las that starves", "STARVES_AFTER_MS": 10 * MINUTE_MS})
 """No file has it yet, but one may: running gangs are ordered and nodes are held, both."""

@@ -9,10 +9,10 @@ import pytest
 
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.records import LocalRecords
-from ganger.engine.ports import Live
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Job
+from ganger.ports import Live
 from ganger.tasks import ends, message_schema
 from ganger.tasks.ends import Ends
 from ganger.tasks.facts import rank_failed

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ganger.engine.ports import Live
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
+from ganger.ports import Live
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ganger.backends.local import logs
 from ganger.backends.local.layout import Layout
-from ganger.engine.ports import LogLine, LogQuery
+from ganger.ports import LogLine, LogQuery
 from tests.local.world import wait_until
 
 

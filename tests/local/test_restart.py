@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.ports import Live
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
+from ganger.ports import Live
 from tests.local.world import Server, alone, is_dead, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]

@@ -20,11 +20,11 @@ from ganger.backends.local import processes
 from ganger.backends.local.backend import LocalBackend
 from ganger.backends.local.layout import Layout
 from ganger.engine.launch import launch_plans
-from ganger.engine.ports import Live
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.ports import Live
 
 DEADLINE_S = 120.0
 """Of what comes at all: no more than that is said of how soon, on a machine that others use too."""

@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 from ganger.core.state.state import State
-from ganger.engine.spec.labels import read_term
 from ganger.model.affinity import Affinity, Preference, Term
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import Cause
@@ -47,6 +46,7 @@ from ganger.model.job import (
 )
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
+from ganger.spec.label_expressions import read_term
 
 MARKS = {NodeState.READY: "", NodeState.CORDONED: "#", NodeState.LOST: "x", NodeState.LOST_CORDONED: "x#"}
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.refusal import Refused
 from ganger.engine.tokens import Tokens
+from ganger.errors import Refused
 from ganger.faces.client import ClientError
 from tests.rest.serving import Place
 

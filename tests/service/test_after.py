@@ -2,8 +2,8 @@
 
 import pytest
 
-from ganger.engine.refusal import Refused
 from ganger.engine.service import Submission
+from ganger.errors import Refused
 from tests.service.world import Embedded, python
 
 FAILS = python("raise SystemExit(3)")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ganger.core.fold.time_accounting import total
-from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, LogQuery
+from ganger.errors import Refused
 from tests.service.world import Embedded, python
 
 WRITES = python(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.ports import LogQuery
-from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, Page
+from ganger.errors import Refused
 from ganger.model.event import Event, StopRequested
+from ganger.ports import LogQuery
 from tests.service.world import Embedded, python, wait_until
 
 

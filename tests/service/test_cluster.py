@@ -7,8 +7,8 @@ import pytest
 
 from ganger.core.explain.max_fit import Wanted
 from ganger.core.state.state import State
-from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from ganger.engine.codes import CODES
-from ganger.engine.refusal import Refused
+from ganger.error_codes import CODES
+from ganger.errors import Refused
 
 SOURCE = Path(__file__).parents[2] / "src" / "ganger"
 RAISERS = {"Refused": (0, 3), "problem": (1, 0)}

@@ -3,10 +3,10 @@
 import pytest
 
 from ganger.engine.log_request import see_there
-from ganger.engine.ports import LogQuery
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import JobSpec, Role
 from ganger.model.view import JobRow
+from ganger.ports import LogQuery
 
 SPEC = JobSpec(run="x", nodes=2, nproc_per_node=2, roles={"ps": Role(count=2)})
 ROW = JobRow(

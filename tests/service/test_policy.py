@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import order
 from ganger.engine.service import Proposal
+from ganger.errors import Refused
 from ganger.model.cluster import Node
 from ganger.model.queue import Queue
+from ganger.registry import order
 from tests.service.world import Embedded
 
 

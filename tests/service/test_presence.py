@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from ganger.engine.ports import LogQuery
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.view import RankSample
+from ganger.ports import LogQuery
 from tests.service.world import Embedded, python, wait_until
 
 HOLDS = """

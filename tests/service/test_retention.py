@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.ports import LogQuery
 from ganger.engine.retention import Forgotten, Retention
 from ganger.model.units import DAY_MS, GIB_BYTES, HOUR_MS
+from ganger.ports import LogQuery
 from ganger.settings import KEEP_KEYS, BadSettings, Home, Keep, keep
 from tests.service.world import Embedded, wait_until
 

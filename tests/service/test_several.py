@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, Submission
+from ganger.errors import Refused
 from tests.service.world import Embedded, python
 
 FILE = """\

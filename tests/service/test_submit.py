@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.refusal import Refused
 from ganger.engine.service import JobFilter, Submission
+from ganger.errors import Refused
 from ganger.model.cluster import Node
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.view import PARTS

@@ -17,14 +17,14 @@ from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import policies
 from ganger.engine.service import Service, Submission
+from ganger.errors import Refused
 from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node
 from ganger.model.job import ENDED
 from ganger.model.units import GIB_BYTES
 from ganger.model.view import JobView
+from ganger.registry import policies
 from ganger.settings import Home
 
 DEADLINE_S = 60.0

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ganger import registry
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.traces.recorded import Flaw
 from ganger.backends.simulator.world import BEGIN_MS, World
 from ganger.core.state.state import State
 from ganger.engine import log as logs
-from ganger.engine import registry
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.recording import line

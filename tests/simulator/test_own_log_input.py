@@ -10,7 +10,7 @@ import pytest
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
 from ganger.engine.log import EventLog
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.event import QueueSet
 from ganger.model.queue import Queue
 from ganger.model.units import DAY_MS, HOUR_MS

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bench.tables.pool import ORDERS, columns
+from ganger import registry
 from ganger.backends.simulator.history import History
 from ganger.backends.simulator.scorecard import score
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.core.state.state import State
-from ganger.engine import registry
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.wiring.simulate import Run, simulate

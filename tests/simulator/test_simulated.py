@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from ganger import registry
 from ganger.backends.simulator.outages import Outage
 from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state.state import State
-from ganger.engine import registry
 from ganger.engine.log import MEMORY, EventLog
 from ganger.engine.recording import Recording, line
 from ganger.model import event as e

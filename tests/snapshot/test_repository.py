@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.refusal import Refused
 from ganger.engine.repository import fetch
+from ganger.errors import Refused
 from ganger.model.job import GitCode
 
 

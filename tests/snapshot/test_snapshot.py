@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ganger.engine import snapshot as module
-from ganger.engine.refusal import Refused
 from ganger.engine.snapshot import checkout, snapshot
+from ganger.errors import Refused
 
 NOBODY = 65534
 
@@ -297,7 +297,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 import resource, signal, errno
 from pathlib import Path
 from ganger.engine import snapshot as m
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 m._NO_ROOM = (*m._NO_ROOM, errno.EFBIG)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000000, 1000000))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import parse_spec, spec_from_dict
+from ganger.errors import Refused
+from ganger.spec import parse_spec, spec_from_dict
 
 
 def errors(text: str | bytes) -> list[str]:

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
-from ganger.engine.spec.forms import TABLES, forms
-from ganger.engine.spec.schema import by_key, inner
+from ganger.errors import Refused
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.job import (
     After,
@@ -31,6 +28,9 @@ from ganger.model.job import (
     Slice,
     Volume,
 )
+from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
+from ganger.spec.field_types import TABLES, forms
+from ganger.spec.schema import by_key, inner
 
 DAYS_3650_MS = 3650 * 86_400_000
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.spec import parse_spec
 from ganger.model.job import Array, JobSpec, Role
+from ganger.spec import parse_spec
 
 ROOT = Path(__file__).parents[2]
 

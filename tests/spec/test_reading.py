@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import parse_spec, spec_from_dict, spec_to_dict
+from ganger.errors import Refused
 from ganger.model.affinity import Expression, Operator, Preference, Term
 from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Placement, Resources, Retry, Slice
 from ganger.model.terms import Slices
+from ganger.spec import parse_spec, spec_from_dict, spec_to_dict
 
 WHOLE = """\
 # everything that there is

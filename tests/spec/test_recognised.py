@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import spec_from_dict, spec_to_dict
+from ganger.errors import Refused
+from ganger.spec import spec_from_dict, spec_to_dict
 
 
 @pytest.mark.parametrize(

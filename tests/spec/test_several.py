@@ -3,9 +3,9 @@
 import pytest
 
 from ganger.engine.dependencies import in_order
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import parse_specs
+from ganger.errors import Refused
 from ganger.model.job import After, JobSpec
+from ganger.spec import parse_specs
 
 FILE = """\
 # what is prepared

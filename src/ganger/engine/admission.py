@@ -15,7 +15,7 @@ from ganger.core.queues.quota import OF_TYPE, QueueTree, Vector, contradiction, 
 from ganger.core.queues.quota import wrong_with as figures_wrong_with
 from ganger.core.state.state import State
 from ganger.engine.possible import SAY, check_nodes
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import GangState, JobSpec
 from ganger.model.queue import ROOT, Queue
 from ganger.model.units import DEVICE_MILLI, format_cpu, format_duration

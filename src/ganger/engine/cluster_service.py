@@ -10,10 +10,9 @@ from ganger.core.queues.quota import lowered
 from ganger.engine.admission import contradicts, nearest, wrong_with
 from ganger.engine.loop import Loop
 from ganger.engine.overview import overview
-from ganger.engine.ports import Backend, NotInThisWorld
-from ganger.engine.refusal import Refused
 from ganger.engine.rows import node_rows, queue_rows
 from ganger.engine.study import Study
+from ganger.errors import Refused
 from ganger.model.cluster import NodeState
 from ganger.model.event import (
     MaintenanceCleared,
@@ -30,6 +29,7 @@ from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS, SECOND_MS, format_duration
 from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
+from ganger.ports import Backend, NotInThisWorld
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 LOST: Final = (NodeState.LOST, NodeState.LOST_CORDONED)

@@ -12,9 +12,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import frameworks, trait
+from ganger.errors import Refused
 from ganger.model.job import JobSpec
+from ganger.registry import frameworks, trait
 
 _INTERPRETERS: Final = (
     # program, options that take the next word, options after which no file is run

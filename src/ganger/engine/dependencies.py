@@ -5,7 +5,7 @@ Called by `engine.intake`, and by `wiring` where jobs come in as objects of a cl
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import ENDED, After, GangState, JobSpec
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeGuard
 from pydantic import ValidationError
 
 from ganger.engine import codec
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.decision import Start, Stop
 from ganger.model.event import (
     Decided,

@@ -10,7 +10,7 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 
 ALWAYS: Final = (".git", "__pycache__", ".venv")
 FILES: Final = (".gitignore", ".gangerignore")

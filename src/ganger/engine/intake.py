@@ -21,8 +21,6 @@ from ganger.engine.dependencies import awaited, in_order
 from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import spec_to_dict
 from ganger.engine.study import Study
 from ganger.engine.submission import (
     Requests,
@@ -36,11 +34,13 @@ from ganger.engine.submission import (
     read_spec,
     read_specs,
 )
+from ganger.errors import Refused
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
 from ganger.model.job import After, Job, JobSpec, Origin, array_of
 from ganger.model.view import DryRun
 from ganger.settings import Home
+from ganger.spec import spec_to_dict
 
 LISTED_WITHIN_S: Final = 5.0
 """How long a submission to a server that has just started waits for the nodes."""

@@ -1,6 +1,6 @@
 """A decision to start becomes what each launcher runs: who gets which variables, which command, in which directory.
 
-Pure but for the look-up of the framework. `wiring` gives it to backends as their `engine.ports.Compose`;
+Pure but for the look-up of the framework. `wiring` gives it to backends as their `ports.Compose`;
 `engine.service` shows its first rank in a dry run.
 """
 
@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Final
 
 from ganger.core.failure.retry import DEFAULT_RETRIES
-from ganger.engine.ports import LaunchPlan, RankPlan
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import frameworks, trait
+from ganger.errors import Refused
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Checkpoint, Job, JobSpec
 from ganger.model.placed import HOSTFILE, PREFIX, RESERVED, Placed, PlacedNode, hostfile, node_environment
+from ganger.ports import LaunchPlan, RankPlan
+from ganger.registry import frameworks, trait
 
 CHIEF: Final = "chief"
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import ENDED
 
 NEWEST: Final = (1 << 62) - 1

@@ -23,8 +23,8 @@ from ganger.engine import accounts, codec, elements, event_row, job_table
 from ganger.engine.listing import NEWEST, JobFilter, page_query
 from ganger.engine.projection import Projection
 from ganger.engine.recovery import Listed, Recovery, reconcile
-from ganger.engine.refusal import Refused
 from ganger.engine.reserve import Reserve
+from ganger.errors import Refused
 from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, array_of
 from ganger.model.view import JobRow, Ledger, Loss

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.engine.log import EventLog
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 
 _NEXT: Final = "name a log of this ganger: ganger.db in GANGER_HOME, or a copy of it, with its -wal where it has one"
 

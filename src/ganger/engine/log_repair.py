@@ -12,7 +12,7 @@ from ganger.core.state.state import State
 from ganger.engine import job_table
 from ganger.engine.log import EventLog
 from ganger.engine.projection import project, project_array
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.event import Stamped, Unreadable
 
 _PAGE: Final = 1_000

@@ -5,11 +5,11 @@ What is not there is told at once, not shown as an empty log.
 
 from collections.abc import Collection
 
-from ganger.engine.pattern import BadPattern, pattern
-from ganger.engine.ports import LogQuery
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import ENDED, JobSpec, typed
 from ganger.model.view import JobRow
+from ganger.patterns import BadPattern, pattern
+from ganger.ports import LogQuery
 
 
 def see_there(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str], *, may_come: bool) -> None:

@@ -25,14 +25,14 @@ from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State
 from ganger.engine import codec
 from ganger.engine.measures import Rounds
-from ganger.engine.ports import Backend, Clock, Live
 from ganger.engine.projection import Projection, project, project_array
 from ganger.engine.reading import Reading
-from ganger.engine.refusal import Refused
 from ganger.engine.reserve import Reserve
+from ganger.errors import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
 from ganger.model.units import format_duration
+from ganger.ports import Backend, Clock, Live
 
 RETRY_MS = 1_000
 """Pause after a write that failed: until then facts are only collected."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from ganger.core.state.gang import class_text
 from ganger.core.state.state import State
-from ganger.engine.ports import Measure
 from ganger.model.decision import Decision
+from ganger.ports import Measure
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 UNTOLD: Final = "untold"

@@ -1,7 +1,7 @@
 """The policy document as text: read, checked as a whole, written, compared. Called by `engine.policy_service`.
 
 Whatever is wrong is told at once, each with its line, column and key path. What is wrong with a value by itself the
-forms of `engine.spec` say; what is wrong between them, with the tree of queues or with the nodes there are, is here.
+forms of `spec` say; what is wrong between them, with the tree of queues or with the nodes there are, is here.
 """
 
 import io
@@ -16,15 +16,15 @@ from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, lowered, nom
 from ganger.core.state.state import State
 from ganger.core.state.undo import Undo
 from ganger.engine.admission import MAX_LEVELS, TOO_DEEP, levels_below_root
-from ganger.engine.refusal import Refused
-from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown
-from ganger.engine.spec.schema import build, by_key, model_of, written
-from ganger.engine.spec.text import read_text
-from ganger.engine.spec.validated import validated
-from ganger.engine.spec.words import did_you_mean
+from ganger.errors import Refused
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.view import PolicyChange
+from ganger.spec.schema import build, by_key, model_of, written
+from ganger.spec.spec_document import Document, Loc, Problem, dotted, read_mapping, shown
+from ganger.spec.text_fields import did_you_mean
+from ganger.spec.validation import validated
+from ganger.spec.yaml_text import read_text
 
 NEXT: Final = "correct it, then see what it would change: ganger policy diff FILE"
 _AMOUNTS: Final = ("nominal", "borrowing", "lending")

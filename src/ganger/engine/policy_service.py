@@ -17,7 +17,7 @@ from ganger.engine.policy_book import (
 )
 from ganger.engine.policy_trial import stranded, trial
 from ganger.engine.policy_warnings import warnings
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.queue import DEFAULT, ROOT, Queue

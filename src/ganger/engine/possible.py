@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
 from ganger.core.placement.topology_packing import most
-from ganger.engine.refusal import Refused
-from ganger.engine.spec.words import did_you_mean
+from ganger.errors import Refused
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.policy import Rules
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout, Selector, Slices
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
+from ganger.spec.text_fields import did_you_mean
 
 SAY: Final[dict[str, Callable[[int], str]]] = {
     "gpus": lambda amount: f"{amount} GPU" if amount == 1 else f"{amount} GPUs",

@@ -9,11 +9,11 @@ from typing import Final
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.engine.ports import Backend, RankUse
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.decision import NodeShare
 from ganger.model.job import GangState, array_of, typed
 from ganger.model.view import Entrance, GpuSample, RankSample, Samples
+from ganger.ports import Backend, RankUse
 
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
 

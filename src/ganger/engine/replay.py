@@ -12,7 +12,7 @@ from ganger.core.cycle.plan import plan
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.log import EventLog
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.decision import Decision
 from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped, Unreadable
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
+from ganger.errors import Refused, unwritable
 from ganger.model.job import GitCode
 from ganger.model.units import format_bytes
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.units import format_bytes
 
 RESERVE_BYTES: Final = 4 << 20

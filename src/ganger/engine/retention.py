@@ -21,8 +21,8 @@ from typing import Final, TypeVar
 from ganger.core.state.state import State
 from ganger.engine import codec
 from ganger.engine.event_row import about
-from ganger.engine.ports import Backend
 from ganger.model.units import DAY_MS, HOUR_MS, format_bytes, format_duration
+from ganger.ports import Backend
 from ganger.settings import Home, Keep
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.refusal import Refused, unwritable
-from ganger.engine.spec.words import ENV_NAME_PATTERN
+from ganger.errors import Refused, unwritable
 from ganger.model.placed import PREFIX
 from ganger.model.view import SecretRow
+from ganger.spec.text_fields import ENV_NAME_PATTERN
 
 MAX_VALUE_BYTES: Final = 64 * 1024
 

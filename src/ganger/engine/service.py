@@ -22,7 +22,6 @@ from ganger.engine import codec
 from ganger.engine.accounts import Wanted
 from ganger.engine.admission import nearest
 from ganger.engine.cluster_service import ClusterService
-from ganger.engine.codes import CODES
 from ganger.engine.history import Histories
 from ganger.engine.intake import Intake
 from ganger.engine.listing import JobFilter, label_terms
@@ -31,17 +30,16 @@ from ganger.engine.log_request import see_attempt, see_there
 from ganger.engine.loop import Loop
 from ganger.engine.measures import BOUNDS_S, Spread, of_state
 from ganger.engine.policy_service import PolicyService, Proposal
-from ganger.engine.ports import Backend, LogLine, LogQuery, Measure
 from ganger.engine.presence import Presence
-from ganger.engine.refusal import Refused
 from ganger.engine.report import report
 from ganger.engine.rows import many, waiting_for
 from ganger.engine.secret_store import SecretStore
 from ganger.engine.sentences import job_of, sentence
-from ganger.engine.spec import json_schema as spec_schema
 from ganger.engine.study import Study
 from ganger.engine.submission import Submission
 from ganger.engine.tokens import TokenRow, Tokens
+from ganger.error_codes import CODES
+from ganger.errors import Refused
 from ganger.model.event import (
     Deleted,
     Described,
@@ -65,7 +63,9 @@ from ganger.model.view import (
     Stacks,
     Totals,
 )
+from ganger.ports import Backend, LogLine, LogQuery, Measure
 from ganger.settings import Home
+from ganger.spec import json_schema as spec_schema
 
 __all__ = [
     "BOUNDS_S",

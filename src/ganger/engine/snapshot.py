@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.engine.ignore import Rules, rules_above
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.units import GIB_BYTES, MIB_BYTES, format_bytes
 
 MAX_BYTES: Final = GIB_BYTES

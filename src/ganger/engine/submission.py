@@ -20,13 +20,13 @@ from ganger.engine import admission
 from ganger.engine.command import check_checkpoints, check_commands, check_directory
 from ganger.engine.git import git_state
 from ganger.engine.gpu_share import with_compute
-from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.repository import fetch
 from ganger.engine.secret_store import SecretStore, check_value, keep_values, values_of
 from ganger.engine.snapshot import checkout, snapshot
-from ganger.engine.spec import parse_spec, parse_specs, spec_from_dict
+from ganger.errors import Refused, unwritable
 from ganger.model.job import GitCode, Job, JobSpec, Origin
 from ganger.settings import Home
+from ganger.spec import parse_spec, parse_specs, spec_from_dict
 
 _SUFFIX_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _SUFFIX_LENGTH: Final = 4

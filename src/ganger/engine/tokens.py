@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.refusal import Refused, unwritable
 from ganger.engine.secret_store import write_private
+from ganger.errors import Refused, unwritable
 
 PREFIX: Final = "ganger_"
 """By which a token that got somewhere it should not be is recognised."""

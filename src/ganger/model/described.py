@@ -1,6 +1,6 @@
 """Fields that say what they are: how they are written, and one sentence. Used by the classes that people write down.
 
-`engine.spec` reads, writes and documents them by this alone, so that a field is described once.
+`spec` reads, writes and documents them by this alone, so that a field is described once.
 """
 
 from dataclasses import field
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def described(doc: str, *, form: str = "", key: str = "", default: Any = ..., factory: Any = None) -> Any:
-    """A dataclass field. `form` names the parser in `engine.spec`; `key` is what the user writes. Fields with the
+    """A dataclass field. `form` names the parser in `spec`; `key` is what the user writes. Fields with the
     same key are the parts of one text."""
     metadata = {"doc": doc, "form": form, "key": key}
     if factory is not None:

@@ -1,7 +1,7 @@
 """What a user asks for (JobSpec), what the server makes of it (Job), and the states it passes through.
 
 Every field of a spec carries, in its metadata, the key the user writes when it differs, the form its text takes
-(`engine.spec` has one parser per form) and one sentence of documentation. Validation, the JSON Schema and, later,
+(`spec` has one parser per form) and one sentence of documentation. Validation, the JSON Schema and, later,
 the CRD schema are derived from these classes, so a field is described once.
 Terms follow Slurm, torch and Kubernetes: nodes, nproc_per_node, queue, priority.
 """

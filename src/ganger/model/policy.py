@@ -1,7 +1,7 @@
 """The policy document: everything that an operator sets of how the cluster is given out, as data.
 
 `State.rules` has all of it but the queues, which are `State.queues`; `PolicySet` brings a new version. Every field
-carries the key, the form and the sentence that `engine.spec` reads, writes and documents it by, as those of a job do.
+carries the key, the form and the sentence that `spec` reads, writes and documents it by, as those of a job do.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Text to integers and back: durations in milliseconds, sizes in bytes, CPUs in thousandths.
 
-Called by `engine.spec` when it reads a job, by the faces when they print one. Forms follow Kubernetes and Slurm
+Called by `spec` when it reads a job, by the faces when they print one. Forms follow Kubernetes and Slurm
 usage: `90s`, `1h30m`, `512Mi`, `1.5Gi`, `2` or `500m` CPUs.
 """
 

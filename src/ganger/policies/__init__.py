@@ -1,2 +1,2 @@
-"""Queue orders, one file each, found by `engine.registry`. What a file must have is in
+"""Queue orders, one file each, found by `registry`. What a file must have is in
 `core.queues.policy_interface`."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from ganger.engine.ports import Report
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progressed
 from ganger.model.job import Retry
+from ganger.ports import Report
 from ganger.tasks import facts
 from ganger.tasks.agreement import CheckpointAgreement
 from ganger.tasks.ends import Ends

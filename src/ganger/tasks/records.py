@@ -17,7 +17,7 @@ class TaskRecords(Protocol):
         """Which."""
 
     def planned(self, generation: int) -> list[dict[str, Any]] | None:
-        """The ranks of a generation here as its plan has them (`engine.ports.RankPlan`); None without a plan."""
+        """The ranks of a generation here as its plan has them (`ports.RankPlan`); None without a plan."""
 
     def exits(self, generation: int) -> list[dict[str, Any]]:
         """The exit records (`rank-R.exit`) of the ranks of a generation that have ended here."""

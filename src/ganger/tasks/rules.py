@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ganger.engine.pattern import pattern
-from ganger.engine.ports import Report
 from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Retry
+from ganger.patterns import pattern
+from ganger.ports import Report
 from ganger.tasks.ends import Ends
 from ganger.tasks.records import RankLog, Records
 

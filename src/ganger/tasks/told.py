@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from ganger.engine.ports import LaunchPlan
+from ganger.ports import LaunchPlan
 from ganger.tasks.facts import TAIL_LINES
 from ganger.tasks.link import Connection
 from ganger.tasks.log_text import lines

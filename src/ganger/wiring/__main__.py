@@ -156,9 +156,9 @@ def _controller(home: settings.Home, arguments: argparse.Namespace) -> int:
 
 def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
     from ganger.engine.log import EventLog
-    from ganger.engine.refusal import Refused
-    from ganger.engine.registry import policies
     from ganger.engine.replay import replay
+    from ganger.errors import Refused
+    from ganger.registry import policies
 
     if not home.database.exists():
         _say(f"there is no event log at {home.database}")
@@ -189,7 +189,7 @@ def _told(found: "Replay") -> Iterator[str]:
 
 
 def _doctor(home: settings.Home, seq: int | None) -> int:
-    from ganger.engine.refusal import Refused
+    from ganger.errors import Refused
     from ganger.wiring.doctor import examine, restore_to
     from ganger.wiring.place import CannotServe
 

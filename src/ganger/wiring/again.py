@@ -22,7 +22,7 @@ from ganger.core.state.state import Image, State
 from ganger.engine import admission
 from ganger.engine.loop import Loop
 from ganger.engine.recording import Told
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.job import Job, array_of

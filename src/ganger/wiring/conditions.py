@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import ENDED
 from ganger.model.view import JobRow
 

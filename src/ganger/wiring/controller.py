@@ -42,14 +42,14 @@ from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.ports import Backend
-from ganger.engine.registry import order
 from ganger.engine.service import Service
 from ganger.faces.rest.visitors import Visitors
 from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
+from ganger.ports import Backend
+from ganger.registry import order
 from ganger.settings import Home
 from ganger.tasks.door import server_context
 from ganger.wiring.code_archives import Archives

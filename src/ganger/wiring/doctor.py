@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ganger import __version__
+from ganger import __version__, registry
 from ganger.backends.local.layout import BadName, Layout
-from ganger.engine import log_repair, registry
+from ganger.engine import log_repair
 from ganger.engine.log import set_aside
 from ganger.engine.log_reading import reading
-from ganger.engine.refusal import Refused
 from ganger.engine.retention import tree_bytes
+from ganger.errors import Refused
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.settings import BadSettings, Home, keep, network_filesystem

@@ -9,9 +9,9 @@ from typing import Final
 
 from ganger.core.state.state import Image, State
 from ganger.engine.policy_book import check_fits, read_policy
-from ganger.engine.spec.text import MAX_BYTES
 from ganger.model.cluster import Node
 from ganger.model.policy import PolicyDocument
+from ganger.spec.yaml_text import MAX_BYTES
 from ganger.wiring.asked import parts_of
 from ganger.wiring.unaskable import Unaskable
 

@@ -19,7 +19,7 @@ from ganger.backends.kubernetes.names import id_of
 from ganger.backends.kubernetes.types import Custom
 from ganger.engine.pieces import is_piece
 from ganger.engine.projection import Projection
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.job import ENDED, Job, Origin
 from ganger.model.view import JobRow, Ledger
 from ganger.wiring.gang_jobs import OVER, spec_of

@@ -17,10 +17,10 @@ from ganger.backends.kubernetes.names import CODE
 from ganger.backends.kubernetes.resources import GANG_JOBS, Selection
 from ganger.backends.kubernetes.types import GROUP, Custom
 from ganger.engine.dependencies import awaited, in_order
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 from ganger.engine.submission import new_id
+from ganger.errors import Refused
 from ganger.model.job import ENDED, After, GangState, JobSpec, array_of
+from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 from ganger.wiring import questions
 from ganger.wiring.gang_job_row import row
 from ganger.wiring.own_code import bring, brought

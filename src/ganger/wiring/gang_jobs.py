@@ -17,8 +17,7 @@ import msgspec
 from ganger.backends.kubernetes.names import gang_of, id_of
 from ganger.backends.kubernetes.types import Custom, Key, Meta
 from ganger.core.state.gang import Gang
-from ganger.engine.refusal import Refused
-from ganger.engine.spec import spec_from_dict
+from ganger.errors import Refused
 from ganger.model.event import (
     Deleted,
     Event,
@@ -29,6 +28,7 @@ from ganger.model.event import (
     SuspendRequested,
 )
 from ganger.model.job import GangState, Job, JobSpec
+from ganger.spec import spec_from_dict
 from ganger.wiring import conditions
 from ganger.wiring.job_code import JobCode
 from ganger.wiring.job_to_be import MISSING, JobsToBe

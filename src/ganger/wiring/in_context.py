@@ -23,8 +23,8 @@ from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource, Selection
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import GROUP, Fields, Key, Pod
-from ganger.engine.ports import LogLine, LogQuery
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
+from ganger.ports import LogLine, LogQuery
 from ganger.settings import controller_namespace
 from ganger.wiring import gang_job_change, gang_job_making, policy_writing, questions, told_of_job
 from ganger.wiring.beside import beside

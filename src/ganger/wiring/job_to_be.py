@@ -13,8 +13,8 @@ from ganger.backends.kubernetes.pods import WORK
 from ganger.backends.kubernetes.types import Key
 from ganger.engine.dependencies import awaited
 from ganger.engine.loop import Loop
-from ganger.engine.refusal import Refused
 from ganger.engine.submission import limited
+from ganger.errors import Refused
 from ganger.model.job import After, GangState, Job, JobSpec, Origin
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -7,10 +7,10 @@ its pods, so nothing of that is looked for here, and no code is brought.
 from ganger.backends.kubernetes.types import Key
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.ports import Backend
 from ganger.engine.service import Service, Submission
 from ganger.engine.submission import check_text, new_id, read_spec
 from ganger.model.view import DryRun
+from ganger.ports import Backend
 from ganger.settings import Home
 from ganger.wiring.job_to_be import JobsToBe
 

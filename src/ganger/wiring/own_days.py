@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ganger import registry
 from ganger.backends.simulator.occupancy import Occupancy
 from ganger.backends.simulator.series import STRETCHES
 from ganger.backends.simulator.traces.recorded import Finding
-from ganger.engine import registry
 from ganger.engine.policy_book import changes
 from ganger.model.cluster import Node
 from ganger.model.event import Stamped

@@ -20,7 +20,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.log import EventLog
 from ganger.engine.log_reading import reading
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import Cause, Start, Stop

@@ -25,7 +25,7 @@ from ganger.engine.clock import WallClock
 from ganger.engine.loop import Loop
 from ganger.engine.policy_book import check_fits, policy_from_dict
 from ganger.engine.policy_trial import stranded
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import DEFAULT, ROOT

@@ -20,9 +20,9 @@ from ganger.backends.kubernetes.resources import POLICIES, QUEUES, Resource
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import GROUP, Custom
 from ganger.engine.policy_book import policy_from_dict, read_policy
-from ganger.engine.spec.schema import written
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
+from ganger.spec.schema import written
 from ganger.wiring.person import REFUSED, UNREACHABLE, CannotError, Person
 
 Record = dict[str, Any]

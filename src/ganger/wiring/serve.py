@@ -33,17 +33,17 @@ from ganger.engine.clock import WallClock
 from ganger.engine.launch import launch_plans
 from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.ports import Backend, Compose, LaunchPlan
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import order
 from ganger.engine.retention import Retention
 from ganger.engine.service import Service
+from ganger.errors import Refused
 from ganger.faces.rest.app import make_app
 from ganger.faces.rest.gate import Gate
 from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
+from ganger.ports import Backend, Compose, LaunchPlan
+from ganger.registry import order
 from ganger.settings import HOME, BadSettings, Home, keep
 from ganger.tasks.acceptor import Acceptor, Stranger
 from ganger.wiring import server_log

@@ -17,7 +17,7 @@ from ganger.backends.simulator.traces.documented import write_jobs
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import Unreadable
 from ganger.engine.recording import line
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER
 from ganger.wiring.asked import parts_of, run_of

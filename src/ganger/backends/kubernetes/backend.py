@@ -34,13 +34,13 @@ from ganger.backends.kubernetes.supervisor import Supervisor
 from ganger.backends.kubernetes.taken_over import TakenOver, taken_over
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom, Key, Node, Pod, PodGroup, ResourceClaim
-from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Measure, NotInThisWorld, Report, Use
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
 from ganger.model.job import Job
 from ganger.model.policy import Level
 from ganger.model.view import Stacks
+from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, NotInThisWorld, Report, Use
 
 CALM_S: Final = 0.2
 """How long changes of nodes are gathered before the core is told: a cluster that starts has many at once."""
@@ -57,7 +57,7 @@ JobChanged = Callable[[Custom | None, Custom | None], None]
 
 
 class KubernetesBackend:
-    """Gangs as pods: `engine.ports.Backend`, which documents what is said here without a word.
+    """Gangs as pods: `ports.Backend`, which documents what is said here without a word.
 
     gear: what pods are given; may_act: whether we lead; lost_after_s: how long a node that is not ready and of which
     nothing is heard is waited for.

@@ -20,9 +20,9 @@ from ganger.backends.kubernetes.derived import NotExpressible, Unit, is_of_other
 from ganger.backends.kubernetes.nodes import Inventory, slots_of
 from ganger.backends.kubernetes.taken_over import TakenOver
 from ganger.backends.kubernetes.types import Key, Pod, PodGroup
-from ganger.engine.ports import Report
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished, Started, StopRequested, Submitted
+from ganger.ports import Report
 
 MARK: Final = "~"
 """In the id of every gang of others, and of no job: objects cannot be called so."""

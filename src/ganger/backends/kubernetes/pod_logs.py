@@ -17,9 +17,9 @@ from typing import Final
 
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.types import Key, Pod
-from ganger.engine.pattern import pattern
-from ganger.engine.ports import LogLine, LogQuery
 from ganger.model.job import WORKER
+from ganger.patterns import pattern
+from ganger.ports import LogLine, LogQuery
 
 EVERY_S: Final = 1.0
 """How often a follower asks; the API server passes each question on to a kubelet."""

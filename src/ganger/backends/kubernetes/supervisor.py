@@ -33,11 +33,11 @@ from ganger.backends.kubernetes.placing import (
 from ganger.backends.kubernetes.pods import SECRETS, WORK
 from ganger.backends.kubernetes.seen import Seen
 from ganger.backends.kubernetes.types import Key, Pod
-from ganger.engine.ports import Compose, LaunchPlan, Live, Report
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished
 from ganger.model.job import Job
+from ganger.ports import Compose, LaunchPlan, Live, Report
 from ganger.tasks import facts
 from ganger.tasks.door import Door
 from ganger.tasks.generation import Generation, begun, kill_after_ms

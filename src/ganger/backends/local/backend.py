@@ -19,11 +19,11 @@ from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import LOG
 from ganger.backends.local.supervisor import Supervisor
 from ganger.backends.local.use import Gauge
-from ganger.engine.ports import Compose, Live, LogLine, LogQuery, Measure, Report, Use
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.view import Stacks
+from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, Report, Use
 from ganger.tasks.link import listen
 
 REMOVE_WITHIN_S: Final = 10.0
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """Real processes on this machine: `engine.ports.Backend`, which documents what is said here without a word.
+    """Real processes on this machine: `ports.Backend`, which documents what is said here without a word.
 
     cluster: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
     """

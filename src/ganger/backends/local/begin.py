@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ganger.backends.local.layout import Layout, TaskDirectory
-from ganger.engine.ports import LaunchPlan
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
+from ganger.ports import LaunchPlan
 
 
 class Unstartable(Exception):

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.engine.ports import LaunchPlan
 from ganger.model.job import array_of
+from ganger.ports import LaunchPlan
 from ganger.tasks import message_schema
 from ganger.tasks.message_schema import BadMessage
 
@@ -80,7 +80,7 @@ class TaskDirectory:
         _write(self.path / f"plan-{plan.generation}.json", json.dumps(asdict(plan)))
 
     def planned(self, generation: int) -> list[dict[str, Any]] | None:
-        """The ranks of a generation here as its plan has them (`engine.ports.RankPlan`); None without a plan."""
+        """The ranks of a generation here as its plan has them (`ports.RankPlan`); None without a plan."""
         found = self.plan(generation)
         return None if found is None else list(found["ranks"])
 

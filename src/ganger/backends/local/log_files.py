@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from ganger.backends.local.layout import Layout, TaskDirectory
-from ganger.engine.ports import LogQuery
 from ganger.model.job import WORKER
+from ganger.ports import LogQuery
 
 LOG: Final = ".log"
 _RANK_FILE = re.compile(r"rank-(\d+)\.log")

@@ -18,9 +18,9 @@ from typing import IO, Any, Final
 
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import Part, Source, Sources, newest_generation, parts_of
-from ganger.engine.pattern import pattern
-from ganger.engine.ports import LogLine, LogQuery
 from ganger.model.units import format_bytes
+from ganger.patterns import pattern
+from ganger.ports import LogLine, LogQuery
 from ganger.tasks import message_schema
 from ganger.tasks.message_schema import BadMessage
 

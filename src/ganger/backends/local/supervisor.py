@@ -16,11 +16,11 @@ from ganger.backends.local.begin import Unstartable, complete, refuse_busy_port,
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.records import LocalRecords
-from ganger.engine.ports import Compose, LaunchPlan, Live, Report
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed
 from ganger.model.job import Job
+from ganger.ports import Compose, LaunchPlan, Live, Report
 from ganger.tasks import facts
 from ganger.tasks.generation import Generation, begun, kill_after_ms
 from ganger.tasks.hearing import Hearing, World, send_stop

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from ganger.backends.local import processes
 from ganger.backends.local.layout import Layout
-from ganger.engine.ports import GpuUse, RankUse, Use
 from ganger.model.cluster import Node
+from ganger.ports import GpuUse, RankUse, Use
 from ganger.tasks.process import Process
 
 FRESH_S: Final = 0.5

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from ganger.backends.simulator.script import BEFORE_IT_RUNS, Behaviour, Death, Fact, course, last_words, together
 from ganger.backends.simulator.witness import Impossible, Witness
-from ganger.engine.ports import Live, LogLine, LogQuery, Measure, Report, Use
 from ganger.model import event as e
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.view import Stacks
+from ganger.ports import Live, LogLine, LogQuery, Measure, Report, Use
 
 BEGIN_MS = 1_767_225_600_000
 """When a world begins, unless somebody says otherwise: 2026-01-01 00:00 UTC."""

@@ -1,4 +1,4 @@
-"""What a policy file must have. Files in `policies/` are modules with these names; `engine.registry` finds them.
+"""What a policy file must have. Files in `policies/` are modules with these names; `registry` finds them.
 
 A place in the order has two parts. What depends on usage is the same for all gangs of a user in a queue and changes
 with every start (`account_key`); what does not is the gang's own and changes with time alone (`gang_key`). The last

@@ -1,15 +1,15 @@
 """Labels that nodes are to have, written as selectors are in Kubernetes: `zone in (a, b), !broken, cores>32`.
 
-Called by `engine.spec.forms`. A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes
+Called by `spec.field_types`. A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes
 it and says what is legal. Source of the syntax: `kubectl get -l`, with `>` and `<` for numbers.
 """
 
 import re
 from typing import Any, Final
 
-from ganger.engine.spec.document import shown
-from ganger.engine.spec.words import read_label_key, read_label_value
 from ganger.model.affinity import Expression, Operator, Term
+from ganger.spec.spec_document import shown
+from ganger.spec.text_fields import read_label_key, read_label_value
 
 MAX_TERMS: Final = 32
 """Terms of a list, and expressions of a term."""

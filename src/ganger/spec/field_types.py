@@ -1,6 +1,6 @@
 """The forms that the fields of a spec are written in: one reader, one writer and one JSON Schema each.
 
-`model.job` names the form of each field; `engine.spec.schema` puts them together. A reader takes what YAML or JSON
+`model.job` names the form of each field; `spec.schema` puts them together. A reader takes what YAML or JSON
 gave and raises ValueError with a sentence that quotes the value and says what is legal.
 """
 
@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from ganger.engine.registry import frameworks, policies
-from ganger.engine.spec.amounts import (
+from ganger.model.decision import FAILURES
+from ganger.model.job import PRIORITIES
+from ganger.model.policy import POOL_KINDS, SCORES, TIES
+from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
+from ganger.model.units import DEVICE_MILLI
+from ganger.registry import frameworks, policies
+from ganger.spec.amounts import (
     GPU_TYPE_PATTERN,
     MAX_GPU_INDEX,
     MAX_GPUS,
@@ -48,17 +53,9 @@ from ganger.engine.spec.amounts import (
     write_priority,
     write_priority_key,
 )
-from ganger.engine.spec.array import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
-from ganger.engine.spec.labels import MAX_PREFERENCE, read_term, read_terms, write_terms
-from ganger.engine.spec.policy_words import (
-    QUEUE_PATTERN,
-    read_gpu_type_key,
-    read_label_keys,
-    read_level_name,
-    read_order,
-    read_queue_name,
-)
-from ganger.engine.spec.where import (
+from ganger.spec.array_elements import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
+from ganger.spec.label_expressions import MAX_PREFERENCE, read_term, read_terms, write_terms
+from ganger.spec.placement_fields import (
     GPU_TYPES_PATTERN,
     LEVEL_PATTERN,
     MODES,
@@ -76,7 +73,15 @@ from ganger.engine.spec.where import (
     write_gpu_types,
     write_networks,
 )
-from ganger.engine.spec.words import (
+from ganger.spec.policy_fields import (
+    QUEUE_PATTERN,
+    read_gpu_type_key,
+    read_label_keys,
+    read_level_name,
+    read_order,
+    read_queue_name,
+)
+from ganger.spec.text_fields import (
     ENV_NAME_PATTERN,
     IMAGE_PATTERN,
     JOB_PATTERN,
@@ -114,11 +119,6 @@ from ganger.engine.spec.words import (
     write_code,
     write_command,
 )
-from ganger.model.decision import FAILURES
-from ganger.model.job import PRIORITIES
-from ganger.model.policy import POOL_KINDS, SCORES, TIES
-from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT
-from ganger.model.units import DEVICE_MILLI
 
 SIZE_PATTERN: Final = r"\d+(\.\d+)?(k|M|G|T|Ki|Mi|Gi|Ti)?B?"
 DURATION_PATTERN: Final = r"(\d+(\.\d+)?(ms|s|m|h|d))+|\d+(\.\d+)?"

@@ -1,4 +1,4 @@
-"""What a spec says of where a job runs: types of GPUs, levels, taints, networks. Called by `engine.spec.forms`.
+"""What a spec says of where a job runs: types of GPUs, levels, taints, networks. Called by `spec.field_types`.
 
 A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal.
 """
@@ -6,10 +6,10 @@ A reader takes what YAML or JSON gave and raises ValueError with a sentence that
 import re
 from typing import Any, Final
 
-from ganger.engine.spec.amounts import GPU_TYPE_PATTERN, MAX_GPU_INDEX, read_gpu_type
-from ganger.engine.spec.document import shown
-from ganger.engine.spec.words import LABEL_KEY_PATTERN, LABEL_PATTERN, did_you_mean, listed
 from ganger.model.terms import BALANCED, EXCLUSIVE, PACK, PREFERRED, REQUIRED, SHARED, SPREAD, WHOLE
+from ganger.spec.amounts import GPU_TYPE_PATTERN, MAX_GPU_INDEX, read_gpu_type
+from ganger.spec.spec_document import shown
+from ganger.spec.text_fields import LABEL_KEY_PATTERN, LABEL_PATTERN, did_you_mean, listed
 
 MODES: Final = (PREFERRED, REQUIRED)
 STRATEGIES: Final = (PACK, SPREAD, BALANCED)

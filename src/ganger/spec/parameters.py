@@ -1,4 +1,4 @@
-"""Parameters: `${{ params.NAME }}` becomes the value that `params` has for NAME. Called by `engine.spec`.
+"""Parameters: `${{ params.NAME }}` becomes the value that `params` has for NAME. Called by `spec`.
 
 They stand in run, setup and env, also those of roles, and in parallel. What was inserted is not looked at again.
 """
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ganger.engine.spec.document import Document, Loc, Problem, dotted, shown
-from ganger.engine.spec.words import did_you_mean
+from ganger.spec.spec_document import Document, Loc, Problem, dotted, shown
+from ganger.spec.text_fields import did_you_mean
 
 _MARK: Final = re.compile(r"\$\{\{\s*(param[^}]*?)\s*\}\}")
 _NAME: Final = re.compile(r"params\.([A-Za-z_][A-Za-z0-9_]*)")

@@ -1,17 +1,17 @@
 """Words that a policy document is written in: orders, names of queues and levels, types of GPUs.
 
-Called by `engine.spec.forms`. A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes
+Called by `spec.field_types`. A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes
 it and says what is legal.
 """
 
 import re
 from typing import Any, Final
 
-from ganger.engine import registry
-from ganger.engine.spec.amounts import read_gpu_type
-from ganger.engine.spec.document import shown
-from ganger.engine.spec.where import LEVEL_PATTERN
-from ganger.engine.spec.words import did_you_mean, listed, names, read_label_key
+from ganger import registry
+from ganger.spec.amounts import read_gpu_type
+from ganger.spec.placement_fields import LEVEL_PATTERN
+from ganger.spec.spec_document import shown
+from ganger.spec.text_fields import did_you_mean, listed, names, read_label_key
 
 QUEUE_PATTERN: Final = r"[a-z0-9][a-z0-9-]{0,62}"
 _NO_LEVELS: Final = ("node", "cluster")

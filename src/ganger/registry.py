@@ -1,4 +1,4 @@
-"""Finds plug-ins: queue orders and frameworks, one module each. Called by `wiring`, `engine.spec` and `engine.launch`.
+"""Finds plug-ins: queue orders and frameworks, one module each. Called by `wiring`, `spec` and `engine.launch`.
 
 A file in `policies/` or `frameworks/` is found by itself; a package elsewhere names its module under the entry point
 `ganger.policies` or `ganger.frameworks`. Nothing is imported before somebody asks. A plug-in that does not load is left
@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, Final
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 
 POLICIES: Final = "ganger.policies"
 FRAMEWORKS: Final = "ganger.frameworks"

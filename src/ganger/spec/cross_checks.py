@@ -1,15 +1,15 @@
-"""What is legal by itself but not together. Called by `engine.spec` when every field has been read."""
+"""What is legal by itself but not together. Called by `spec` when every field has been read."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from ganger.engine.registry import frameworks, trait
-from ganger.engine.spec.document import Loc, Problem
-from ganger.engine.spec.labels import MAX_TERMS
-from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import WORKER, JobSpec
 from ganger.model.terms import REQUIRED, WHOLE
 from ganger.model.units import format_duration
+from ganger.registry import frameworks, trait
+from ganger.spec.label_expressions import MAX_TERMS
+from ganger.spec.spec_document import Loc, Problem
+from ganger.spec.text_fields import did_you_mean, listed
 
 CHIEF: Final = "chief"
 

@@ -1,6 +1,6 @@
 """The one error every face shows: what was refused, why, and what to type next.
 
-Raised by `engine.loop`, `engine.service` and `engine.spec`; REST turns it into problem+json, the CLI into text and an
+Raised by `engine.loop`, `engine.service` and `spec`; REST turns it into problem+json, the CLI into text and an
 exit code.
 """
 

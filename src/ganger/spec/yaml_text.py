@@ -1,6 +1,6 @@
 """YAML 1.2, of which JSON is a part, as a document: every key and value with its line and column.
 
-Called by `engine.spec`. What the text itself gets wrong is found here: syntax, encoding, keys given twice, tags, size.
+Called by `spec`. What the text itself gets wrong is found here: syntax, encoding, keys given twice, tags, size.
 """
 
 import re
@@ -12,7 +12,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.reader import ReaderError
 
-from ganger.engine.spec.document import MAX_DEPTH, MAX_VALUES, Document, Loc, Place, Walk, joined, refused, shown, sound
+from ganger.spec.spec_document import MAX_DEPTH, MAX_VALUES, Document, Loc, Place, Walk, joined, refused, shown, sound
 
 MAX_BYTES: Final = 1 << 20
 

@@ -1,13 +1,13 @@
 """Commands that name a launcher, such as torchrun or mpirun: the job is of the framework that the launcher belongs to.
 
-Called by `engine.spec` before anything is validated. Only what the user left open is filled in: the framework, and how
+Called by `spec` before anything is validated. Only what the user left open is filled in: the framework, and how
 many nodes and processes there are, from the launcher's own options.
 """
 
 from typing import Any
 
-from ganger.engine.registry import frameworks, trait
 from ganger.model.job import JobSpec
+from ganger.registry import frameworks, trait
 
 
 def recognise(data: dict[str, Any]) -> None:

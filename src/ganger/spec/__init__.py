@@ -8,18 +8,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ganger.engine.refusal import Refused
-from ganger.engine.registry import frameworks
-from ganger.engine.spec.contradictions import contradictions
-from ganger.engine.spec.document import Document, Loc, Problem, dotted, read_mapping, shown
-from ganger.engine.spec.later import later
-from ganger.engine.spec.params import insert_params
-from ganger.engine.spec.recognised import recognise, say_what_is_not_recognised
-from ganger.engine.spec.schema import build, json_schema, written
-from ganger.engine.spec.text import documents, read_text
-from ganger.engine.spec.validated import validated
+from ganger.errors import Refused
 from ganger.model.job import JobSpec
 from ganger.model.placed import PREFIX
+from ganger.registry import frameworks
+from ganger.spec.cross_checks import contradictions
+from ganger.spec.infer_framework import recognise, say_what_is_not_recognised
+from ganger.spec.parameters import insert_params
+from ganger.spec.schema import build, json_schema, written
+from ganger.spec.spec_document import Document, Loc, Problem, dotted, read_mapping, shown
+from ganger.spec.unsupported import later
+from ganger.spec.validation import validated
+from ganger.spec.yaml_text import documents, read_text
 
 __all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 

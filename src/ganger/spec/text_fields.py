@@ -1,4 +1,4 @@
-"""Words that a spec is written in: names, choices, paths, commands and variables. Called by `engine.spec.forms`.
+"""Words that a spec is written in: names, choices, paths, commands and variables. Called by `spec.field_types`.
 
 A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal.
 """
@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from ganger.engine import registry
-from ganger.engine.pattern import BadPattern, pattern
-from ganger.engine.spec.document import shown
+from ganger import registry
 from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
+from ganger.patterns import BadPattern, pattern
+from ganger.spec.spec_document import shown
 
 NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"

@@ -1,4 +1,4 @@
-"""Amounts that a spec is written in: counts, CPUs, sizes, durations and GPUs. Called by `engine.spec.forms`.
+"""Amounts that a spec is written in: counts, CPUs, sizes, durations and GPUs. Called by `spec.field_types`.
 
 A reader takes what YAML or JSON gave and raises ValueError with a sentence that quotes it and says what is legal. The
 bounds keep every sum over a gang within 64 bits.
@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ganger.engine.spec.document import shown
-from ganger.engine.spec.words import did_you_mean, listed
 from ganger.model.job import PRIORITIES, GpuRequest
 from ganger.model.queue import MAX_FIGURE
 from ganger.model.units import (
@@ -24,6 +22,8 @@ from ganger.model.units import (
     parse_cpu_milli,
     parse_duration_ms,
 )
+from ganger.spec.spec_document import shown
+from ganger.spec.text_fields import did_you_mean, listed
 
 MAX_NODES: Final = 65_536
 MAX_PROCESSES: Final = 1024

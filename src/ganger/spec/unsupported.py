@@ -1,6 +1,6 @@
 """Fields that a spec will have later: refused by name, with what to do until then, never ignored.
 
-Called by `engine.spec`. The list is the whole spec of the design, less what `model.job` has by now: a field leaves it
+Called by `spec`. The list is the whole spec of the design, less what `model.job` has by now: a field leaves it
 when it arrives there.
 """
 
@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ganger.engine.spec.document import Document, Loc, Problem, dotted, shown
-from ganger.engine.spec.schema import KIND
-from ganger.engine.spec.words import did_you_mean
+from ganger.spec.schema import KIND
+from ganger.spec.spec_document import Document, Loc, Problem, dotted, shown
+from ganger.spec.text_fields import did_you_mean
 
 _KEYS: Final[dict[Loc, str]] = {
     ("data",): "name its directory: volumes: [{name: NAME, path: /PATH}]",

@@ -1,6 +1,6 @@
 """The pydantic models of a spec, derived from the classes of `model.job`: fields give keys, forms and docs.
 
-Called by `engine.spec`. One model a class; a leaf is read by its form, a class inside a class is a mapping, fields that
+Called by `spec`. One model a class; a leaf is read by its form, a class inside a class is a mapping, fields that
 share a key are the parts of one value.
 """
 
@@ -22,9 +22,9 @@ from pydantic import (
 from pydantic import Field as ModelField
 from pydantic.json_schema import GenerateJsonSchema
 
-from ganger.engine.spec.document import Loc
-from ganger.engine.spec.forms import TABLES, Form, forms
 from ganger.model.job import JobSpec
+from ganger.spec.field_types import TABLES, Form, forms
+from ganger.spec.spec_document import Loc
 
 KIND: Final = "job"
 """What `kind` may say; it may also be left out."""

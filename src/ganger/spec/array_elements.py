@@ -1,4 +1,4 @@
-"""The elements of an array job as text: `0-99%10`, `1,3,5-9:2`. Called by `engine.spec.forms`.
+"""The elements of an array job as text: `0-99%10`, `1,3,5-9:2`. Called by `spec.field_types`.
 
 Slurm's words: a list of indices and ranges, a step after a colon, the number of elements at a time after a percent
 sign. An index that is named twice is one element.
@@ -7,8 +7,8 @@ sign. An index that is named twice is one element.
 import re
 from typing import Any, Final
 
-from ganger.engine.spec.document import shown
 from ganger.model.job import Array
+from ganger.spec.spec_document import shown
 
 MAX_ELEMENTS: Final = 100_000
 MAX_INDEX: Final = 9_999_999

@@ -1,4 +1,4 @@
-"""What a user wrote, as plain values that know where they stand. Called by `engine.spec`, filled by it and by `text`.
+"""What a user wrote, as plain values that know where they stand. Called by `spec`, filled by it and by `text`.
 
 What is wrong with a value by itself (a key that is no text, a character that no program can be given, more values than
 any job has) is found here; what is wrong with fields is found by the others.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ganger.engine.refusal import Refused
+from ganger.errors import Refused
 
 MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 32

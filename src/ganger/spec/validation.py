@@ -1,14 +1,14 @@
 """What pydantic finds wrong with a mapping, in our words: which value, and what to write instead. Called by
-`engine.spec` and by `engine.policy_book`."""
+`spec` and by `engine.policy_book`."""
 
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ganger.engine.spec.document import Loc, Problem, dotted, shown
-from ganger.engine.spec.schema import ANY, keys_at, legal_keys, model_of
-from ganger.engine.spec.words import did_you_mean, nearest
+from ganger.spec.schema import ANY, keys_at, legal_keys, model_of
+from ganger.spec.spec_document import Loc, Problem, dotted, shown
+from ganger.spec.text_fields import did_you_mean, nearest
 
 _LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices", "topology")
 _KEY: Final = "[key]"
