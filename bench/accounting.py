@@ -11,10 +11,10 @@ from bench.measure import Figure, median
 from ganger.core.cycle.plan import plan
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
-from ganger.engine.accounts import Wanted
-from ganger.engine.log import EventLog
-from ganger.engine.projection import Projection, project
-from ganger.engine.report import report
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.projection import Projection, project
+from ganger.engine.query.time_report import report
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause

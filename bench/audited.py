@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.oracle import ENDED, Life, Oracle
 from ganger.core.state.state import State
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.replay import replay
 from ganger.model.view import PARTS, Ledger
 from ganger.registry import policies

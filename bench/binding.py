@@ -23,7 +23,7 @@ from ganger.backends.kubernetes.gear import Entry, Gear
 from ganger.backends.kubernetes.transport import Api
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
-from ganger.engine.policy_book import policy_from_dict
+from ganger.engine.policy_doc.policy_text import policy_from_dict
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
 from ganger.ports import Clock

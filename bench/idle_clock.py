@@ -13,7 +13,7 @@ from bench.binding import CRD, OFFER, controller
 from bench.measure import ROOT, Figure
 from bench.serving import ganger, state_directory
 from ganger.backends.kubernetes.access import Access
-from ganger.engine.clock import WallClock
+from ganger.engine.wall_clock import WallClock
 from ganger.faces.client import Client
 from ganger.model.event import NodeCordoned
 from ganger.settings import home as home_of

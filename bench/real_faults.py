@@ -23,7 +23,7 @@ from bench.audit import left_of
 from bench.audited import Audit, audited
 from bench.kill_server import Servers
 from bench.measure import ROOT
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.faces.client import Client, ClientError
 from ganger.settings import home as home_of
 

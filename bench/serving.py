@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.measure import ROOT
-from ganger.engine.clock import WallClock
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
+from ganger.engine.wall_clock import WallClock
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Finished, NodesListed, Started, Submitted

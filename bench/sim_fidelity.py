@@ -14,7 +14,7 @@ from typing import Final
 from bench.measure import Figure
 from bench.serving import GANGER, ganger, state_directory
 from ganger import registry
-from ganger.engine.log_reading import reading
+from ganger.engine.eventlog.log_snapshot import reading
 from ganger.model.decision import Start
 from ganger.model.event import Decided, Stamped
 from ganger.settings import home as home_of

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 from bench.measure import Figure, median
-from ganger.engine.clock import WallClock
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop, Wish
+from ganger.engine.wall_clock import WallClock
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import NodesListed, QueueSet, Submitted

@@ -12,9 +12,9 @@ from bench.audited import Audit, audited
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.world import World
 from ganger.core.queues.policy_interface import Policy
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop
-from ganger.engine.projection import Projection
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.cluster import Node

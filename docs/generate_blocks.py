@@ -15,7 +15,7 @@ from generate_environment import travels, variables
 from generate_policy import policy_keys
 from generate_tables import code, table
 
-from ganger.engine.sentences import CAUSES
+from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
 from ganger.faces.cli.exit_codes import EXIT_CODES
 from ganger.faces.cli.explain_spec import described, keys

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ganger.core.failure.checkpoint_fallback import Fallback
 from ganger.core.state.gang import Gang
-from ganger.engine.sentences import on_checkpoints
+from ganger.engine.query.event_text import on_checkpoints
 from ganger.model import event as e
 from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState

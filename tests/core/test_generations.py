@@ -5,7 +5,7 @@ from dataclasses import replace
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import explain
 from ganger.core.state.state import State
-from ganger.engine.rows import node_rows
+from ganger.engine.query.listing_rows import node_rows
 from ganger.model import event as e
 from ganger.model.decision import Start
 from ganger.model.evidence import FlawedCheckpoint

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ganger.core.cycle.plan import plan
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.state import State
-from ganger.engine.policy_trial import stranded, trial
+from ganger.engine.policy_doc.trial_run import stranded, trial
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Plan

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ganger.backends.simulator.world import World
 from ganger.core.state.lifecycle import DURABLE
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop
-from ganger.engine.projection import Projection
 from ganger.engine.replay import replay
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop

@@ -7,9 +7,9 @@ of a transaction.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import RETRY_MS
-from ganger.engine.projection import Projection
 from ganger.errors import Refused
 from ganger.model import event as e
 from tests.crash.mortal import Day, check, check_sound

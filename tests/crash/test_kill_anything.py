@@ -9,7 +9,7 @@ from bench.oracle import Oracle
 from bench.virtual_faults import Day, lived
 from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.world import World
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Retry

@@ -9,10 +9,10 @@ import pytest
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.disk_reserve import RESERVE_BYTES, Reserve
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop
-from ganger.engine.projection import Projection
-from ganger.engine.reserve import RESERVE_BYTES, Reserve
 from ganger.errors import Refused
 from ganger.model import event as e
 from tests.crash.mortal import Day, Fuse, Killed, MortalLog, MortalWorld, check_sound
@@ -178,7 +178,7 @@ def test_what_is_not_there_is_not_held(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(28, os.strerror(28))
 
     reserve = Reserve(tmp_path / "g.db-reserve")
-    monkeypatch.setattr("ganger.engine.reserve.os.posix_fallocate", full)
+    monkeypatch.setattr("ganger.engine.eventlog.disk_reserve.os.posix_fallocate", full)
     assert not reserve.hold()
     assert (tmp_path / "g.db-reserve").stat().st_size == 0
     assert not Reserve(tmp_path / "gone" / "g.db-reserve").hold()

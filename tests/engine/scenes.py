@@ -6,7 +6,7 @@ from typing import Any, cast
 from ganger.backends.simulator.world import World
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.model import event as e
 from ganger.model.cluster import Node

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ganger.core.state.state import State
-from ganger.engine.log import EventLog
-from ganger.engine.projection import project
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import project
 from ganger.errors import Refused
 from ganger.model import event as e
 from tests.engine.scenes import job

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.engine.clock import CORRECTION_MS, WallClock
+from ganger.engine.wall_clock import CORRECTION_MS, WallClock
 
 MS = 1_000_000
 NOON_MS = 1_767_268_800_000

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.state.state import Image
-from ganger.engine import codec
+from ganger.engine.eventlog import codec
 from ganger.model.cluster import Node
 from ganger.model.event import Event, NodesListed
 from ganger.model.job import Job

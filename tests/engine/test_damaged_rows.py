@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
 from ganger.core.state.state import State
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop

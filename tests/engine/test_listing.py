@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ganger.core.state.state import State
-from ganger.engine.listing import JobFilter, LabelTerm, label_terms
-from ganger.engine.log import EventLog
-from ganger.engine.projection import Projection, project
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.job_filters import JobFilter, LabelTerm, label_terms
+from ganger.engine.eventlog.projection import Projection, project
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop

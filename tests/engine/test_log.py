@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ganger.core.state.state import State
-from ganger.engine import log as logs
-from ganger.engine.listing import JobFilter
-from ganger.engine.log import MEMORY, EventLog
-from ganger.engine.projection import Projection, project
+from ganger.engine.eventlog import event_log as logs
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
+from ganger.engine.eventlog.job_filters import JobFilter
+from ganger.engine.eventlog.projection import Projection, project
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop

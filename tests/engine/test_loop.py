@@ -12,11 +12,11 @@ import pytest
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
-from ganger.engine import codec
 from ganger.engine import loop as loops
-from ganger.engine.clock import WallClock
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog import codec
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop
+from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop

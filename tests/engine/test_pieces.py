@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.state.state import State
-from ganger.engine import pieces
-from ganger.engine.codec import decode_image, encode_image
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog import job_checkpoint
+from ganger.engine.eventlog.codec import decode_image, encode_image
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.policies import fifo
 from ganger.registry import policies
 from tests.engine.days import Day, days
@@ -29,12 +29,12 @@ def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pyte
     state = folded(log, max(1, round(at * log.last_seq())))
     log.close()
     jobs = {gang.array or gang.id for gang in state.gangs.values()} | set(state.arrays)
-    found = pieces.pieces(state, sorted(jobs))
-    written = {name: pieces.encode(piece) for name, piece in found.items() if piece is not None}
+    found = job_checkpoint.pieces(state, sorted(jobs))
+    written = {name: job_checkpoint.encode(piece) for name, piece in found.items() if piece is not None}
     assert set(written) == jobs
 
     rest = decode_image(encode_image(replace(state.image(), gangs=[], arrays=[], promises=[])))
-    back = State(pieces.together((pieces.decode(text, name) for name, text in written.items()), rest))
+    back = State(job_checkpoint.together((job_checkpoint.decode(text, name) for name, text in written.items()), rest))
     back.validate()
     assert _sorted(back) == _sorted(state)
     for order in policies().values():
@@ -44,7 +44,7 @@ def test_pieces_make_the_whole_again(day: Day, at: float, tmp_path_factory: pyte
 @pytest.mark.parametrize("text", ["", "null", "{}", '{"job": {}}', '{"job": null, "gangs": [1]}', "[1]"])
 def test_what_is_no_piece_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"piece of a state|validation error"):
-        pieces.decode(text, "A")
+        job_checkpoint.decode(text, "A")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,10 @@ def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: objec
     film = Film(fifo, "n1:.. n2:..", "")
     film.do("A:1x2")
     film.round()
-    written = json.loads(pieces.encode(pieces.pieces(film.state, ["A"])["A"] or pieces.Piece(gangs=())))
-    assert pieces.decode(json.dumps(written), "A").gangs[0].id == "A"
+    written = json.loads(
+        job_checkpoint.encode(job_checkpoint.pieces(film.state, ["A"])["A"] or job_checkpoint.Piece(gangs=()))
+    )
+    assert job_checkpoint.decode(json.dumps(written), "A").gangs[0].id == "A"
     gang = written["gangs"][0]
     if field == "devices":
         for share, devices in zip(gang["start"]["shares"], cast(list[object], value), strict=True):
@@ -75,11 +77,11 @@ def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: objec
     elif field != "name":
         (written if field == "promises" else gang)[field] = value
     with pytest.raises(ValueError, match=why):
-        pieces.decode(json.dumps(written), "B" if field == "name" else "A")
+        job_checkpoint.decode(json.dumps(written), "B" if field == "name" else "A")
 
 
 def test_who_does_not_live_has_none() -> None:
-    assert pieces.pieces(State(), ["bert"]) == {"bert": None}
+    assert job_checkpoint.pieces(State(), ["bert"]) == {"bert": None}
 
 
 def _sorted(state: State) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.undo import Undo
-from ganger.engine.possible import check_nodes
+from ganger.engine.submit.feasibility import check_nodes
 from ganger.errors import Refused
 from ganger.model.cluster import Node
 from ganger.spec import spec_from_dict

@@ -19,7 +19,7 @@ from ganger.core.queues.policy_interface import Heads, Policy
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.replay import Replay, replay
 from ganger.model import event as e
@@ -99,7 +99,7 @@ def test_a_round_that_decided_nothing_is_judged_by_the_policy_of_its_own_server(
 
 REPLAY = """
 import json, sys
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.registry import policies
 from ganger.engine.replay import replay
 replayed = replay(EventLog(sys.argv[1]), policies())

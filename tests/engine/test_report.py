@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ganger.core.queues.quota import need
 from ganger.core.state.state import State
-from ganger.engine.accounts import Wanted
-from ganger.engine.log import MEMORY, EventLog
-from ganger.engine.projection import project
-from ganger.engine.report import report
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
+from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.projection import project
+from ganger.engine.query.time_report import report
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine import log as logs
-from ganger.engine import retention
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog import event_log as logs
+from ganger.engine.eventlog import log_retention
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.log_retention import Retention
 from ganger.engine.replay import replay
-from ganger.engine.retention import Retention
 from ganger.settings import Home, Keep
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import POLICIES, played, raw
@@ -31,7 +31,7 @@ def seqs(home: Home, sql: str) -> list[int]:
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 def test_what_is_left_recovers_and_replays(script: Script, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SNAPSHOT_EVERY", 20)
-    monkeypatch.setattr(retention, "ROWS_A_STEP", 7)
+    monkeypatch.setattr(log_retention, "ROWS_A_STEP", 7)
     log, world = EventLog(home.database), world_of(script)
     loop = played(world, log, script.policy, script.until_ms)
     before, end = raw(log.restore()), log.last_seq()

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
-from ganger.engine import reading
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import copy_of
+from ganger.engine.query import state_replica
 from ganger.model import event as e
 from ganger.model.units import MINUTE_MS
 from tests.engine.days import Day, days
@@ -52,7 +52,7 @@ def test_nothing_changes_while_somebody_reads() -> None:
 
 def test_who_has_not_looked_for_long_sees_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are kept for readers up to so many; beyond them the next reader has a copy made anew."""
-    monkeypatch.setattr(reading, "FAR", 3)
+    monkeypatch.setattr(state_replica, "FAR", 3)
     log, world = EventLog(MEMORY), World(nodes(2), {})
     loop = serve(world, log)
     for many in (1, 5, 1, 9):

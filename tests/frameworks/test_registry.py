@@ -112,7 +112,7 @@ APPLIED = """
 from dataclasses import replace
 from pathlib import Path
 from ganger.core.state.state import State
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.model import event as e
 from ganger.model.policy import document_of
 from ganger.settings import Home

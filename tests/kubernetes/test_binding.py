@@ -14,7 +14,7 @@ from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bound_under_faults,
 from bench.disrupting import SETTLES_S
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.access import Access
-from ganger.engine.pieces import is_piece
+from ganger.engine.eventlog.job_checkpoint import is_piece
 from ganger.model.event import StopRequested, Submitted
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop

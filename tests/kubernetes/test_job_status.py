@@ -8,7 +8,7 @@ import pytest
 
 from bench.binding import GANG, JOB
 from ganger.backends.kubernetes.access import Access
-from ganger.engine import pieces
+from ganger.engine.eventlog import job_checkpoint
 from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
 from tests.kubernetes.test_policy_objects import scene
 from tests.kubernetes.test_queue_figures import leading, use
@@ -20,7 +20,7 @@ def test_an_array_says_how_it_is_as_a_whole(tmp_path: Path) -> None:
         async with cluster(tmp_path) as (api, access), hearing(access, tmp_path):
             put(api, array="0-1")
             await until(lambda: "1 starting" in status(api).get("message", ""))
-            array = pieces.decode(status(api)["record"], GANG).array
+            array = job_checkpoint.decode(status(api)["record"], GANG).array
             assert array is not None
             assert array.counts["pending"] == array.counts["starting"] == 1
 

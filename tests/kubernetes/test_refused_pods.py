@@ -11,7 +11,7 @@ from ganger.backends.kubernetes.access import Access
 from ganger.backends.kubernetes.admission import not_admitted
 from ganger.backends.kubernetes.api_error import from_status
 from ganger.backends.kubernetes.types import Status
-from ganger.engine.history import Histories
+from ganger.engine.query.job_history import Histories
 from ganger.model.decision import Cause
 from tests.kubernetes.test_gang_jobs import cluster, hearing, put, status, until
 from tests.kubernetes.test_trouble import bound, scene, submit

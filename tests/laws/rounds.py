@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
 from ganger.core.state.state import State
-from ganger.engine.codec import decode, encode, encode_image
+from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Plan, Reserve, Start, Stop, Wait
 from ganger.model.units import DAY_MS

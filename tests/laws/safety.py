@@ -3,7 +3,7 @@
 from ganger.core.queues.quota import NOTHING_HELD
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
-from ganger.engine.codec import decode_image, encode_image
+from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.job import GangState
 from ganger.model.units import HOUR_MS

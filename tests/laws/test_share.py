@@ -16,7 +16,7 @@ from ganger.core.queues.quota import QueueTree
 from ganger.core.state.runtime_estimate import least_ms
 from ganger.core.state.state import State
 from ganger.core.state.undo import Undo
-from ganger.engine.codec import encode_image
+from ganger.engine.eventlog.codec import encode_image
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Plan, Start

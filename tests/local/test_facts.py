@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from ganger.backends.local.layout import TaskDirectory
-from ganger.engine import codec
+from ganger.engine.eventlog import codec
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
 from ganger.tasks import message_schema

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ganger.engine.tokens import Tokens
+from ganger.engine.api_tokens import Tokens
 from ganger.errors import Refused
 from ganger.faces.client import ClientError
 from tests.rest.serving import Place

@@ -4,7 +4,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from ganger.core.state.state import State
-from ganger.engine.history import History
+from ganger.engine.query.job_history import History
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop
 from ganger.model.event import Stamped

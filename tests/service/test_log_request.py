@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.engine.log_request import see_there
+from ganger.engine.query.log_request import see_there
 from ganger.errors import Refused
 from ganger.model.job import JobSpec, Role
 from ganger.model.view import JobRow

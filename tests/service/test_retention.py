@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.retention import Forgotten, Retention
+from ganger.engine.eventlog.log_retention import Forgotten, Retention
 from ganger.model.units import DAY_MS, GIB_BYTES, HOUR_MS
 from ganger.ports import LogQuery
 from ganger.settings import KEEP_KEYS, BadSettings, Home, Keep, keep

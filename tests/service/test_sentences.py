@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from ganger.engine.sentences import CAUSES, ending, job_of, sentence
+from ganger.engine.query.event_text import CAUSES, ending, job_of, sentence
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait

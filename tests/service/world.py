@@ -13,11 +13,11 @@ from ganger import __version__
 from ganger.backends.local.backend import LocalBackend
 from ganger.backends.local.layout import Layout
 from ganger.core.queues.policy_interface import Policy
-from ganger.engine.clock import WallClock
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import launch_plans
-from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
+from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
 from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node

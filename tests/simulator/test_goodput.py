@@ -11,7 +11,7 @@ from ganger.backends.simulator.goodput import Loss
 from ganger.backends.simulator.outages import Faultiness, outages
 from ganger.backends.simulator.traces.recorded import NodeFault, RecordedJob, Trace
 from ganger.backends.simulator.world import BEGIN_MS
-from ganger.engine.recording import line
+from ganger.engine.eventlog.stream_log import line
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 from ganger.wiring.simulate import Costs, Faults, Outcome, Run, simulate

@@ -12,11 +12,11 @@ from ganger.backends.simulator.script import Behaviour, Death
 from ganger.backends.simulator.traces.recorded import Flaw
 from ganger.backends.simulator.world import BEGIN_MS, World
 from ganger.core.state.state import State
-from ganger.engine import log as logs
-from ganger.engine.log import MEMORY, EventLog
+from ganger.engine.eventlog import event_log as logs
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
+from ganger.engine.eventlog.log_retention import Retention
+from ganger.engine.eventlog.stream_log import line
 from ganger.engine.loop import Loop
-from ganger.engine.recording import line
-from ganger.engine.retention import Retention
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start

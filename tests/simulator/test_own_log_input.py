@@ -9,7 +9,7 @@ import pytest
 
 from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.world import World
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.errors import Refused
 from ganger.model.event import QueueSet
 from ganger.model.queue import Queue

@@ -9,8 +9,8 @@ from ganger import registry
 from ganger.backends.simulator.outages import Outage
 from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state.state import State
-from ganger.engine.log import MEMORY, EventLog
-from ganger.engine.recording import Recording, line
+from ganger.engine.eventlog.event_log import MEMORY, EventLog
+from ganger.engine.eventlog.stream_log import Recording, line
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Wait

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine import git
-from ganger.engine.git import MAX_DIFF_BYTES, GitState, git_state
+from ganger.engine.submit import git_info
+from ganger.engine.submit.git_info import MAX_DIFF_BYTES, GitState, git_state
 
 
 def run(root: Path, *arguments: str) -> str:
@@ -91,7 +91,7 @@ def test_a_git_that_hangs_is_left(repository: Path, tmp_path: Path, monkeypatch:
     slow.write_text(f'#!/bin/sh\ncase "$*" in *rev-parse*) exec {real} "$@";; *) exec tail -f /dev/null;; esac\n')
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(git, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(git_info, "TIMEOUT_S", 0.5)
     state = git_state(repository)
     assert state.commit
     assert (state.dirty, state.diff) == (True, b"")

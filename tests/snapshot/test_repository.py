@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine.repository import fetch
+from ganger.engine.submit.git_repository import fetch
 from ganger.errors import Refused
 from ganger.model.job import GitCode
 

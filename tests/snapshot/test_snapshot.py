@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.engine import snapshot as module
-from ganger.engine.snapshot import checkout, snapshot
+from ganger.engine.submit import code_snapshot as module
+from ganger.engine.submit.code_snapshot import checkout, snapshot
 from ganger.errors import Refused
 
 NOBODY = 65534

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.engine.dependencies import in_order
+from ganger.engine.submit.submit_order import in_order
 from ganger.errors import Refused
 from ganger.model.job import After, JobSpec
 from ganger.spec import parse_specs

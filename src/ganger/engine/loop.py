@@ -23,11 +23,11 @@ from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State
-from ganger.engine import codec
-from ganger.engine.measures import Rounds
-from ganger.engine.projection import Projection, project, project_array
-from ganger.engine.reading import Reading
-from ganger.engine.reserve import Reserve
+from ganger.engine.eventlog import codec
+from ganger.engine.eventlog.disk_reserve import Reserve
+from ganger.engine.eventlog.projection import Projection, project, project_array
+from ganger.engine.metrics import Rounds
+from ganger.engine.query.state_replica import Reading
 from ganger.errors import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
@@ -60,7 +60,8 @@ Wish = tuple[Event, Future[int]]
 
 
 class Log(Protocol):
-    """The log to which the loop writes events: `engine.log.EventLog`, or `engine.recording.Recording`.
+    """The log to which the loop writes events: `engine.eventlog.event_log.EventLog`, or
+    `engine.eventlog.stream_log.Recording`.
 
     TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something;
     unreadable: rows that were set aside when they were read, by number, and why.

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from ganger.core.cycle.plan import plan
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.errors import Refused
 from ganger.model.decision import Decision
 from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped, Unreadable

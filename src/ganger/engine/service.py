@@ -18,26 +18,26 @@ from ganger.core.explain.explain import explain
 from ganger.core.explain.max_fit import Wanted as WantedSize
 from ganger.core.state.gang import RESTING, RUNS
 from ganger.core.state.timers import deadline_ms
-from ganger.engine import codec
-from ganger.engine.accounts import Wanted
-from ganger.engine.admission import nearest
-from ganger.engine.cluster_service import ClusterService
-from ganger.engine.history import Histories
-from ganger.engine.intake import Intake
-from ganger.engine.listing import JobFilter, label_terms
-from ganger.engine.log import EventLog
-from ganger.engine.log_request import see_attempt, see_there
+from ganger.engine.api_tokens import TokenRow, Tokens
+from ganger.engine.eventlog import codec
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.job_filters import JobFilter, label_terms
 from ganger.engine.loop import Loop
-from ganger.engine.measures import BOUNDS_S, Spread, of_state
-from ganger.engine.policy_service import PolicyService, Proposal
-from ganger.engine.presence import Presence
-from ganger.engine.report import report
-from ganger.engine.rows import many, waiting_for
-from ganger.engine.secret_store import SecretStore
-from ganger.engine.sentences import job_of, sentence
-from ganger.engine.study import Study
-from ganger.engine.submission import Submission
-from ganger.engine.tokens import TokenRow, Tokens
+from ganger.engine.metrics import BOUNDS_S, Spread, of_state
+from ganger.engine.policy_doc.policy_service import PolicyService, Proposal
+from ganger.engine.query.cluster_service import ClusterService
+from ganger.engine.query.event_text import job_of, sentence
+from ganger.engine.query.job_history import Histories
+from ganger.engine.query.listing_rows import many, waiting_for
+from ganger.engine.query.live_usage import Presence
+from ganger.engine.query.log_request import see_attempt, see_there
+from ganger.engine.query.state_copy import Study
+from ganger.engine.query.time_report import report
+from ganger.engine.submit.build import Submission
+from ganger.engine.submit.quota_check import nearest
+from ganger.engine.submit.secret_store import SecretStore
+from ganger.engine.submit.submit_service import Intake
 from ganger.error_codes import CODES
 from ganger.errors import Refused
 from ganger.model.event import (

@@ -1,6 +1,6 @@
 """The cluster at one glance, and how large a job may be to start now: answers of the service, as `model.view` has them.
 
-Made by `engine.overview` and `core.explain.max_fit`; serialised by REST as it stands.
+Made by `engine.query.cluster_overview` and `core.explain.max_fit`; serialised by REST as it stands.
 """
 
 from dataclasses import dataclass

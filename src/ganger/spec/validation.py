@@ -1,5 +1,5 @@
 """What pydantic finds wrong with a mapping, in our words: which value, and what to write instead. Called by
-`spec` and by `engine.policy_book`."""
+`spec` and by `engine.policy_doc.policy_text`."""
 
 from typing import Any, Final
 

@@ -155,7 +155,7 @@ def _controller(home: settings.Home, arguments: argparse.Namespace) -> int:
 
 
 def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
-    from ganger.engine.log import EventLog
+    from ganger.engine.eventlog.event_log import EventLog
     from ganger.engine.replay import replay
     from ganger.errors import Refused
     from ganger.registry import policies

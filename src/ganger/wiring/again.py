@@ -19,9 +19,9 @@ from ganger.backends.simulator.world import World
 from ganger.core.placement.start_check import Ask
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import Image, State
-from ganger.engine import admission
+from ganger.engine.eventlog.stream_log import Told
 from ganger.engine.loop import Loop
-from ganger.engine.recording import Told
+from ganger.engine.submit import quota_check
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -153,7 +153,7 @@ def _why_never(past: Past, state: State, job: Job) -> str | None:
         return None
     try:
         limit_ms = job.spec.limits.time_ms
-        admission.check(state, Ask(queue=job.spec.queue, user=job.user, shape=job.spec.shape, time_ms=limit_ms))
+        quota_check.check(state, Ask(queue=job.spec.queue, user=job.user, shape=job.spec.shape, time_ms=limit_ms))
     except Refused as refused:
         return refused.detail
     return None

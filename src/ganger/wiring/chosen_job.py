@@ -10,7 +10,7 @@ from typing import Final
 from ganger.backends.kubernetes.names import gang_of, id_of
 from ganger.backends.kubernetes.resources import GANG_JOBS
 from ganger.backends.kubernetes.types import Custom
-from ganger.engine import pieces
+from ganger.engine.eventlog import job_checkpoint
 from ganger.model.job import array_of
 from ganger.wiring.gang_job_row import OVER, in_full, row, status_of
 from ganger.wiring.person import NOT_FOUND, REFUSED, CannotError, Person
@@ -80,7 +80,7 @@ def state_of(array: Custom, index: int) -> str:
     if whole in OVER or not record:
         return ENDED if whole in OVER else whole
     try:
-        piece = pieces.decode(record, id_of(array.metadata.key))
+        piece = job_checkpoint.decode(record, id_of(array.metadata.key))
     except ValueError:
         return whole  # of another version: nothing better is known
     own = next((gang for gang in piece.gangs if gang.job.index == index), None)

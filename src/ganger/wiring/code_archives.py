@@ -23,7 +23,7 @@ from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import CONFIG_MAPS
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import ConfigMap, Custom, Key, Object
-from ganger.engine.pieces import is_piece
+from ganger.engine.eventlog.job_checkpoint import is_piece
 from ganger.wiring.gang_jobs import OVER
 from ganger.wiring.job_code import named
 

@@ -37,12 +37,12 @@ from ganger.core.fold.fold import submitted
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import GangStep
 from ganger.core.state.state import Image
-from ganger.engine import pieces
-from ganger.engine.clock import WallClock
+from ganger.engine.eventlog import job_checkpoint
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import launch_plans
-from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service
+from ganger.engine.wall_clock import WallClock
 from ganger.faces.rest.visitors import Visitors
 from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node, NodeState
@@ -237,20 +237,20 @@ def image_of(
 ) -> tuple[Image, frozenset[str]]:
     """The state that GangJobs say they are in, on these nodes and under this policy, with what was used of each queue
     and gangs of others that are `taken` over; and the ids of those that cannot be read."""
-    every, seq, unread = list[pieces.Piece](), 0, list[str]()
+    every, seq, unread = list[job_checkpoint.Piece](), 0, list[str]()
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
         seq = max(seq, int(status.get("seq") or 0))
         # A phase may have been written by hand: the record says whether the job lives.
-        if (record := status.get("record")) and (status.get("phase") not in OVER or pieces.is_piece(record)):
+        if (record := status.get("record")) and (status.get("phase") not in OVER or job_checkpoint.is_piece(record)):
             try:
-                every.append(pieces.decode(record, id_of(custom.metadata.key)))
+                every.append(job_checkpoint.decode(record, id_of(custom.metadata.key)))
             except ValueError as error:
                 unread.append(id_of(custom.metadata.key))
                 _log.error("%s: its status.record cannot be read: %s", unread[-1], error)
     for each in taken:  # as if they were submitted now, and had been placed before
         seq += 1
-        every.append(pieces.Piece(gangs=(_running_gang(each, seq),)))
+        every.append(job_checkpoint.Piece(gangs=(_running_gang(each, seq),)))
     gangs = [gang for piece in every for gang in piece.gangs]
     # The core learns what is gone, or has become smaller, by the first listing, as it would have.
     nodes = _as_they_were(cluster.nodes, gangs)
@@ -263,7 +263,7 @@ def image_of(
     spent = spent_by_now(used.values(), policy.rules.half_life_ms, queues)
     rest = replace(rest, spent=spent, runs=runs_known(used))
     ready = {node.name: NodeState.READY for node in nodes}
-    return pieces.together(every, replace(rest, node_states=ready)), frozenset(unread)
+    return job_checkpoint.together(every, replace(rest, node_states=ready)), frozenset(unread)
 
 
 def _as_they_were(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:

@@ -17,10 +17,10 @@ from typing import Final
 
 from ganger import __version__, registry
 from ganger.backends.local.layout import BadName, Layout
-from ganger.engine import log_repair
-from ganger.engine.log import set_aside
-from ganger.engine.log_reading import reading
-from ganger.engine.retention import tree_bytes
+from ganger.engine.eventlog import log_repair
+from ganger.engine.eventlog.event_log import set_aside
+from ganger.engine.eventlog.log_retention import tree_bytes
+from ganger.engine.eventlog.log_snapshot import reading
 from ganger.errors import Refused
 from ganger.faces.client import Client, ClientError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration

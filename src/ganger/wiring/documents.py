@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.core.state.state import Image, State
-from ganger.engine.policy_book import check_fits, read_policy
+from ganger.engine.policy_doc.policy_text import check_fits, read_policy
 from ganger.model.cluster import Node
 from ganger.model.policy import PolicyDocument
 from ganger.spec.yaml_text import MAX_BYTES

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 
 from ganger.backends.kubernetes.names import id_of
 from ganger.backends.kubernetes.types import Custom
-from ganger.engine.pieces import is_piece
-from ganger.engine.projection import Projection
+from ganger.engine.eventlog.job_checkpoint import is_piece
+from ganger.engine.eventlog.projection import Projection
 from ganger.errors import Refused
 from ganger.model.job import ENDED, Job, Origin
 from ganger.model.view import JobRow, Ledger

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ganger.engine.listing import JobFilter, label_terms
+from ganger.engine.eventlog.job_filters import JobFilter, label_terms
 
 Record = dict[str, Any]
 

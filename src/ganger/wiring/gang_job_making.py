@@ -16,8 +16,8 @@ from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.names import CODE
 from ganger.backends.kubernetes.resources import GANG_JOBS, Selection
 from ganger.backends.kubernetes.types import GROUP, Custom
-from ganger.engine.dependencies import awaited, in_order
-from ganger.engine.submission import new_id
+from ganger.engine.submit.build import new_id
+from ganger.engine.submit.submit_order import awaited, in_order
 from ganger.errors import Refused
 from ganger.model.job import ENDED, After, GangState, JobSpec, array_of
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.types import Key, Meta
-from ganger.engine.repository import fetch
+from ganger.engine.submit.git_repository import fetch
 from ganger.errors import Refused
 from ganger.model.job import GitCode, JobSpec, Origin
 from ganger.model.units import format_bytes

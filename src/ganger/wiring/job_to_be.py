@@ -11,9 +11,9 @@ from typing import Final
 from ganger.backends.kubernetes.names import gang_of, id_of
 from ganger.backends.kubernetes.pods import WORK
 from ganger.backends.kubernetes.types import Key
-from ganger.engine.dependencies import awaited
 from ganger.engine.loop import Loop
-from ganger.engine.submission import limited
+from ganger.engine.submit.build import limited
+from ganger.engine.submit.submit_order import awaited
 from ganger.errors import Refused
 from ganger.model.job import After, GangState, Job, JobSpec, Origin
 

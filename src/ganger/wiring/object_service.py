@@ -5,10 +5,10 @@ its pods, so nothing of that is looked for here, and no code is brought.
 """
 
 from ganger.backends.kubernetes.types import Key
-from ganger.engine.log import EventLog
+from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
-from ganger.engine.submission import check_text, new_id, read_spec
+from ganger.engine.submit.build import check_text, new_id, read_spec
 from ganger.model.view import DryRun
 from ganger.ports import Backend
 from ganger.settings import Home

@@ -1,8 +1,8 @@
 """A directory of a person's machine as the code of a GangJob: packed, and put into the job's namespace, as the person.
 
 Called by `gang_job_making`, before the GangJob is made and again when it is. What is left out, and what is refused, is
-what a server of ganger's leaves out and refuses (`engine.snapshot`); and all of it, packed, has to fit into one object.
-"""
+what a server of ganger's leaves out and refuses (`engine.submit.code_snapshot`); and all of it, packed, has to fit into
+one object."""
 
 import asyncio
 import base64
@@ -15,8 +15,8 @@ from ganger.backends.kubernetes import names
 from ganger.backends.kubernetes.api_error import ApiError
 from ganger.backends.kubernetes.resources import CONFIG_MAPS
 from ganger.backends.kubernetes.types import ConfigMap
-from ganger.engine.command import check_directory
-from ganger.engine.snapshot import snapshot
+from ganger.engine.submit.code_snapshot import snapshot
+from ganger.engine.submit.command_check import check_directory
 from ganger.model.job import GitCode, JobSpec
 from ganger.wiring.job_code import check_size, packed
 from ganger.wiring.person import REFUSED, CannotError, Person

@@ -12,7 +12,7 @@ from ganger import registry
 from ganger.backends.simulator.occupancy import Occupancy
 from ganger.backends.simulator.series import STRETCHES
 from ganger.backends.simulator.traces.recorded import Finding
-from ganger.engine.policy_book import changes
+from ganger.engine.policy_doc.policy_text import changes
 from ganger.model.cluster import Node
 from ganger.model.event import Stamped
 from ganger.model.policy import PolicyDocument

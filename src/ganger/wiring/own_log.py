@@ -18,8 +18,8 @@ from ganger.backends.simulator.script import Behaviour
 from ganger.backends.simulator.traces.recorded import Finding, Findings, Flaw, NodeFault
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.engine.log import EventLog
-from ganger.engine.log_reading import reading
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.log_snapshot import reading
 from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState

@@ -21,10 +21,10 @@ from ganger.backends.kubernetes.resources import POLICIES, QUEUES
 from ganger.backends.kubernetes.status import Statuses
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import Custom
-from ganger.engine.clock import WallClock
 from ganger.engine.loop import Loop
-from ganger.engine.policy_book import check_fits, policy_from_dict
-from ganger.engine.policy_trial import stranded
+from ganger.engine.policy_doc.policy_text import check_fits, policy_from_dict
+from ganger.engine.policy_doc.trial_run import stranded
+from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of

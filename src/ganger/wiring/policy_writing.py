@@ -19,7 +19,7 @@ from ganger.backends.kubernetes.request import Place
 from ganger.backends.kubernetes.resources import POLICIES, QUEUES, Resource
 from ganger.backends.kubernetes.transport import Api
 from ganger.backends.kubernetes.types import GROUP, Custom
-from ganger.engine.policy_book import policy_from_dict, read_policy
+from ganger.engine.policy_doc.policy_text import policy_from_dict, read_policy
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
 from ganger.spec.schema import written

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from ganger.backends.kubernetes.api_error import ApiError
 from ganger.engine.loop import Loop
-from ganger.engine.rows import queue_rows
+from ganger.engine.query.listing_rows import queue_rows
 from ganger.wiring.usage import Usage, encode, usage_of
 
 GATHER_S: Final = 1.0

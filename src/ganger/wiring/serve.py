@@ -29,12 +29,12 @@ from ganger.backends.local.backend import LocalBackend
 from ganger.backends.local.devices import MEMORY_NOTE, machine
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.topology import TopologyError, read_topology, whole_machine
-from ganger.engine.clock import WallClock
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.log_retention import Retention
 from ganger.engine.launch import launch_plans
-from ganger.engine.log import EventLog
 from ganger.engine.loop import Loop
-from ganger.engine.retention import Retention
 from ganger.engine.service import Service
+from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
 from ganger.faces.rest.app import make_app
 from ganger.faces.rest.gate import Gate

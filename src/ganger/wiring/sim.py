@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 from ganger.backends.simulator.traces.documented import write_jobs
 from ganger.backends.simulator.traces.read import read_jobs
 from ganger.backends.simulator.traces.recorded import Unreadable
-from ganger.engine.recording import line
+from ganger.engine.eventlog.stream_log import line
 from ganger.errors import Refused
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER

@@ -22,8 +22,8 @@ from ganger.backends.simulator.traces.fit import jobs_that_fit
 from ganger.backends.simulator.traces.recorded import Finding, Flaw, NodeFault, RecordedJob, Trace
 from ganger.backends.simulator.world import BEGIN_MS, World
 from ganger.core.queues.policy_interface import Policy
+from ganger.engine.eventlog.stream_log import Recording
 from ganger.engine.loop import Loop
-from ganger.engine.recording import Recording
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause

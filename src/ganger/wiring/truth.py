@@ -15,11 +15,11 @@ from ganger.core.fold.time_accounting import held_by, in_gpus
 from ganger.core.queues.quota import need
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Image, State
-from ganger.engine import pieces
-from ganger.engine.codec import decode_image, encode_image
-from ganger.engine.log import EventLog
-from ganger.engine.projection import Projection, project, project_array
-from ganger.engine.sentences import ending, on_checkpoints
+from ganger.engine.eventlog import job_checkpoint
+from ganger.engine.eventlog.codec import decode_image, encode_image
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import Projection, project, project_array
+from ganger.engine.query.event_text import ending, on_checkpoints
 from ganger.model.decision import Wait
 from ganger.model.event import Decided, Stamped
 from ganger.model.job import ENDED, GangState
@@ -95,7 +95,7 @@ class ObjectLog(EventLog):
         super().snapshot(state)
         rows, self._rows = self._rows, {}
         answered, self._answered = self._answered, set()
-        for name, piece in pieces.pieces(state, rows).items():
+        for name, piece in job_checkpoint.pieces(state, rows).items():
             self._tell(name, _status(state, rows[name], piece, self.observed.get(name, 0)), soon=True)
         for key, members in state.classes.items() if answered else ():
             if class_text(key) in answered:
@@ -106,7 +106,7 @@ class ObjectLog(EventLog):
         self.told(state.seq, bool(rows))
 
 
-def _status(state: State, shown: Projection, piece: pieces.Piece | None, observed: int) -> dict[str, Any]:
+def _status(state: State, shown: Projection, piece: job_checkpoint.Piece | None, observed: int) -> dict[str, Any]:
     """An object's status. What is not so any more is null, which takes it away."""
     row = shown.row
     gang = state.gangs.get(row.id)
@@ -131,12 +131,12 @@ def _status(state: State, shown: Projection, piece: pieces.Piece | None, observe
         "exitCode": row.exit_code,
         "ledger": _ledger(shown),
         "promise": None if piece is None else _promise(piece),
-        "record": finished.encode(shown) if ended else None if piece is None else pieces.encode(piece),
+        "record": finished.encode(shown) if ended else None if piece is None else job_checkpoint.encode(piece),
         **waits,
     }
 
 
-def _starts(piece: pieces.Piece) -> str | None:
+def _starts(piece: job_checkpoint.Piece) -> str | None:
     """Which generation of which elements of an array starts, or runs: no pod of one is made before it is written."""
     if piece.array is None:
         return None
@@ -177,7 +177,7 @@ def _ledger(shown: Projection) -> dict[str, Any] | None:
     return {"queuedSeconds": queued_s, "gpuSeconds": {"held": sum(parts.values()), **parts}, "lostGpuSeconds": causes}
 
 
-def _promise(piece: pieces.Piece) -> str | None:
+def _promise(piece: job_checkpoint.Piece) -> str | None:
     """By when the first of its gangs is promised to start."""
     return _time(min((each.start_ms for each in piece.promises if each.start_ms is not None), default=None))
 

@@ -1,7 +1,7 @@
 """What if: a job as if it had been submitted, to see what the next round would do with it.
 
-Called by `engine.intake` for a dry run, and by `core.explain.explain` for what a change would do. The round is the one
-that is held: nothing here decides anything. Afterwards the state is as it was."""
+Called by `engine.submit.submit_service` for a dry run, and by `core.explain.explain` for what a change would do. The
+round is the one that is held: nothing here decides anything. Afterwards the state is as it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,9 +1,8 @@
 """What is fair to each queue of the GPUs there are, as things stand: guarantees first, the rest by weight, by demand.
 
-Shown by `engine.rows` beside what queues hold; no order depends on it. Units are whole: what is left over goes where
-the next one costs least, so that all of what is asked for and there is given out. Source: KAI's division (reference:
-scheduling, section 2), with whole GPUs and without its rounds.
-"""
+Shown by `engine.query.listing_rows` beside what queues hold; no order depends on it. Units are whole: what is left over
+goes where the next one costs least, so that all of what is asked for and there is given out. Source: KAI's division
+(reference: scheduling, section 2), with whole GPUs and without its rounds."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,0 +1,494 @@
+"""The event log: the one truth of an embedded server, in SQLite. Rows are only ever added.
+
+Written by `engine.loop` alone, on the core's thread; read by `engine.service` and `engine.replay` on connections of
+their own, which in WAL mode neither wait for the writer nor hold it up. The tables besides `event` are projections,
+written in the same transaction, or snapshots, from which a restart folds on.
+"""
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
+from ganger.engine.eventlog import array_elements_view, codec, event_row, job_costs, job_table
+from ganger.engine.eventlog.disk_reserve import Reserve
+from ganger.engine.eventlog.job_filters import NEWEST, JobFilter, page_query
+from ganger.engine.eventlog.projection import Projection
+from ganger.engine.eventlog.recovery import Listed, Recovery, reconcile
+from ganger.errors import Refused
+from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
+from ganger.model.job import ENDED, GangState, Job, array_of
+from ganger.model.view import JobRow, Ledger, Loss
+
+MEMORY: Final = ":memory:"
+SNAPSHOT_EVERY: Final = 2_000
+"""Events between snapshots: folding that many again takes well under a second."""
+SNAPSHOTS_KEPT: Final = 4
+
+EVERY: Final = JobFilter()
+_FORMAT: Final = 15
+_APPLICATION_ID: Final = 0x67616E67
+"""By which a log of ganger's is told from any other SQLite file."""
+_logger = logging.getLogger(__name__)
+_SCHEMA: Final = f"""
+BEGIN;
+CREATE TABLE event (
+    seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, closes INTEGER NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE about (subject TEXT, seq INTEGER, PRIMARY KEY (subject, seq)) WITHOUT ROWID;
+{job_table.SCHEMA}
+CREATE TABLE snapshot (seq INTEGER PRIMARY KEY, image BLOB NOT NULL);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_FORMAT};
+COMMIT;
+"""
+
+
+class EventLog:
+    """One log file. `path` may be MEMORY, for tests: then one thread does everything."""
+
+    TELLS = True
+
+    def __init__(self, path: Path | str) -> None:
+        """Open or make it. Refused("corrupt_log") if the file is no log of ganger's; it is left as it is."""
+        self._path = str(path)
+        self._readers = threading.local()
+        self._since_snapshot = 0
+        self.unreadable: dict[int, str] = {}
+        is_new = self._path == MEMORY or not self._looked()
+        try:
+            self._writer = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._writer.execute("PRAGMA journal_mode = WAL")
+            # A crash of the server loses nothing so; a power cut may lose the last moments, and then nothing that
+            # ran runs any more.
+            self._writer.execute("PRAGMA synchronous = NORMAL")
+            if is_new:
+                self._writer.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        self._file = None if self._path == MEMORY else Path(self._path).stat()
+        self.reserve = Reserve(None if self._path == MEMORY else Path(self._path + "-reserve"))
+
+    def close(self) -> None:
+        """Let the file go, with all in it that is in the WAL. Readers of other threads end with their threads."""
+        if hasattr(self._readers, "connection"):
+            self._readers.connection.close()
+            del self._readers.connection
+        with suppress(sqlite3.Error):
+            # SQLite does it with the last connection, and those of other threads are still there.
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with suppress(sqlite3.Error, OSError):
+            self._put_back()
+        self._writer.close()
+
+    def _put_back(self) -> None:
+        """If somebody deleted the file, all of which is still there for this connection, write it anew."""
+        if self._file is None:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(Path(self._path).stat(), self._file):
+                return
+        for name in ("-wal", "-shm"):
+            Path(self._path + name).unlink(missing_ok=True)
+        draft = f"{self._path}.draft"
+        os.close(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(draft)) as anew:
+            self._writer.backup(anew)
+        Path(draft).replace(self._path)
+
+    def _looked(self) -> bool:
+        """Whether there is a log already, seen without writing a byte. Refused if there is something else."""
+        path = Path(self._path)
+        if not path.exists() or not path.stat().st_size:
+            return False
+        if not os.access(self._path, os.W_OK, effective_ids=True):
+            # SQLite would open it, and complain in the middle of the day.
+            raise Refused("log_failed", f"{self._path} must not be written by this user", f"ls -l {self._path}", 500)
+        return self._examined()
+
+    def _examined(self) -> bool:
+        """Whether the file has a log in it. Refused if it has something else."""
+        try:
+            with closing(self._connected()) as look:
+                asked = "SELECT count(*) FROM sqlite_schema", "PRAGMA application_id", "PRAGMA user_version"
+                tables, application, version = (look.execute(sql).fetchone()[0] for sql in asked)
+                damage = look.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        if not tables and not version:
+            return False  # somebody died who was about to make it
+        if application != _APPLICATION_ID:
+            raise _corrupt(self._path, "it is a database of some other program")
+        if version != _FORMAT:
+            raise _corrupt(self._path, f"it has format {version}, this ganger reads {_FORMAT}")
+        if damage != "ok":
+            raise _corrupt(self._path, str(damage))
+        return True
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batch: Sequence[Stamped],
+        projections: Iterable[Projection],
+        shows: Callable[[], None] = lambda: None,
+        encoded: Mapping[int, bytes] = {},
+    ) -> None:
+        """Write events and what they change in one transaction; `shows` is called when readers are about to see it.
+        Refused("no_room" or "log_failed") and any other error: nothing was written.
+
+        encoded: events that were checked already, as they are written, by number of their row.
+        """
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for stamped in batch:
+                self._insert(stamped, encoded.get(stamped.seq) or event_row.encoded(stamped.event))
+            for projection in projections:
+                job_table.put(self._writer, projection, batch[-1])
+            shows()
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        finally:
+            if self._writer.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._writer.execute("ROLLBACK")
+        self._since_snapshot += len(batch)
+
+    def know(self, projections: Iterable[Projection], seq: int) -> None:
+        """Have rows of jobs that there were before this log began, with event `seq` as the last one. A job whose number
+        another one has is left out. Refused as for `append`."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for each in projections:
+                last = Stamped(seq, each.row.ended_ms or 0, ServerStarted(version=""))
+                with suppress(sqlite3.IntegrityError):
+                    job_table.put(self._writer, each, last)
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+
+    def snapshot(self, state: State) -> None:
+        """Keep an image of the state if the newest is old enough. A failure costs only time at the next start."""
+        if self._since_snapshot < SNAPSHOT_EVERY:
+            return
+        self._since_snapshot = 0
+        image = codec.encode_image(state.image())
+        with suppress(sqlite3.Error):
+            self._writer.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", (state.seq, image))
+            self._writer.execute(
+                "DELETE FROM snapshot WHERE seq NOT IN (SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
+                (SNAPSHOTS_KEPT,),
+            )
+
+    def _insert(self, stamped: Stamped, data: bytes) -> None:
+        event = stamped.event
+        self._writer.execute(
+            "INSERT INTO event VALUES (?, ?, ?, ?, ?)",
+            (stamped.seq, stamped.at_ms, stamped.closes, event.kind, data),
+        )
+        self._writer.executemany(
+            "INSERT OR IGNORE INTO about VALUES (?, ?)", [(g, stamped.seq) for g in event_row.about(event)]
+        )
+        if isinstance(event, Deleted):
+            job_table.delete(self._writer, event.gang)
+        elif isinstance(event, Described):
+            job_table.describe(self._writer, event)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def restore(self, upto: int | None = None) -> State:
+        """The state after event `upto` (the newest): the last snapshot before it, and every event since. Rows that
+        cannot be read are set aside (`recovery`). Refused if one is missing."""
+        last = self.last_seq() if upto is None else upto
+        first = last
+
+        def begin() -> State:
+            nonlocal first
+            state = self._image(last)
+            first = state.seq
+            return state
+
+        recovery = Recovery(begin, lambda state: self.each(state.seq, last))
+        try:
+            state = recovery.fold()
+        except ValueError as error:
+            raise _corrupt(self._path, str(error)) from error
+        if upto is None:
+            self._since_snapshot = last - first
+            self._reconcile(state, recovery)
+        return state
+
+    def _reconcile(self, state: State, recovery: Recovery) -> None:
+        """Bring a state whose log is damaged in line with the table of jobs, and have it kept soon."""
+        new = {seq: why for seq, why in recovery.aside.items() if seq not in self.unreadable}
+        self.unreadable |= new
+        for seq, why in sorted(new.items(), key=lambda each: abs(each[0])):
+            _logger.warning("event %s of %s was set aside: %s", abs(seq), self._path, why)
+        if recovery.aside:
+            self._since_snapshot = SNAPSHOT_EVERY
+            live = self._read("SELECT id FROM job WHERE ended_ms IS NULL ORDER BY number")
+            found = [(name, row.job) for (name,) in live if (row := self._listed(name)) is not None]
+            for change in reconcile(state, self._listed, found):
+                _logger.warning("because of events that were set aside, %s", change)
+
+    def _listed(self, name: str) -> Listed | None:
+        """A job as the table has it; None if that cannot be read either."""
+        with suppress(Refused, ValueError, LookupError, TypeError):
+            if (found := self.job(name)) is not None:
+                return Listed(GangState(found[0].state), found[0].generation, found[3])
+        return None
+
+    def _image(self, upto: int) -> State:
+        """The newest snapshot up to event `upto` that this version can read; without one, the empty cluster."""
+        for (seq,) in self._read("SELECT seq FROM snapshot WHERE seq <= ? ORDER BY seq DESC", (upto,)):
+            for (image,) in self._read("SELECT image FROM snapshot WHERE seq = ?", (seq,)):
+                with suppress(Exception):  # it may be anything that decodes
+                    return State(codec.decode_image(image))
+        return State()
+
+    def each(self, after: int, upto: int) -> Iterator[Stamped]:
+        """Events after `after` up to `upto`, in pages, so that a long log needs little memory."""
+        while after < upto:
+            page = self.rows(after=after, limit=min(1000, upto - after))
+            if not page:
+                raise _corrupt(self._path, f"event {after + 1} is missing")
+            yield from page
+            after = page[-1].seq
+
+    def rows(
+        self, after: int = 0, gang: str | None = None, limit: int = 1000, kinds: Sequence[str] = ()
+    ) -> list[Stamped]:
+        """Events after `after`, oldest first; only those about a gang, and of some kinds, if any are named."""
+        source, where, values = "event", ["seq > ?"], list[Any]([after])
+        if gang is not None:
+            source, where, values = "about JOIN event USING (seq)", ["subject = ?", *where], [gang, *values]
+        if kinds:
+            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            values += kinds
+        found = self._read(
+            f"SELECT seq, at_ms, closes, kind, data FROM {source} WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?",  # noqa: S608 - only question marks are put in
+            (*values, limit),
+        )
+        return [self._stamped(*row) for row in found]
+
+    def _stamped(self, seq: int, at_ms: object, closes: object, kind: object, data: object) -> Stamped:
+        """A row as an event; one that cannot be read as one that says so."""
+        try:
+            return event_row.stamped(seq, at_ms, closes, kind, data)
+        except ValueError as error:
+            subjects = self._read("SELECT subject FROM about WHERE seq = ?", (seq,))
+            known = tuple(str(subject) for (subject,) in subjects)
+            aside = Unreadable(was=str(kind), why=f"it cannot be read: {error}", about=known)
+            return Stamped(seq, at_ms if event_row.is_time(at_ms) else 0, aside, bool(closes))
+
+    def last_seq(self) -> int:
+        """Number of the newest event; 0 in an empty log."""
+        return int(self._read("SELECT coalesce(max(seq), 0) FROM event")[0][0])
+
+    def begun(self, job: str) -> Gang | None:
+        """The gang of a job as it was before the first event, of a log that begins in the midst of things."""
+        return None
+
+    def earliest(self) -> int:
+        """The first event from which on the log can be decided again: older ones may have been forgotten, and then it
+        takes a snapshot to begin on."""
+        first = self._read("SELECT coalesce(min(seq), 1) FROM event")[0][0]
+        if first == 1:
+            return 1
+        return int(
+            self._read("SELECT coalesce(min(seq), ?) + 1 FROM snapshot WHERE seq >= ?", (first, first - 1))[0][0]
+        )
+
+    def snapshot_after(self, seq: int) -> int | None:
+        """The number of the first snapshot from event `seq` on; None if there is none."""
+        found = self._read("SELECT min(seq) FROM snapshot WHERE seq >= ?", (seq,))[0][0]
+        return None if found is None else int(found)
+
+    def before(self, at_ms: int) -> int:
+        """Number of the newest event before that moment; 0 where there is none."""
+        found = self._read("SELECT seq FROM event WHERE at_ms < ? ORDER BY seq DESC LIMIT 1", (at_ms,))
+        return int(found[0][0]) if found else 0
+
+    def last_ms(self) -> int:
+        """Time of the newest event; 0 in an empty log. No clock may say less."""
+        newest = self._read(
+            "SELECT at_ms FROM event WHERE at_ms BETWEEN 0 AND ? ORDER BY seq DESC LIMIT 1", (event_row.LATEST_MS,)
+        )
+        return int(newest[0][0]) if newest else 0
+
+    def jobs(
+        self, wanted: JobFilter = EVERY, limit: int = 100, before: int | None = None
+    ) -> list[tuple[int, str, dict[str, Any]]]:
+        """Newest first: (number, state, listing row). `before` is the number at which the last page ended."""
+        lowest, beyond = self._edges(wanted)
+        beyond = beyond if before is None else min(beyond, before)
+        found = self._read(*page_query(wanted, lowest, beyond, limit))
+        return [
+            (number, state, json.loads(row) | {"labels": json.loads(labels)}) for number, state, row, labels in found
+        ]
+
+    def _edges(self, wanted: JobFilter) -> tuple[int, int]:
+        """Between which numbers the jobs of a filter's times lie: from the first up to the one before the second."""
+        lowest, beyond = 0, NEWEST
+        if wanted.since_ms is not None:
+            firsts = self._read(
+                "SELECT * FROM (SELECT number FROM job WHERE ended_ms IS NULL ORDER BY number LIMIT 1)"
+                # A plus, or SQLite would walk up the numbers until it meets the first.
+                " UNION ALL SELECT min(+number) FROM job WHERE ended_ms >= ?",
+                (wanted.since_ms,),
+            )
+            lowest = min((number for (number,) in firsts if number is not None), default=NEWEST)
+        if wanted.until_ms is not None:
+            last = self._read(
+                "SELECT number FROM job WHERE submitted_ms <= ? ORDER BY submitted_ms DESC, number DESC LIMIT 1",
+                (wanted.until_ms,),
+            )
+            beyond = last[0][0] + 1 if last else 0
+        return lowest, beyond
+
+    def job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
+        """Listing row, ledger, newest checkpoint and the job itself, by id; None if there is none. The job has the
+        labels and notes of now. An element of an array that nobody has touched is what its array says."""
+        element = array_of(name)
+        return self._element(*element) if element else self._job(name)
+
+    def state_of(self, name: str) -> GangState | None:
+        """How a job is, by id; None if there is none."""
+        found = self.job(name)
+        return GangState(found[0].state) if found else None
+
+    def _element(self, array: str, index: int) -> tuple[JobRow, Ledger, int | None, Job] | None:
+        of = self._job(array)
+        if of is None or of[3].spec.array is None or index not in of[3].spec.array.indices:
+            return None
+        whole, ledger, _, job = of
+        found = self._read("SELECT row, figures FROM element WHERE array = ? AND number = ?", (array, index))
+        if found:
+            row, figures = _row(found[0][0], whole.labels), json.loads(found[0][1])
+            job = replace(job, spec=replace(job.spec, priority=row.priority))
+            return row, _ledger(figures), figures["checkpoint_step"], job.element(index)
+        counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
+        row = array_elements_view.untouched(whole, index, array_elements_view.state_of_untouched(whole, counts))
+        return row, ledger if row.state in ENDED else Ledger(), None, job.element(index)
+
+    def elements(self, array: str, states: Sequence[str], after: int, limit: int) -> list[JobRow]:
+        """Elements of an array by index, from the one beyond `after`; of these states, if any are named."""
+        of = self._job(array)
+        if of is None or of[3].spec.array is None:
+            return []
+        whole, indices = of[0], of[3].spec.array.indices
+        states_of = dict(self._read("SELECT number, state FROM element WHERE array = ?", (array,)))
+        default = array_elements_view.state_of_untouched(whole, Counter(states_of.values()))
+        chosen = array_elements_view.page(indices, after, states_of, default, states)[:limit]
+        between = (array, chosen[0], chosen[-1]) if chosen else (array, 0, -1)
+        rows = dict(self._read("SELECT number, row FROM element WHERE array = ? AND number BETWEEN ? AND ?", between))
+        return [
+            _row(rows[index], whole.labels) if index in rows else array_elements_view.untouched(whole, index, default)
+            for index in chosen
+        ]
+
+    def accounts(self, wanted: job_costs.Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
+        """Of ended jobs: how many in each state, where their time went, and that of the GPUs they held."""
+        return job_costs.ended(self._read, wanted)
+
+    def _job(self, name: str) -> tuple[JobRow, Ledger, int | None, Job] | None:
+        found = self._read("SELECT row, figures, job, labels, notes FROM job WHERE id = ?", (name,))
+        if not found:
+            return None
+        try:
+            row, figures = _row(found[0][0], json.loads(found[0][3])), json.loads(found[0][1])
+            job = codec.decode_job(found[0][2])
+        except ValueError as error:
+            raise _corrupt(self._path, f"job {name} cannot be read: {error}") from error
+        spec = replace(job.spec, labels=row.labels, notes=found[0][4] or None, priority=row.priority)
+        return row, _ledger(figures), figures["checkpoint_step"], replace(job, spec=spec)
+
+    def version(self, subject: str) -> int:
+        """Number of the newest event about a gang, `queue/NAME` or `node/NAME`; 0 if there is none."""
+        return int(self._read("SELECT coalesce(max(seq), 0) FROM about WHERE subject = ?", (subject,))[0][0])
+
+    def find(self, text: str) -> str | None:
+        """The job with that id, else the newest job of that name; `NAME[7]` is an element of it, if it has that."""
+        element = array_of(text)
+        if element is not None:
+            array = self.find(element[0])
+            name = f"{array}[{element[1]}]"
+            return name if array is not None and self.job(name) is not None else None
+        found = self._read("SELECT id FROM job WHERE id = ?", (text,)) or self._read(
+            "SELECT id FROM job WHERE name = ? ORDER BY number DESC LIMIT 1", (text,)
+        )
+        return str(found[0][0]) if found else None
+
+    def like(self, text: str, limit: int = 50) -> list[str]:
+        """Ids of recent jobs, to suggest from when `text` names none."""
+        return [str(row[0]) for row in self._read("SELECT id FROM job ORDER BY number DESC LIMIT ?", (limit,))]
+
+    def by_request(self, request_id: str) -> str | None:
+        """The job that was made for a request."""
+        found = self._read("SELECT id FROM job WHERE request_id = ? LIMIT 1", (request_id,)) if request_id else []
+        return str(found[0][0]) if found else None
+
+    def _read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._reader().execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+
+    def _reader(self) -> sqlite3.Connection:
+        if self._path == MEMORY:
+            return self._writer
+        if not hasattr(self._readers, "connection"):
+            self._readers.connection = self._connected()
+        connection: sqlite3.Connection = self._readers.connection
+        return connection
+
+    def _connected(self) -> sqlite3.Connection:
+        """A connection that cannot write."""
+        return sqlite3.connect(self._uri(), uri=True, timeout=5.0, isolation_level=None)
+
+    def _uri(self) -> str:
+        return Path(self._path).absolute().as_uri() + "?mode=ro"
+
+
+def _row(text: str | bytes, labels: dict[str, str]) -> JobRow:
+    row = json.loads(text)
+    return JobRow(**row | {"nodes": tuple(row["nodes"]), "labels": labels})
+
+
+def _ledger(figures: dict[str, Any]) -> Ledger:
+    ledger = figures["ledger"]
+    return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
+
+
+def _refused(path: str, error: sqlite3.Error) -> Refused:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return _corrupt(path, str(error))
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
+        detail = f"no room to write {path}: {error}; running jobs go on, nothing is taken until there is room"
+        return Refused("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
+    return Refused("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
+
+
+def set_aside(path: str) -> str:
+    """What to type to move a log away whole: its newest events may be in the WAL alone."""
+    parts = [part for part in ("", "-wal") if Path(path + part).exists()]
+    return " && ".join(f"mv {path}{part} {path}.broken{part}" for part in parts)
+
+
+def _corrupt(path: str, why: str) -> Refused:
+    return Refused(
+        "corrupt_log",
+        f"{path} cannot be read as an event log: {why}; it was left as it is",
+        f"see `ganger doctor`; to begin anew, keeping what is there: {set_aside(path)}",
+        500,
+    )

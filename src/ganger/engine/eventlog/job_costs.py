@@ -1,0 +1,108 @@
+"""What ended jobs have cost, as rows of integers beside the table of jobs. Called by `engine.eventlog.job_table`,
+inside the transaction that writes the events, and read by `engine.query.time_report`.
+
+A row is written once, with the end of a job, and says after which event: a reader puts it together with a state of some
+moment. Elements of an array are jobs here; those that ended with it before they began are one row, added up.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ganger.core.fold.time_accounting import AMOUNTS, COSTS, total
+from ganger.core.queues.quota import need
+from ganger.engine.eventlog.projection import Projection
+from ganger.model.event import Stamped
+from ganger.model.job import GangState
+from ganger.model.view import Ledger, Loss
+
+SCHEMA: Final = f"""
+CREATE TABLE account (
+    id TEXT PRIMARY KEY, job TEXT NOT NULL, user TEXT NOT NULL, queue TEXT NOT NULL, state TEXT NOT NULL,
+    seq INTEGER NOT NULL, ended_ms INTEGER NOT NULL, jobs INTEGER NOT NULL, gpu_milli INTEGER NOT NULL,
+    {", ".join(f"{name} INTEGER NOT NULL" for name in AMOUNTS)}) WITHOUT ROWID;
+CREATE INDEX account_job ON account (job);
+CREATE INDEX account_ended ON account (ended_ms);
+CREATE TABLE loss (
+    id TEXT, cause TEXT, {", ".join(f"{name} INTEGER NOT NULL" for name in COSTS)}, PRIMARY KEY (id, cause))
+    WITHOUT ROWID;
+"""
+_INSERT_ACCOUNT: Final = f"INSERT OR IGNORE INTO account VALUES ({', '.join('?' * (9 + len(AMOUNTS)))})"  # noqa: S608 - ours
+_INSERT_LOSS: Final = f"INSERT OR IGNORE INTO loss VALUES ({', '.join('?' * (2 + len(COSTS)))})"  # noqa: S608 - ours
+_HELD: Final = {name: "0" if name == "queued_ms" else f"gpu_milli * {name}" for name in AMOUNTS} | {
+    "recovery_ms": "0",  # that with devices in hand comes from the losses
+    "total_ms": "gpu_milli * held_ms",
+}
+_COST_OF_GPUS: Final = {
+    "failures": "failures",
+    "restarts": "restarts",
+    "detect_ms": "gpu_milli * loss.detect_ms",
+    "recovery_ms": "gpu_milli * loss.held_ms",
+    "lost_ms": "gpu_milli * loss.lost_ms",
+    "held_ms": "gpu_milli * loss.held_ms",
+}
+
+Read = Callable[[str, tuple[Any, ...]], list[Any]]
+"""Rows of a query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which accounts: of jobs that ended by event `seq` and not before `since_ms`, of a user, in a queue, of one job or
+    array alone; None: any."""
+
+    seq: int
+    since_ms: int | None = None
+    user: str | None = None
+    queue: str | None = None
+    job: str | None = None
+
+
+def put(db: sqlite3.Connection, projection: Projection, last: Stamped) -> None:
+    """The account of a job that has ended, `last` being the newest event of its turn; nothing of one that lives."""
+    row, ledger, jobs = projection.row, projection.ledger, projection.jobs
+    is_array = row.elements is not None
+    if not (jobs if is_array else row.ended_ms is not None):
+        return
+    fixed = (row.id, row.array or row.id, row.user, row.queue, GangState.STOPPED if is_array else row.state)
+    when = (last.seq, last.at_ms, jobs, need(projection.job.spec.shape)[0])
+    amounts = (jobs * getattr(ledger, name) for name in AMOUNTS)
+    # An array comes again with each of its elements: what ended with it has ended once.
+    db.execute(_INSERT_ACCOUNT, (*fixed, *when, *amounts))
+    costs = [(row.id, loss.cause, *(getattr(loss, name) for name in COSTS)) for loss in ledger.losses]
+    db.executemany(_INSERT_LOSS, costs)
+
+
+def delete(db: sqlite3.Connection, job: str) -> None:
+    """Forget a job, or an array with its elements."""
+    db.execute("DELETE FROM loss WHERE id IN (SELECT id FROM account WHERE job = ?)", (job,))
+    db.execute("DELETE FROM account WHERE job = ?", (job,))
+
+
+def ended(read: Read, wanted: Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
+    """How many jobs ended in each state; where their time went, and that of the GPUs they held, in thousandths."""
+    where, values = _where(wanted)
+    sums = [f"sum({name})" for name in AMOUNTS] + [f"sum({_HELD[name]})" for name in AMOUNTS]
+    query = f"SELECT state, sum(jobs), {', '.join(sums)} FROM account WHERE {where} GROUP BY state"  # noqa: S608 - ours
+    found = read(query, values)
+    of_jobs = [Ledger(**dict(zip(AMOUNTS, row[2:], strict=False))) for row in found]
+    of_gpus = [Ledger(**dict(zip(AMOUNTS, row[2 + len(AMOUNTS) :], strict=True))) for row in found]
+    costs = [f"sum(loss.{name})" for name in COSTS] + [f"sum({_COST_OF_GPUS[name]})" for name in COSTS]
+    of = f"account JOIN loss USING (id) WHERE {where} GROUP BY cause"
+    for cause, *amounts in read(f"SELECT cause, {', '.join(costs)} FROM {of}", values):  # noqa: S608 - the same
+        of_jobs.append(Ledger(losses=(_loss(cause, amounts[: len(COSTS)]),)))
+        held = _loss(cause, amounts[len(COSTS) :])
+        of_gpus.append(Ledger(recovery_ms=held.recovery_ms, losses=(held,)))
+    return {row[0]: row[1] for row in found}, total(of_jobs), total(of_gpus)
+
+
+def _loss(cause: str, amounts: list[int]) -> Loss:
+    return Loss(cause=cause, **dict(zip(COSTS, amounts, strict=True)))
+
+
+def _where(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
+    terms = {"seq <= ?": wanted.seq, "ended_ms >= ?": wanted.since_ms, "user = ?": wanted.user}
+    terms |= {"queue = ?": wanted.queue, "job = ?": wanted.job}
+    given = {term: value for term, value in terms.items() if value is not None}
+    return " AND ".join(given), tuple(given.values())

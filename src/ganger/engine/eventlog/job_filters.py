@@ -1,0 +1,103 @@
+"""Which jobs a listing is of, and the SQL that finds them. Filters are made by `engine.service`, used by
+`engine.eventlog.event_log`.
+
+A page walks an index downwards from its cursor and stops when it is full: it costs what it shows, however long the
+history is. Several states are several such walks, merged by SQLite as they go.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ganger.errors import Refused
+from ganger.model.job import ENDED
+
+NEWEST: Final = (1 << 62) - 1
+"""Above the number of every job."""
+_TERM: Final = re.compile(r"\s*(?P<key>[^\s=!,]+)\s*(?P<sign>!=|=)\s*(?P<value>[^\s=!,]*)\s*")
+_COLUMNS: Final = "job.state, job.row, job.labels"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """One condition of a selector: the label has that value; or, not `equal`, has another one or is not there."""
+
+    key: str
+    value: str
+    equal: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are wanted; everything that is set must hold.
+
+    since_ms, until_ms: the job was there at some time between them, so submitted by `until_ms` and not ended before
+    `since_ms`, both Unix ms.
+    """
+
+    states: tuple[str, ...] = ()
+    user: str | None = None
+    queue: str | None = None
+    name: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    labels: tuple[LabelTerm, ...] = ()
+
+    def of_states(self, states: Sequence[str]) -> "JobFilter":
+        """The same, of these states."""
+        return replace(self, states=tuple(states))
+
+
+def label_terms(text: str) -> tuple[LabelTerm, ...]:
+    """The terms of a selector: `team=nlp,stage!=prod`. Refused (invalid_request) if it is none."""
+    terms = []
+    for part in text.split(",") if text.strip() else ():
+        found = _TERM.fullmatch(part)
+        if not found:
+            remedy = "write team=nlp, or team=nlp,stage!=prod"
+            raise Refused("invalid_request", f"labels={text} is no selector", remedy, 422)
+        terms.append(LabelTerm(found["key"], found["value"], equal=found["sign"] == "="))
+    return tuple(terms)
+
+
+def page_query(wanted: JobFilter, lowest: int, beyond: int, limit: int) -> tuple[str, list[Any]]:
+    """SQL and values of a page, newest first: (number, state, row, labels) of jobs from number `lowest` up to the one
+    before `beyond`."""
+    walks, values = [], list[Any]()
+    for state in dict.fromkeys(wanted.states) or (None,):
+        walk, given = _walk(wanted, state, lowest, beyond)
+        walks.append(walk)
+        values += given
+    return f"{' UNION ALL '.join(walks)} ORDER BY 1 DESC LIMIT ?", [*values, limit]
+
+
+def _walk(wanted: JobFilter, state: str | None, lowest: int, beyond: int) -> tuple[str, list[Any]]:
+    """One walk: by a label where one is asked for, else by the index of a column, else by the numbers."""
+    terms = sorted(wanted.labels, key=lambda term: not term.equal)
+    where, values, source = list[str](), list[Any](), "job"
+    if terms and terms[0].equal:
+        source = "label CROSS JOIN job ON job.number = label.number"  # CROSS: in this order
+        where.append("label.key = ? AND label.value = ? AND label.number >= ? AND label.number < ?")
+        values += [terms[0].key, terms[0].value, lowest, beyond]
+        terms = terms[1:]
+    else:
+        where.append("job.number >= ? AND job.number < ?")
+        values += [lowest, beyond]
+    asked = {"name": wanted.name, "user": wanted.user, "queue": wanted.queue, "state": state}
+    given = [column for column, value in asked.items() if value is not None]
+    # The walk goes by what is likely to be the rarest; a plus hides the other columns' indexes from SQLite, which has
+    # no statistics.
+    rarest = "state" if state is not None and state not in ENDED else given[0] if given else None
+    for column in given:
+        where.append(f"{'' if column == rarest and source == 'job' else '+'}job.{column} = ?")
+        values.append(asked[column])
+    if wanted.since_ms is not None:
+        where.append("coalesce(job.ended_ms, ?) >= ?")
+        values += [wanted.since_ms, wanted.since_ms]
+    for term in terms:
+        found = "EXISTS (SELECT 1 FROM label AS l WHERE l.key = ? AND l.value = ? AND l.number = job.number)"
+        where.append(found if term.equal else f"NOT {found}")
+        values += [term.key, term.value]
+    number = "label.number" if source != "job" else "job.number"
+    return f"SELECT {number}, {_COLUMNS} FROM {source} WHERE {' AND '.join(where)}", values  # noqa: S608 - nothing of a caller's is put in

@@ -1,0 +1,100 @@
+"""Damage of an event log, and the way back to an event before it. Called by `ganger doctor`; no server may run."""
+
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ganger.core.state.gang import STRIDE
+from ganger.core.state.state import State
+from ganger.engine.eventlog import job_table
+from ganger.engine.eventlog.event_log import EventLog
+from ganger.engine.eventlog.projection import project, project_array
+from ganger.errors import Refused
+from ganger.model.event import Stamped, Unreadable
+
+_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The faults of a log.
+
+    events: how many it has.
+    faults: rows that cannot be read, are missing, or do not follow from those before, by number, and why.
+    refusal: why no server starts on it, if none does.
+    """
+
+    events: int
+    faults: dict[int, str]
+    refusal: Refused | None = None
+
+    @property
+    def last_good(self) -> int:
+        """The newest event before the first fault."""
+        return min(self.faults) - 1
+
+
+def examine(log: EventLog) -> Damage:
+    """Decode every row of a log, and fold in those that the next start of a server would."""
+    faults: dict[int, str] = {}
+    refusal = None
+    events = after = 0
+    while page := log.rows(after=after, limit=_PAGE):
+        for row in page:
+            if after and row.seq != after + 1:
+                faults[after + 1] = f"it is missing, up to event {row.seq - 1}"
+            if isinstance(row.event, Unreadable):
+                faults[row.seq] = row.event.why
+            after, events = row.seq, events + 1
+    try:
+        log.restore()
+    except Refused as refused:
+        if not faults:
+            raise
+        refusal = refused
+    for seq, why in log.unreadable.items():
+        faults.setdefault(abs(seq), why)
+    return Damage(events, dict(sorted(faults.items())), refusal)
+
+
+def go_back(path: Path, seq: int) -> Path:
+    """Take out of the log at `path` what came after event `seq`, and return the copy of the file that is kept beside
+    it. Refused if there is no such event, or the log cannot be restored up to it."""
+    log = EventLog(path)
+    try:
+        row = next(iter(log.rows(after=seq - 1, limit=1)), None)
+        if row is None or row.seq != seq or isinstance(row.event, Unreadable):
+            raise Refused("log_failed", f"{path} has no event {seq} that can be read", "see `ganger doctor`", 500)
+        state = log.restore(seq)
+    finally:
+        log.close()
+    kept = path.with_name(f"{path.name}.before-restore-{time.strftime('%Y%m%dT%H%M%S')}")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        with closing(sqlite3.connect(kept)) as copy:
+            kept.chmod(0o600)
+            database.backup(copy)
+        database.execute("BEGIN IMMEDIATE")
+        _cut(database, state, row)
+        database.execute("COMMIT")
+    return kept
+
+
+def _cut(database: sqlite3.Connection, state: State, last: Stamped) -> None:
+    """Take out what came after an event; jobs that lived then are as they were."""
+    for table in ("event", "about", "snapshot"):
+        database.execute(f"DELETE FROM {table} WHERE seq > ?", (last.seq,))  # noqa: S608 - names of tables of ours
+    later = database.execute("SELECT id FROM job WHERE number >= ?", ((last.seq + 1) * STRIDE,)).fetchall()
+    for (name,) in later:
+        job_table.delete(database, name)
+    for table in ("loss", "account"):
+        database.execute(f"DELETE FROM {table} WHERE id IN (SELECT id FROM account WHERE seq > ?)", (last.seq,))  # noqa: S608 - the same
+    for name in state.arrays:
+        again = "DELETE FROM element WHERE array = ? AND (ended_ms IS NULL OR ended_ms > ?)"
+        database.execute(again, (name, last.at_ms))
+    arrays = [project_array(array, last.at_ms) for array in state.arrays.values()]
+    gangs = [project(gang, last.at_ms) for gang in state.gangs.values() if not gang.is_head]
+    for projection in (*arrays, *gangs):
+        job_table.put(database, projection, last)

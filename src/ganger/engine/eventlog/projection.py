@@ -1,0 +1,106 @@
+"""A gang as a row of the listing. Called by `engine.loop` for every gang that events touched; written with them.
+
+The sentence of a waiting job is not in the row: it changes with its class's answer, and `engine.service` puts it in.
+"""
+
+from dataclasses import dataclass
+
+from ganger.core.state.gang import Gang
+from ganger.core.state.job_arrays import ArrayJob
+from ganger.engine.query.event_text import ending, on_checkpoints, overdue
+from ganger.model.decision import Cause
+from ganger.model.job import GangState, Job, typed
+from ganger.model.view import JobRow, Ledger
+
+ENDED_BY = {
+    Cause.USER: "stopped by its owner",
+    Cause.TIME_LIMIT: "stopped: it had used up limits.time",
+    Cause.QUEUE_TIME: "stopped: it had waited longer than limits.queue_time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What the log keeps of one job: its listing row, its ledger, and the job itself (written once). `jobs`: how many
+    have that ledger, of an array those of its elements that ended with it before they began."""
+
+    number: int
+    row: JobRow
+    ledger: Ledger
+    checkpoint_step: int | None
+    job: Job
+    jobs: int = 1
+
+
+def project(gang: Gang, at_ms: int) -> Projection:
+    """The gang's projection after an event at `at_ms`."""
+    row = JobRow(
+        id=gang.id,
+        name=gang.job.spec.name,
+        user=gang.job.user,
+        queue=gang.queue,
+        priority=gang.job.spec.priority,
+        state=gang.state,
+        shape=str(gang.shape),
+        submitted_ms=gang.submitted_ms,
+        started_ms=gang.first_started_ms,
+        ended_ms=at_ms if gang.ended else None,
+        generation=gang.generation,
+        exit_code=gang.exit_code,
+        sentence=_sentence(gang),
+        nodes=gang.nodes,
+        array=gang.job.array,
+        index=gang.job.index,
+    )
+    return Projection(gang.number, row, gang.account.ledger(at_ms), gang.checkpoint_step, gang.job)
+
+
+def project_array(array: ArrayJob, at_ms: int) -> Projection:
+    """An array's own row after an event at `at_ms`. Its ledger is that of an element that ended with it unbegun."""
+    spec = array.job.spec
+    counts = {state.value: array.counts[state] for state in GangState if state in array.counts}
+    row = JobRow(
+        id=array.id,
+        name=spec.name,
+        user=array.job.user,
+        queue=spec.queue,
+        priority=spec.priority,
+        state=array.state,
+        shape=str(spec.shape),
+        submitted_ms=array.submitted_ms,
+        started_ms=array.started_ms,
+        ended_ms=at_ms if array.ended else None,
+        exit_code=array.exit_code,
+        sentence=", ".join(f"{amount} {state}" for state, amount in counts.items()),
+        elements=counts,
+    )
+    waited = Ledger(queued_ms=array.unbegun_ms, total_ms=array.unbegun_ms)
+    return Projection(array.number, row, waited, None, array.job, array.unbegun)
+
+
+def _sentence(gang: Gang) -> str:
+    failed = ending(gang.failure) + on_checkpoints(gang) if gang.failure else ""
+    which = f"attempt {gang.generation}: " if gang.generation > 1 else ""
+    match gang.state:
+        case GangState.SUCCEEDED:
+            return "finished" if gang.generation == 1 else f"finished at attempt {gang.generation}"
+        case GangState.FAILED:
+            return f"{which}{failed}"
+        case GangState.STOPPED | GangState.STOPPING:
+            if gang.end_cause is Cause.DEPENDENCY:
+                return f"never started: it was to come after {gang.awaits[0].job} has {gang.awaits[0].when}"
+            return ENDED_BY.get(gang.end_cause or Cause.USER, "stopped") + overdue(gang.killed, gang.grace_ms)
+        case GangState.REQUEUEING:
+            return f"{which}{failed or 'gives way'}; the rest of it is being stopped"
+        case GangState.FAILING:
+            return f"{which}{failed}; the rest of it is being stopped"
+        case GangState.SUSPENDED:
+            return f"suspended: it waits for `ganger resume {typed(gang.id)}`"
+        case GangState.SUSPENDING:
+            return f"attempt {gang.generation}: it is being suspended"
+        case GangState.FINISHING:
+            return f"attempt {gang.generation}: done; the rest of it is being stopped"
+        case GangState.STARTING | GangState.RUNNING:
+            return f"attempt {gang.generation}" if gang.generation > 1 else ""
+        case _:
+            return ""

@@ -1,0 +1,1 @@
+"""The policy document: text, versions, checks and trial runs."""

@@ -1,0 +1,1 @@
+"""Answers of the service: jobs, queues, nodes, events, usage."""

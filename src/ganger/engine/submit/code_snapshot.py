@@ -1,0 +1,273 @@
+"""Copies of `code:` directories, kept by the hash of their content, and given to jobs as copies of their own.
+
+Called by `engine.submit.build` when a job is accepted. Ignore files mean what they mean to git, those of the repository
+above included. A copy is built under a temporary name and renamed: it is there whole or not at all.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ganger.engine.submit.ignore_files import Rules, rules_above
+from ganger.errors import Refused
+from ganger.model.units import GIB_BYTES, MIB_BYTES, format_bytes
+
+MAX_BYTES: Final = GIB_BYTES
+MAX_ENTRIES: Final = 100_000
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to copy. `path` is relative, parents come first; `target` is set for a symbolic link, relative too."""
+
+    path: str
+    mode: int
+    size_bytes: int = 0
+    target: str | None = None
+
+
+def snapshot(directory: Path, store: Path) -> str:
+    """Keep a copy of `directory` in `store` unless an equal one is there; its name there, a hash of its content.
+
+    Refused, and nothing kept: code_too_large (over 1 GiB or 100,000 entries), code_unreadable, code_link_outside,
+    code_holds_state (the store is inside), no_room.
+    """
+    root = Path(os.path.realpath(directory))
+    if Path(os.path.realpath(store)).is_relative_to(root):
+        raise Refused(
+            "code_holds_state",
+            f"{directory} contains ganger's own files ({store})",
+            next="name a directory below it in code:",
+        )
+    with _reading(root):
+        rules = rules_above(root)
+    return _keep(root, rules, store)
+
+
+def snapshot_whole(directory: Path, store: Path) -> str:
+    """The same of all that is in `directory`, ignored or not."""
+    return _keep(Path(os.path.realpath(directory)), None, store)
+
+
+def _keep(root: Path, rules: Rules | None, store: Path) -> str:
+    entries = _listed(root, rules)
+    _check_size(root, entries)
+    return _place(entries, root, store, lambda digest: store / digest)
+
+
+def checkout(store: Path, digest: str, target: Path) -> None:
+    """Make `target` a copy of the snapshot `digest`, unless it is there already. Refused: no_snapshot, no_room."""
+    source = Path(os.path.realpath(store)) / digest
+    if target.exists():
+        return
+    if not re.fullmatch(r"[0-9a-f]{64}", digest) or not source.is_dir():
+        raise Refused("no_snapshot", f"there is no copy of the code in {source}", next="submit the job again")
+
+    def checked(found: str) -> Path:
+        if found != digest:
+            raise Refused(
+                "no_snapshot",
+                f"the copy of the code in {source} is damaged",
+                next=f"type: rm -r {shlex.quote(str(source))}, then submit the job again",
+            )
+        return target
+
+    _place(_listed(source, None), source, target.parent, checked)
+
+
+def _listed(root: Path, rules: Rules | None) -> list[Entry]:
+    """What is under `root` and not ignored, sorted by path. Sockets and devices are left out, as git does."""
+    entries: list[Entry] = []
+    outside: list[str] = []
+    pending = [("", rules)]
+    while pending and len(entries) <= MAX_ENTRIES:
+        folder, rules = pending.pop()
+        with _reading(root / folder):
+            items = list(os.scandir(root / folder))
+            rules = rules.below(root / folder) if rules is not None else None
+        for item in items:
+            path = os.path.join(folder, item.name)  # noqa: PTH118 - thousands of them, as text
+            is_folder = item.is_dir(follow_symlinks=False)
+            if rules is not None and rules.ignore(item.path, is_folder=is_folder):
+                continue
+            entry = _entry(root, path)
+            if is_folder:
+                pending.append((path, rules))
+            if entry and entry.target is not None and entry.target.startswith("/"):
+                outside.append(path)
+            elif entry:
+                entries.append(entry)
+    if outside:
+        shown = ", ".join(map(_shown, sorted(outside)[:5])) + (" ..." if len(outside) > 5 else "")
+        raise Refused(
+            "code_link_outside",
+            f"{root}: links that lead out of it cannot be copied: {shown}",
+            next=_ignore_them(root, sorted(outside)[:5]) + ", and write such paths out in the job",
+        )
+    return sorted(entries, key=lambda entry: entry.path)
+
+
+def _entry(root: Path, path: str) -> Entry | None:
+    """What to copy of `path`; a link that leads out of `root` keeps an absolute target."""
+    full = root / path
+    with _reading(full):
+        status = full.lstat()
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        if stat.S_ISDIR(status.st_mode):
+            return Entry(f"{path}/", mode | 0o700)
+        if stat.S_ISREG(status.st_mode):
+            return Entry(path, mode, size_bytes=status.st_size)
+        return Entry(path, 0o777, target=_target(root, full)) if stat.S_ISLNK(status.st_mode) else None
+
+
+def _target(root: Path, link: Path) -> str:
+    """Where a link leads, so that it leads to the same place in a copy."""
+    target = link.readlink()
+    leads_to = Path(os.path.realpath(link))
+    if not leads_to.is_relative_to(root):
+        return str(leads_to)
+    passes = os.path.normpath(link.parent.relative_to(root) / target)
+    if target.is_absolute() or passes.startswith(".."):
+        return os.path.relpath(leads_to, link.parent)
+    return str(target)
+
+
+def _check_size(root: Path, entries: Sequence[Entry]) -> None:
+    total_bytes = sum(entry.size_bytes for entry in entries)
+    if len(entries) > MAX_ENTRIES:
+        heavy = _heaviest({entry.path: 1 for entry in entries})
+        what = f"has more than {MAX_ENTRIES:,} files and folders; most are in"
+        shown = ", ".join(_shown(path) for path, _ in heavy)
+    elif total_bytes > MAX_BYTES:
+        heavy = _heaviest({entry.path: entry.size_bytes for entry in entries})
+        what = (
+            f"has {format_bytes(total_bytes)} of files, and at most {format_bytes(MAX_BYTES)} are copied; the largest:"
+        )
+        shown = ", ".join(f"{_shown(path)} ({format_bytes(size_bytes)})" for path, size_bytes in heavy)
+    else:
+        return
+    raise Refused("code_too_large", f"{root} {what} {shown}", next=_ignore_them(root, [path for path, _ in heavy]))
+
+
+def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
+    """The three heaviest things to leave out: of a folder that is nearly all in one thing below it, that thing."""
+    below: Counter[str] = Counter()
+    inside: dict[str, set[str]] = {}
+    for path, weight in weights.items():
+        parts = path.rstrip("/").split("/")
+        for depth in range(len(parts)):
+            whole = "/".join(parts[: depth + 1])
+            below[whole] += weight
+            inside.setdefault("/".join(parts[:depth]), set()).add(whole)
+    heavy = []
+    for path in sorted(inside[""], key=lambda path: (-below[path], path))[:3]:
+        while largest := max(sorted(inside.get(path, ())), key=below.__getitem__, default=None):
+            if below[largest] * 10 < below[path] * 9:
+                break
+            path = largest  # noqa: PLW2901 - one step down
+        heavy.append((path, below[path]))
+    return heavy
+
+
+def _ignore_them(root: Path, paths: Sequence[str]) -> str:
+    lines = " ".join(shlex.quote(f"/{_shown(path)}") for path in paths)
+    return f"leave them out; type: printf '%s\\n' {lines} >> {shlex.quote(str(root / '.gangerignore'))}"
+
+
+def _place(entries: Sequence[Entry], source: Path, parent: Path, name: Callable[[str], Path]) -> str:
+    """Copy into `parent`, then rename to what `name` says of the hash of what was copied. That name may be taken: by an
+    equal copy. Returns the hash."""
+    with _writing(parent):
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".copy-", dir=parent))
+    try:
+        digest = _copied(entries, source, temporary)
+        target = name(digest)
+        with _writing(parent):
+            if not target.exists():
+                temporary.rename(target)
+            os.utime(target)  # it was of use now: `engine.eventlog.log_retention` goes by that
+        return digest
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _copied(entries: Sequence[Entry], source: Path, target: Path) -> str:
+    """Copy everything, and hash what was copied: paths, modes, links and contents."""
+    digest = hashlib.sha256(b"ganger snapshot 1")
+    for entry in entries:
+        content = _copy(entry, source / entry.path, target / entry.path)
+        for part in (os.fsencode(entry.path), b"%o" % entry.mode, content):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def _copy(entry: Entry, source: Path, target: Path) -> bytes:
+    """Copy one entry; what is in it: a file's hash, a link's target."""
+    with _writing(target.parent):
+        if entry.path.endswith("/"):
+            target.mkdir()
+            target.chmod(entry.mode)
+            return b""
+        if entry.target is not None:
+            target.symlink_to(entry.target)
+            return os.fsencode(entry.target)
+    # A file that is being written to is copied as long as it was when it was listed.
+    digest, left_bytes = hashlib.sha256(), entry.size_bytes
+    with _reading(source):
+        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(reading, "rb", buffering=0) as input_file, _writing(target.parent), target.open("xb") as output_file:
+        while left_bytes > 0:
+            with _reading(source):
+                chunk = input_file.read(min(left_bytes, MIB_BYTES))
+            if not chunk:
+                break
+            digest.update(chunk)
+            output_file.write(chunk)
+            left_bytes -= len(chunk)
+        target.chmod(entry.mode)
+    return digest.digest()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refused(
+            "code_unreadable",
+            f"cannot read {_shown(str(path))}: {error.strerror}",
+            next="make it readable, or leave it out with a line in .gangerignore",
+        ) from None
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _NO_ROOM
+        raise Refused(
+            "no_room" if full else "store_failed",
+            f"cannot write the copy of the code in {directory}: {error.strerror}",
+            next="make room on that disk, then submit again" if full else "see who owns it: `ganger doctor`",
+            status=507 if full else 500,
+        ) from None
+
+
+def _shown(path: str) -> str:
+    """A path that can be printed, whatever its bytes are."""
+    return os.fsencode(path).decode(errors="backslashreplace")

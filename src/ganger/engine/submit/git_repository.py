@@ -1,0 +1,163 @@
+"""Code out of a repository: fetched into a cache, the commit found, its files kept as a snapshot. Called by
+`engine.submit.build`.
+
+git is never asked to prompt, to run what a repository names, or to speak another protocol than those of a spec. A
+repository is fetched whole once, then only what is new.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ganger.engine.submit.code_snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
+from ganger.errors import Refused, unwritable
+from ganger.model.job import GitCode
+from ganger.model.units import format_bytes
+
+TIMEOUT_S: Final = 300.0
+PROTOCOLS: Final = "file:git:https:ssh"
+_HEAD: Final = "refs/ganger/HEAD"
+_REFS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", f"+HEAD:{_HEAD}")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SETTINGS: Final = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "core.askPass=", "tar.umask=0022")
+
+
+class Fetched(NamedTuple):
+    """The commit that a ref is, and the name of the snapshot of its files."""
+
+    commit: str
+    digest: str
+
+
+def fetch(code: GitCode, cache: Path, store: Path) -> Fetched:
+    """Bring `code` here. `cache` holds repositories, `store` snapshots. Refused: no_git, git_failed (cannot be reached,
+    or is none), no_such_ref, code_too_large, no_room."""
+    repository = cache / hashlib.sha256(code.git.encode()).hexdigest()[:32]
+    try:
+        with _alone(repository):
+            _git(repository, "init", "--quiet", "--bare", "--template=", ".")
+            commit = _commit(repository, code)
+            with tempfile.TemporaryDirectory(prefix=".export-", dir=cache) as directory:
+                _export(repository, commit, Path(directory))
+                return Fetched(commit, snapshot_whole(Path(directory), store))
+    except OSError as error:
+        raise unwritable(Path(error.filename or cache), error) from None
+
+
+@contextmanager
+def _alone(repository: Path) -> Iterator[None]:
+    """Inside it nobody else fetches into this repository."""
+    repository.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    repository.mkdir(mode=0o700, exist_ok=True)
+    with (repository / "ganger.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _commit(repository: Path, code: GitCode) -> str:
+    """The commit that the ref is, after fetching what is new; a commit that is here already needs no fetching."""
+    if _COMMIT.fullmatch(code.ref) and (found := _resolved(repository, code.ref)):
+        return found
+    fetching = ("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--no-recurse-submodules", "--")
+    failure = _git(repository, *fetching, code.git, *_REFS)
+    if failure is not None:
+        raise _unreachable(code, failure)
+    names = (_HEAD,) if code.ref == "HEAD" else (f"refs/heads/{code.ref}", f"refs/tags/{code.ref}", code.ref)
+    for name in names:
+        if found := _resolved(repository, name):
+            return found
+    # A commit that no branch or tag leads to: some servers give it when asked.
+    if _COMMIT.fullmatch(code.ref) and _git(repository, *fetching, code.git, code.ref) is None:
+        return _resolved(repository, code.ref) or code.ref
+    raise Refused(
+        "no_such_ref",
+        f"{code.git} has no branch, tag or commit {code.ref}",
+        f"see what there is: git ls-remote --heads --tags {code.git}",
+    )
+
+
+def _resolved(repository: Path, name: str) -> str | None:
+    """The commit that a name stands for here."""
+    with _started(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") as process:
+        printed, _ = _communicate(process)
+    return printed.decode().strip() if process.returncode == 0 else None
+
+
+def _export(repository: Path, commit: str, target: Path) -> None:
+    """Write the files of a commit to `target`."""
+    total_bytes = entries = 0
+    with _started(repository, "archive", "--format=tar", commit) as process:
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+                for member in archive:
+                    total_bytes, entries = total_bytes + member.size, entries + 1
+                    if total_bytes > MAX_BYTES or entries > MAX_ENTRIES:
+                        most = f"{format_bytes(MAX_BYTES)} or {MAX_ENTRIES:,} files are copied"
+                        raise Refused("code_too_large", f"commit {commit[:12]} is too large: at most {most}")
+                    archive.extract(member, target, filter="data")
+        except tarfile.TarError as error:
+            why = f"commit {commit[:12]} cannot be copied: {error}"
+            raise Refused("git_failed", why, "take what it names out of the repository") from None
+
+
+def _git(repository: Path, *arguments: str) -> str | None:
+    """Run git; what it complained of when it failed. Refused when it takes too long."""
+    with _started(repository, *arguments) as process:
+        _, complaint = _communicate(process)
+    return complaint.decode(errors="replace").strip() if process.returncode else None
+
+
+def _communicate(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    try:
+        return process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        why = f"the repository did not come within {TIMEOUT_S:.0f} s"
+        raise Refused("git_failed", why, "clone it, and name the directory in code:") from None
+
+
+@contextmanager
+def _started(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A git of its own session: whatever it has started is gone when this is left."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SSH_ASKPASS"))}
+    environment |= {
+        "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20",
+        "GIT_DIR": str(repository),
+        "LC_ALL": "C",
+    }
+    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    try:
+        process = subprocess.Popen(
+            ["git", *settings, *arguments],
+            cwd=repository,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise Refused("no_git", "there is no git on this machine's PATH", "install git, or name a directory") from None
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _unreachable(code: GitCode, complaint: str) -> Refused:
+    first = next(iter(complaint.splitlines()), "git failed")
+    why = f"{code.git} cannot be fetched: {first.removeprefix('fatal: ').strip()}"
+    return Refused("git_failed", why, f"check that it is one you may read: git ls-remote {code.git}")
