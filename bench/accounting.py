@@ -19,7 +19,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 from ganger.registry import policies
 
 JOBS, LIVE, RUNS = 10_000, 1_000, 20

@@ -9,7 +9,7 @@ from bench.oracle import ENDED, Life, Oracle
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.replay import replay
-from ganger.model.view import PARTS, Ledger
+from ganger.model.views.service_views import PARTS, Ledger
 from ganger.registry import policies
 
 PAGE = 500

@@ -21,7 +21,7 @@ from ganger.faces.cli.exit_codes import EXIT_CODES
 from ganger.faces.cli.explain_spec import described, keys
 from ganger.faces.cli.init import TEMPLATES
 from ganger.model.event import Event
-from ganger.model.reason import REMEDY, Reason, Why, sentence
+from ganger.model.pending_reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import HOUR_MS
 from ganger.registry import frameworks, trait
 

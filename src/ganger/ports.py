@@ -12,7 +12,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job
-from ganger.model.view import Stacks
+from ganger.model.views.service_views import Stacks
 
 
 class Report(Protocol):

@@ -8,7 +8,7 @@ from ganger.engine.query.cluster_overview import MOST_CELLS, overview
 from ganger.faces.cli.glance import NARROW, drawn, spoken
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.overview import Order, Overview
+from ganger.model.views.overview import Order, Overview
 from ganger.policies import dynamic
 from tests.pictures.film import Film
 

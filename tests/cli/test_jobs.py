@@ -8,7 +8,7 @@ import pytest
 
 from ganger.model.job import Limits
 from ganger.model.units import HOUR_MS
-from ganger.model.view import AttemptView
+from ganger.model.views.service_views import AttemptView
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, SPEC, T0, WIDE, World, ended, job
 

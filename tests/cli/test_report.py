@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from ganger.model.view import Ledger, Loss, Totals
+from ganger.model.views.service_views import Ledger, Loss, Totals
 from tests.cli.conftest import Shell
 from tests.cli.world import T0, World
 

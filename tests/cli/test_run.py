@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from ganger.model.view import AttemptView
+from ganger.model.views.service_views import AttemptView
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line
 

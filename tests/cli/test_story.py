@@ -9,7 +9,7 @@ from ganger.faces.cli.detail import job_lines
 from ganger.faces.cli.render import ago, clock, quoted, when
 from ganger.faces.cli.story import Progress, attempt_failed, cost_lines, plan_lines, size, start_of_job, waiting
 from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
-from ganger.model.view import AttemptView, Ledger, Loss
+from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job
 
 FAILED = {"sentence": "rank 2 on n2 was ended by SIGKILL", "data": {"generation": 1}}

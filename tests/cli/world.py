@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from ganger import __version__
 from ganger.model.job import GpuRequest, JobSpec, Resources
 from ganger.model.queue import Amount, UserLimits
-from ganger.model.view import (
+from ganger.model.views.service_views import (
     Change,
     DryRun,
     Entrance,

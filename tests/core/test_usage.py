@@ -10,7 +10,7 @@ from ganger.core.fold.time_accounting import Account, held_by, total
 from ganger.model import event as e
 from ganger.model.decision import Cause
 from ganger.model.units import parse_duration_ms
-from ganger.model.view import PARTS, Ledger, Loss
+from ganger.model.views.service_views import PARTS, Ledger, Loss
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 

@@ -25,7 +25,7 @@ from ganger.engine.replay import Replay, replay
 from ganger.model import event as e
 from ganger.model.policy import Reservations
 from ganger.model.units import HOUR_MS
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import POLICIES, nodes, played, serve, submit

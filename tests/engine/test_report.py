@@ -17,7 +17,7 @@ from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
 from ganger.model.job import ENDED, GangState, Job
 from ganger.model.units import MINUTE_MS
-from ganger.model.view import PARTS, Totals
+from ganger.model.views.service_views import PARTS, Totals
 from tests.engine.days import Day, days
 from tests.engine.scenes import job, serve
 from tests.laws.accounting import ledger_of

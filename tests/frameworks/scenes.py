@@ -1,6 +1,6 @@
 """Gangs as frameworks see them: two nodes with two processes each, and one of several roles."""
 
-from ganger.model.placed import Placed, PlacedNode
+from ganger.framework_api.rank_environment import Placed, PlacedNode
 
 FOUR = Placed(
     job_id="bert-7f3a",

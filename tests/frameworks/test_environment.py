@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.model.placed import PREFIX, PlacedNode
+from ganger.framework_api.rank_environment import PREFIX, PlacedNode
 from ganger.registry import frameworks
 from tests.frameworks.scenes import FOUR, with_roles
 

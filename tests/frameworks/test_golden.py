@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.model.placed import Placed
+from ganger.framework_api.rank_environment import Placed
 from ganger.registry import frameworks, trait
 from tests.frameworks.scenes import FOUR, with_roles
 

@@ -4,7 +4,7 @@ import pytest
 
 from ganger.errors import Refused
 from ganger.model.job import GangState
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 from ganger.wiring.conditions import conditions, refused
 
 WAITS = {"reason": "no_capacity", "message": "waiting for 2 nodes"}

@@ -10,7 +10,7 @@ from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
-from ganger.model.reason import Reason, Why
+from ganger.model.pending_reason import Reason, Why
 from tests.laws.raw import RESOURCES, parts, total
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.where import tallies

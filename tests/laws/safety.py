@@ -7,7 +7,7 @@ from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 from tests.laws.over import over_allocated
 from tests.laws.raw import Raw, parts
 from tests.laws.where import lies_well

@@ -13,7 +13,7 @@ from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.job import GangState
 from ganger.model.units import HOUR_MS
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.days import Day, days
 from tests.engine.scenes import played

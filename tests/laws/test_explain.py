@@ -17,8 +17,8 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import ENDED, Array, GangState, GpuRequest, JobSpec, Limits, Resources, Shape
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.queue import Amount, Queue, UserLimits
-from ganger.model.reason import Reason, Why
 from ganger.model.terms import WHOLE, Selector
 from ganger.model.units import GIB_BYTES
 from tests.laws import draws

@@ -19,7 +19,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Role
-from ganger.model.reason import Why
+from ganger.model.pending_reason import Why
 from ganger.policies import fifo
 from tests.laws import draws
 from tests.laws.raw import Part, parts

@@ -20,7 +20,7 @@ from ganger.model.evidence import PythonError, RankEnd
 from ganger.model.job import GangState
 from ganger.model.policy import GpuShares, Pool, document_of
 from ganger.model.units import parse_duration_ms
-from ganger.model.view import Explanation, ReasonView
+from ganger.model.views.service_views import Explanation, ReasonView
 from tests.laws.policies import POLICIES
 from tests.pictures import picture
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.core.explain.explain import explain
-from ganger.model.view import Explanation
+from ganger.model.views.service_views import Explanation
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 

@@ -8,8 +8,8 @@ from ganger.core.cycle.plan import plan
 from ganger.core.explain.max_fit import Wanted, sizes
 from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec, Limits, Origin
-from ganger.model.overview import Size, Sizes
 from ganger.model.units import parse_duration_ms
+from ganger.model.views.overview import Size, Sizes
 from tests.laws import draws
 from tests.laws.liveness import changed
 from tests.laws.policies import POLICIES

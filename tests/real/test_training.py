@@ -6,7 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 from tests.real.cluster import ROOT, Cluster, until
 
 STEPS = 120

@@ -7,7 +7,7 @@ import pytest
 import ganger
 from ganger import Client, Job, NotFound, TimedOut
 from ganger.model.units import HOUR_MS
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 from tests.sdk.places import DEADLINE_S, until, waits_for
 
 

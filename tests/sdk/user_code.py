@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import assert_type
 
 import ganger
-from ganger.model.view import DryRun, EventRow, Explanation, JobView
+from ganger.model.views.service_views import DryRun, EventRow, Explanation, JobView
 
 client = ganger.Client()
 job = client.run("python train.py", nodes=2, gpu="H100:8", env={"BS": 80}, retry={"max": 3})

@@ -5,7 +5,7 @@ import pytest
 from ganger.engine.query.log_request import see_there
 from ganger.errors import Refused
 from ganger.model.job import JobSpec, Role
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 from ganger.ports import LogQuery
 
 SPEC = JobSpec(run="x", nodes=2, nproc_per_node=2, roles={"ps": Role(count=2)})

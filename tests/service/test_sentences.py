@@ -10,9 +10,9 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import Job, JobSpec, Origin
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
-from ganger.model.reason import Reason, Why
 
 JOB = Job(id="a-1", user="ada", spec=JobSpec(run="x", nodes=2), origin=Origin(directory="/"))
 START = Start(gang="a-1", generation=2, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)

@@ -12,7 +12,7 @@ from ganger.engine.service import JobFilter, Submission
 from ganger.errors import Refused
 from ganger.model.cluster import Node
 from ganger.model.queue import Amount, Queue, UserLimits
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 from tests.service.world import Embedded, python
 
 HOUR_MS = 3_600_000

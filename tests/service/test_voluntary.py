@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from ganger.model.view import JobView
+from ganger.model.views.service_views import JobView
 from ganger.policies import priority
 from tests.service.world import Embedded, python, wait_until
 

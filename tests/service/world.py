@@ -23,7 +23,7 @@ from ganger.launcher.archive import build
 from ganger.model.cluster import Cluster, Node
 from ganger.model.job import ENDED
 from ganger.model.units import GIB_BYTES
-from ganger.model.view import JobView
+from ganger.model.views.service_views import JobView
 from ganger.registry import policies
 from ganger.settings import Home
 

@@ -12,10 +12,18 @@ from typing import Final
 
 from ganger.core.failure.retry import DEFAULT_RETRIES
 from ganger.errors import Refused
+from ganger.framework_api.rank_environment import (
+    HOSTFILE,
+    PREFIX,
+    RESERVED,
+    Placed,
+    PlacedNode,
+    hostfile,
+    node_environment,
+)
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Checkpoint, Job, JobSpec
-from ganger.model.placed import HOSTFILE, PREFIX, RESERVED, Placed, PlacedNode, hostfile, node_environment
 from ganger.ports import LaunchPlan, RankPlan
 from ganger.registry import frameworks, trait
 

@@ -1,4 +1,5 @@
-"""What every face may ask: one method for each verb. REST calls nothing else; the answers are classes of `model.view`.
+"""What every face may ask: one method for each verb. REST calls nothing else; the answers are classes of
+`model.views.service_views`.
 
 Reads are made from the published view of the state and from the log, on the caller's thread: they wait for nobody.
 What changes something is an event that the loop takes or refuses.
@@ -51,7 +52,7 @@ from ganger.model.event import (
     SuspendRequested,
 )
 from ganger.model.job import ENDED, GangState, Job, array_of, typed
-from ganger.model.view import (
+from ganger.model.views.service_views import (
     DryRun,
     EventRow,
     Explanation,

@@ -6,10 +6,10 @@ neither ssh nor pdsh, and no second layer of processes (deepspeed/launcher/runne
 
 from typing import Final
 
-from ganger.model.c10d import RESERVED as C10D
-from ganger.model.c10d import c10d_environment
-from ganger.model.command_line import beside, find_call, length, whole
-from ganger.model.placed import Placed
+from ganger.framework_api.c10d import RESERVED as C10D
+from ganger.framework_api.c10d import c10d_environment
+from ganger.framework_api.launcher_command import beside, find_call, length, whole
+from ganger.framework_api.rank_environment import Placed
 
 NAME: Final = "deepspeed"
 DOC: Final = "DeepSpeed: as torch; `deepspeed train.py` is started rank by rank, without ssh"

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from ganger.model.c10d import RESERVED as C10D
-from ganger.model.c10d import c10d_environment
-from ganger.model.placed import Placed
+from ganger.framework_api.c10d import RESERVED as C10D
+from ganger.framework_api.c10d import c10d_environment
+from ganger.framework_api.rank_environment import Placed
 
 NAME: Final = "fsdp"
 DOC: Final = "torch FSDP: as torch"

@@ -6,10 +6,10 @@ A command that names horovodrun becomes what that would start for each rank: no 
 
 from typing import Final
 
-from ganger.model.command_line import find_call, interpreter, length, whole
-from ganger.model.companion import companion
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment
+from ganger.framework_api.companion import companion
+from ganger.framework_api.launcher_command import find_call, interpreter, length, whole
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import TASK_DIRECTORY, Placed, shared_environment
 
 NAME: Final = "horovod"
 DOC: Final = "Horovod over gloo; `horovodrun train.py` is started rank by rank, without ssh (with mpirun: mpi)"

@@ -7,8 +7,8 @@ programs react to those variables too; therefore only here. Proxies, which make 
 
 from typing import Final
 
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import Placed, shared_environment
 
 NAME: Final = "jax"
 DOC: Final = "JAX: jax.distributed.initialize() finds everything it needs in the environment"

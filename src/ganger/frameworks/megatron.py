@@ -6,9 +6,9 @@ which they run, and communication would not overlap with them (Megatron-LM, `val
 
 from typing import Final
 
-from ganger.model.c10d import RESERVED as C10D
-from ganger.model.c10d import c10d_environment
-from ganger.model.placed import Placed
+from ganger.framework_api.c10d import RESERVED as C10D
+from ganger.framework_api.c10d import c10d_environment
+from ganger.framework_api.rank_environment import Placed
 
 NAME: Final = "megatron"
 DOC: Final = "Megatron-LM: as torch, with CUDA_DEVICE_MAX_CONNECTIONS=1"

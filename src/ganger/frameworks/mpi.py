@@ -8,9 +8,9 @@ command is given to mpirun. A process knows its rank from mpirun, so none of gan
 
 from typing import Final
 
-from ganger.model.command_line import Call, find_call, whole
-from ganger.model.placed import HOSTFILE, TASK_DIRECTORY, Placed, shared_environment
-from ganger.model.placed import RESERVED as SHARED
+from ganger.framework_api.launcher_command import Call, find_call, whole
+from ganger.framework_api.rank_environment import HOSTFILE, TASK_DIRECTORY, Placed, shared_environment
+from ganger.framework_api.rank_environment import RESERVED as SHARED
 
 NAME: Final = "mpi"
 DOC: Final = "MPI: mpirun reaches all nodes without ssh; a command without mpirun is given to it"

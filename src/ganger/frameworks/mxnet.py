@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import Placed, shared_environment
 
 NAME: Final = "mxnet"
 DOC: Final = "MXNet and ps-lite: roles scheduler, server and worker"

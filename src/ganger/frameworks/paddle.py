@@ -7,9 +7,9 @@ launcher becomes what that would start for each rank; its HTTP rendezvous is not
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.model.command_line import find_call, length, whole
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment
+from ganger.framework_api.launcher_command import find_call, length, whole
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import Placed, shared_environment
 
 NAME: Final = "paddle"
 DOC: Final = "PaddlePaddle: init_parallel_env() and fleet, collective or with parameter servers"

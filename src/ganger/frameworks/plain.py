@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import Placed, shared_environment
 
 NAME: Final = "plain"
 DOC: Final = "processes that need no framework; GANGER_RANK, LOCAL_RANK and WORLD_SIZE say which is which"

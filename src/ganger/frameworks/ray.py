@@ -9,9 +9,9 @@ machine. Whoever reaches a Ray cluster may run code in it: it takes only those w
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.model.command_line import interpreter
-from ganger.model.placed import AGENT_TOKEN, TASK_DIRECTORY, Placed, shared_environment
-from ganger.model.placed import RESERVED as SHARED
+from ganger.framework_api.launcher_command import interpreter
+from ganger.framework_api.rank_environment import AGENT_TOKEN, TASK_DIRECTORY, Placed, shared_environment
+from ganger.framework_api.rank_environment import RESERVED as SHARED
 
 NAME: Final = "ray"
 DOC: Final = "Ray: the command runs once, on the head, with ray.init() finding a cluster of all nodes"

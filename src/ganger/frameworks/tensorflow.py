@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import Placed, shared_environment
 
 NAME: Final = "tensorflow"
 DOC: Final = "tf.distribute: TF_CONFIG for MultiWorkerMirrored and parameter servers"

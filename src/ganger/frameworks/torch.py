@@ -5,9 +5,9 @@ ganger owns membership, so there is no agent and no elastic rendezvous.
 
 from typing import Final
 
-from ganger.model.c10d import RESERVED as C10D
-from ganger.model.c10d import c10d_environment
-from ganger.model.placed import Placed
+from ganger.framework_api.c10d import RESERVED as C10D
+from ganger.framework_api.c10d import c10d_environment
+from ganger.framework_api.rank_environment import Placed
 
 NAME: Final = "torch"
 DOC: Final = "torch.distributed: init_process_group() finds everything it needs in the environment"

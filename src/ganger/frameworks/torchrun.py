@@ -7,9 +7,9 @@ was written goes over that, so those about membership are taken out of the comma
 
 from typing import Final
 
-from ganger.model.c10d import RESERVED as C10D
-from ganger.model.command_line import PYTHON, find_call, length, whole
-from ganger.model.placed import Placed, shared_environment, threads
+from ganger.framework_api.c10d import RESERVED as C10D
+from ganger.framework_api.launcher_command import PYTHON, find_call, length, whole
+from ganger.framework_api.rank_environment import Placed, shared_environment, threads
 
 NAME: Final = "torchrun"
 DOC: Final = "torchrun on each node, with a static rendezvous; a command without torchrun is given to it"

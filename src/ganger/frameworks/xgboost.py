@@ -7,10 +7,10 @@ pass the variables on: `collective.init` does not look into the environment.
 
 from typing import Final
 
-from ganger.model.command_line import interpreter
-from ganger.model.companion import companion
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import TASK_DIRECTORY, Placed, shared_environment, threads
+from ganger.framework_api.companion import companion
+from ganger.framework_api.launcher_command import interpreter
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import TASK_DIRECTORY, Placed, shared_environment, threads
 
 NAME: Final = "xgboost"
 DOC: Final = "XGBoost: DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID of a tracker that ganger runs"

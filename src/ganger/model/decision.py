@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from ganger.model.reason import Reason
+from ganger.model.pending_reason import Reason
 
 
 class Cause(StrEnum):

@@ -23,7 +23,7 @@ from ganger.core.queues.share_bounds import SLACK, Floats
 from ganger.core.state.gang import RUNS, Gang
 from ganger.core.state.state import State
 from ganger.model.policy import Reservations
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 
 NAME = "max_min"
 PROMISES: tuple[str, ...] = ("work_conservation",)

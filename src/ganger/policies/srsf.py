@@ -17,7 +17,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 from ganger.model.policy import Reservations
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 
 NAME = "srsf"
 PROMISES: tuple[str, ...] = ("work_conservation",)

@@ -19,7 +19,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS, SECOND_MS
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 
 NAME = "tiresias"
 PROMISES: tuple[str, ...] = ("work_conservation",)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ganger.errors import Refused
+from ganger.framework_api.rank_environment import PREFIX
 from ganger.model.job import JobSpec
-from ganger.model.placed import PREFIX
 from ganger.registry import frameworks
 from ganger.spec.cross_checks import contradictions
 from ganger.spec.infer_framework import recognise, say_what_is_not_recognised

@@ -11,7 +11,7 @@ from typing import Any
 
 from ganger.errors import Refused
 from ganger.model.job import ENDED
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 
 Condition = dict[str, Any]
 

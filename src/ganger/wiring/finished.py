@@ -21,7 +21,7 @@ from ganger.engine.eventlog.job_checkpoint import is_piece
 from ganger.engine.eventlog.projection import Projection
 from ganger.errors import Refused
 from ganger.model.job import ENDED, Job, Origin
-from ganger.model.view import JobRow, Ledger
+from ganger.model.views.service_views import JobRow, Ledger
 from ganger.wiring.gang_jobs import OVER, spec_of
 
 MOST: Final = 5_000

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from ganger.backends.kubernetes.types import Custom
 from ganger.errors import Refused
 from ganger.model.job import ENDED, PRIORITIES
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 from ganger.spec import spec_from_dict
 from ganger.wiring.gang_jobs import ASKED_BESIDE, NOBODY
 

@@ -9,7 +9,7 @@ from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.submit.build import check_text, new_id, read_spec
-from ganger.model.view import DryRun
+from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
 from ganger.settings import Home
 from ganger.wiring.job_to_be import JobsToBe

@@ -10,8 +10,8 @@ from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ganger import __version__
-from ganger.model.sim_figures import OF
 from ganger.model.units import format_duration
+from ganger.model.views.simulation_figures import OF
 from ganger.wiring import pictures
 from ganger.wiring.pictures import COLOURS, Axes
 from ganger.wiring.report_style import STYLE

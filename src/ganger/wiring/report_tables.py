@@ -5,7 +5,7 @@ seeds. Called by `wiring.report`. Each figure carries its exact number in `data-
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement
 
-from ganger.model.sim_figures import Figure, Row, rows_of, tables_of
+from ganger.model.views.simulation_figures import Figure, Row, rows_of, tables_of
 from ganger.wiring.told import Record
 
 

@@ -23,8 +23,8 @@ from ganger.engine.query.event_text import ending, on_checkpoints
 from ganger.model.decision import Wait
 from ganger.model.event import Decided, Stamped
 from ganger.model.job import ENDED, GangState
-from ganger.model.reason import sentence
-from ganger.model.view import PARTS
+from ganger.model.pending_reason import sentence
+from ganger.model.views.service_views import PARTS
 from ganger.wiring import finished
 from ganger.wiring.conditions import conditions, time_of
 

@@ -39,7 +39,7 @@ from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested
 from ganger.model.job import Job
 from ganger.model.policy import Level
-from ganger.model.view import Stacks
+from ganger.model.views.service_views import Stacks
 from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, NotInThisWorld, Report, Use
 
 CALM_S: Final = 0.2

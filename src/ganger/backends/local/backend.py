@@ -22,7 +22,7 @@ from ganger.backends.local.use import Gauge
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
-from ganger.model.view import Stacks
+from ganger.model.views.service_views import Stacks
 from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, Report, Use
 from ganger.tasks.link import listen
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ganger.backends.local.layout import Layout, read_json
-from ganger.model.view import StackGroup, Stacks
+from ganger.model.views.service_views import StackGroup, Stacks
 from ganger.tasks.standing import frame
 
 MAIN: Final = "MainThread"

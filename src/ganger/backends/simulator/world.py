@@ -20,7 +20,7 @@ from ganger.model import event as e
 from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
-from ganger.model.view import Stacks
+from ganger.model.views.service_views import Stacks
 from ganger.ports import Live, LogLine, LogQuery, Measure, Report, Use
 
 BEGIN_MS = 1_767_225_600_000

@@ -35,7 +35,7 @@ from ganger.core.nodes.topology import Ints
 from ganger.core.queues.policy_interface import Heads, Key, joined
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.runtime_estimate import NEVER_MS
-from ganger.model.reason import Why
+from ganger.model.pending_reason import Why
 
 NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
 OF_HEADS: Final = (OWNER, NUMBER, SUBMITTED, PRIORITY, STAYS)

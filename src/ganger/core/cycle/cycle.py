@@ -25,8 +25,8 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import least_ms
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import Moved
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.policy import FRAGMENTATION
-from ganger.model.reason import Reason, Why
 
 CURABLE: Final = (
     Why.USER_GPUS,

@@ -15,8 +15,8 @@ from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Shares
 from ganger.model.decision import Wait
 from ganger.model.job import GangState
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.queue import UserLimits
-from ganger.model.reason import Reason, Why
 
 MOST_TOLD: Final = 16
 """Answers that one round looks at."""

@@ -30,7 +30,7 @@ from ganger.core.state.state import Shares, State
 from ganger.core.state.timers import deadline_ms, moments_ms
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
-from ganger.model.reason import Reason, Why
+from ganger.model.pending_reason import Reason, Why
 
 WITHOUT_NOTICE_MS = 0
 Known = dict[ClassKey, Reason]

@@ -13,7 +13,7 @@ from ganger.core.placement.start_check import ask, where
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.state import Shares
 from ganger.model.job import GangState
-from ganger.model.reason import Reason, Why
+from ganger.model.pending_reason import Reason, Why
 
 
 def make_room(now: Round, gang: Gang) -> Reason | None:

@@ -23,9 +23,9 @@ from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, typed
-from ganger.model.reason import REMEDY, Reason, Why, sentence
+from ganger.model.pending_reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
-from ganger.model.view import Explanation, Factor, ReasonView
+from ganger.model.views.service_views import Explanation, Factor, ReasonView
 
 NOT_FORESEEN = (
     *(Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT),

@@ -17,11 +17,11 @@ from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.job import Job
-from ganger.model.overview import Size, Sizes
-from ganger.model.reason import Reason, Why
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
+from ganger.model.views.overview import Size, Sizes
 
 MOST_CPUS: Final = 64
 """CPUs on a node, beyond which fewer sizes are tried where no node has GPUs."""

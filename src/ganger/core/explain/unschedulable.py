@@ -16,7 +16,7 @@ from ganger.core.nodes.node_table import NodeTable, picks_devices
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.topology_packing import most
 from ganger.core.state.state import State
-from ganger.model.reason import Reason, Why
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, Layout, Selector, Slices
 from ganger.model.units import format_bytes

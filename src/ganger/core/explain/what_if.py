@@ -17,11 +17,11 @@ from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.job import PRIORITIES
+from ganger.model.pending_reason import Reason, sentence
 from ganger.model.queue import ROOT
-from ganger.model.reason import Reason, sentence
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI, GIB_BYTES, MINUTE_MS, format_bytes, format_cpu, format_duration
-from ganger.model.view import Change
+from ganger.model.views.service_views import Change
 
 QUEUES_TRIED: Final = 64
 """How many other queues, those first in which the user has jobs."""

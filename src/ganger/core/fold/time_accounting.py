@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ganger.model.units import DEVICE_MILLI
-from ganger.model.view import PARTS, Ledger, Loss
+from ganger.model.views.service_views import PARTS, Ledger, Loss
 
 Part = Literal["queued", "starting", "working", "recovery", "lost"]
 

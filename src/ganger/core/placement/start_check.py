@@ -16,7 +16,7 @@ from ganger.core.queues.quota import NOTHING_HELD, OF_TYPE, UNLIMITED, Held, Que
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
-from ganger.model.reason import Reason, Why
+from ganger.model.pending_reason import Reason, Why
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 

@@ -10,7 +10,7 @@ from ganger.core.queues.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 
 
 def account_key(state: State, queue: str, user: str, now_ms: int) -> Key:

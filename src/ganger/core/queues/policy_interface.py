@@ -14,7 +14,7 @@ from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.policy import Reservations, Rules
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 
 Key = tuple[Any, ...]
 

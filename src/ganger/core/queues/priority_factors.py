@@ -8,7 +8,7 @@ from ganger.core.queues.fair_share import Use
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.units import MINUTE_MS, format_duration
-from ganger.model.view import Factor
+from ganger.model.views.service_views import Factor
 
 MILLION = 1_000_000
 

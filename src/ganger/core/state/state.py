@@ -29,9 +29,9 @@ from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import Cause, NodeShare, Reserve, Start
 from ganger.model.event import Event, MaintenanceSet, Stamped
 from ganger.model.job import ENDED, GangState
+from ganger.model.pending_reason import Reason
 from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.reason import Reason
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ganger.model.job import ENDED, GangState
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 
 
 def state_of_untouched(array: JobRow, touched: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from ganger.core.state.state import Image
 from ganger.model.event import Event
 from ganger.model.job import Job
-from ganger.model.view import JobRow, Ledger
+from ganger.model.views.service_views import JobRow, Ledger
 
 
 @cache

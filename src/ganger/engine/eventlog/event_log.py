@@ -27,7 +27,7 @@ from ganger.engine.eventlog.recovery import Listed, Recovery, reconcile
 from ganger.errors import Refused
 from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, array_of
-from ganger.model.view import JobRow, Ledger, Loss
+from ganger.model.views.service_views import JobRow, Ledger, Loss
 
 MEMORY: Final = ":memory:"
 SNAPSHOT_EVERY: Final = 2_000

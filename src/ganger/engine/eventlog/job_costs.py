@@ -15,7 +15,7 @@ from ganger.core.queues.quota import need
 from ganger.engine.eventlog.projection import Projection
 from ganger.model.event import Stamped
 from ganger.model.job import GangState
-from ganger.model.view import Ledger, Loss
+from ganger.model.views.service_views import Ledger, Loss
 
 SCHEMA: Final = f"""
 CREATE TABLE account (

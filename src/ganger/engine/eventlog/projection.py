@@ -10,7 +10,7 @@ from ganger.core.state.job_arrays import ArrayJob
 from ganger.engine.query.event_text import ending, on_checkpoints, overdue
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job, typed
-from ganger.model.view import JobRow, Ledger
+from ganger.model.views.service_views import JobRow, Ledger
 
 ENDED_BY = {
     Cause.USER: "stopped by its owner",

@@ -20,7 +20,7 @@ from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_
 from ganger.errors import Refused
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT, Queue
-from ganger.model.view import PolicyChange
+from ganger.model.views.service_views import PolicyChange
 from ganger.spec.schema import build, by_key, model_of, written
 from ganger.spec.spec_document import Document, Loc, Problem, dotted, read_mapping, shown
 from ganger.spec.text_fields import did_you_mean

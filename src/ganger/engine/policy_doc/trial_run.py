@@ -19,7 +19,7 @@ from ganger.engine.submit.quota_check import over_quota, refused_for
 from ganger.model.decision import Start
 from ganger.model.event import PolicySet, Stamped
 from ganger.model.policy import PolicyDocument
-from ganger.model.view import Place, PolicyTrial, StrandedJob
+from ganger.model.views.service_views import Place, PolicyTrial, StrandedJob
 
 SHOWN_PLACES: Final = 100
 

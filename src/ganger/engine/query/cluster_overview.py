@@ -16,9 +16,9 @@ from ganger.core.queues.quota import need
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.engine.query.listing_rows import queue_rows
-from ganger.model.overview import Block, Cell, Next, Order, Overview
-from ganger.model.reason import sentence
+from ganger.model.pending_reason import sentence
 from ganger.model.shape import Shape
+from ganger.model.views.overview import Block, Cell, Next, Order, Overview
 
 MOST_CELLS: Final = 1_024
 """Beyond that many nodes a cell is a domain of the lowest level, beyond that many of these one of the level above."""

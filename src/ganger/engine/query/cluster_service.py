@@ -25,10 +25,10 @@ from ganger.model.event import (
     QueueSet,
 )
 from ganger.model.job import Job, JobSpec, Limits, Origin
-from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS, SECOND_MS, format_duration
-from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
+from ganger.model.views.overview import Order, Overview, Sizes
+from ganger.model.views.service_views import MaintenanceRow, NodeRow, QueueRow
 from ganger.ports import Backend, NotInThisWorld
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)

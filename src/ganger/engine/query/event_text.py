@@ -7,7 +7,7 @@ from ganger.core.state.gang import Gang
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Moved, Reserve, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
-from ganger.model.reason import sentence as answer
+from ganger.model.pending_reason import sentence as answer
 from ganger.model.units import format_duration
 
 SHOWN_NAMES = 4

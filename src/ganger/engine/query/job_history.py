@@ -13,7 +13,7 @@ from ganger.engine.query.event_text import CAUSES, ending, overdue, passed_over
 from ganger.model.decision import UNADMITTED, Cause, Start, Stop
 from ganger.model.event import Checkpointed, Cleared, Decided, Done, Event, Failed, Finished, Resumed, Stamped, Started
 from ganger.model.job import GangState
-from ganger.model.view import AttemptView
+from ganger.model.views.service_views import AttemptView
 
 KEPT: Final = 256
 _MEANT: Final = (

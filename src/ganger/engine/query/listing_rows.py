@@ -9,7 +9,7 @@ from ganger.core.queues.quota import UNLIMITED, in_figures, scale_of
 from ganger.core.state.gang import RESTING, Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.job import GangState
-from ganger.model.view import NodeRow, QueueRow, ReasonView
+from ganger.model.views.service_views import NodeRow, QueueRow, ReasonView
 
 
 def queue_rows(state: State) -> list[QueueRow]:

@@ -12,7 +12,7 @@ from ganger.core.state.state import State
 from ganger.errors import Refused
 from ganger.model.decision import NodeShare
 from ganger.model.job import GangState, array_of, typed
-from ganger.model.view import Entrance, GpuSample, RankSample, Samples
+from ganger.model.views.service_views import Entrance, GpuSample, RankSample, Samples
 from ganger.ports import Backend, RankUse
 
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)

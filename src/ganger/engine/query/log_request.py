@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from ganger.errors import Refused
 from ganger.model.job import ENDED, JobSpec, typed
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 from ganger.patterns import BadPattern, pattern
 from ganger.ports import LogQuery
 

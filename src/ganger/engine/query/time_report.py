@@ -12,7 +12,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import Wanted
 from ganger.engine.query.listing_rows import many
-from ganger.model.view import Ledger, Totals
+from ganger.model.views.service_views import Ledger, Totals
 
 
 def report(state: State, log: EventLog, now_ms: int, wanted: Wanted) -> Totals:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from ganger.errors import Refused, unwritable
-from ganger.model.placed import PREFIX
-from ganger.model.view import SecretRow
+from ganger.framework_api.rank_environment import PREFIX
+from ganger.model.views.service_views import SecretRow
 from ganger.spec.text_fields import ENV_NAME_PATTERN
 
 MAX_VALUE_BYTES: Final = 64 * 1024

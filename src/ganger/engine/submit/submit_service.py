@@ -38,7 +38,7 @@ from ganger.errors import Refused
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
 from ganger.model.job import After, Job, JobSpec, Origin, array_of
-from ganger.model.view import DryRun
+from ganger.model.views.service_views import DryRun
 from ganger.settings import Home
 from ganger.spec import spec_to_dict
 

@@ -12,7 +12,7 @@ from ganger.faces.cli.run import connected
 from ganger.faces.cli.story import count
 from ganger.faces.cli.times import TIME
 from ganger.model.units import format_duration
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 
 Record = dict[str, Any]
 

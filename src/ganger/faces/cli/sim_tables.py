@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ganger.faces.cli.render import Column, show, show_table
 from ganger.faces.cli.sim_options import Record
-from ganger.model.sim_figures import Figure, Row, rows_of, tables_of
+from ganger.model.views.simulation_figures import Figure, Row, rows_of, tables_of
 
 
 def show_runs(told: Record) -> None:

@@ -11,7 +11,7 @@ from ganger.faces.cli.lines import processes_of
 from ganger.faces.cli.render import clock, quoted
 from ganger.model.job import ENDED, WORKER
 from ganger.model.units import format_bytes, format_cpu, format_duration
-from ganger.model.view import PARTS
+from ganger.model.views.service_views import PARTS
 
 Record = dict[str, Any]
 

@@ -15,8 +15,8 @@ from ganger.faces.cli.run import connected
 from ganger.faces.cli.tree import in_tree, indented, with_all_below
 from ganger.faces.client import Client
 from ganger.faces.client.in_context import InContext
-from ganger.model.overview import ORDERS
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
+from ganger.model.views.overview import ORDERS
 
 Record = dict[str, Any]
 

@@ -1,8 +1,7 @@
 """The client: one method for each thing the REST interface can do. Gives what the server sent, as plain dicts.
 
-Used by `faces.cli`, and by the SDK to find a server. The classes that the dicts mirror are in `model.view`; errors are
-`ClientError`.
-"""
+Used by `faces.cli`, and by the SDK to find a server. The classes that the dicts mirror are in
+`model.views.service_views`; errors are `ClientError`."""
 
 import json
 import os
@@ -201,7 +200,7 @@ class Client:
 
     def overview(self, sort: str = "turn") -> Record:
         """The cluster and the queue at one glance: {"cell", "blocks", "gpus", "queues", "next", ...}. `sort`: one of
-        `model.overview.ORDERS`."""
+        `model.views.overview.ORDERS`."""
         return self._record("GET", "/overview", sort=sort)
 
     # -- queues ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ganger.faces.client.wire import ANSWER_S, Request, query_of, quoted
 from ganger.model.job import ENDED
 
 Record = dict[str, Any]
-"""One JSON object; `model.view` has its class."""
+"""One JSON object; `model.views.service_views` has its class."""
 _MAYBE_DONE: Final = ("timeout", "internal_error", "no_problem")
 """Codes of answers, or of none, after which a request may have been carried out."""
 T = TypeVar("T")

@@ -15,29 +15,29 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from ganger.engine.service import Service, TokenRow, spec_schema
-from ganger.model import view
-from ganger.model.overview import Overview, Sizes
+from ganger.model.views import service_views
+from ganger.model.views.overview import Overview, Sizes
 
 VIEWS: Final = (
-    view.JobRow,
-    view.JobView,
-    view.DryRun,
-    view.Explanation,
-    view.Stacks,
-    view.QueueRow,
-    view.MaintenanceRow,
-    view.NodeRow,
-    view.PolicyView,
-    view.PolicyVersion,
-    view.PolicyTrial,
-    view.SecretRow,
-    view.Entrance,
-    view.Samples,
+    service_views.JobRow,
+    service_views.JobView,
+    service_views.DryRun,
+    service_views.Explanation,
+    service_views.Stacks,
+    service_views.QueueRow,
+    service_views.MaintenanceRow,
+    service_views.NodeRow,
+    service_views.PolicyView,
+    service_views.PolicyVersion,
+    service_views.PolicyTrial,
+    service_views.SecretRow,
+    service_views.Entrance,
+    service_views.Samples,
     Sizes,
     Overview,
-    view.Totals,
-    view.EventRow,
-    view.ServerView,
+    service_views.Totals,
+    service_views.EventRow,
+    service_views.ServerView,
     TokenRow,
 )
 """Everything that a route may answer with."""

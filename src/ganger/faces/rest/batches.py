@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from ganger.engine.service import Submission
 from ganger.faces.rest.answers import CHANGES, Served, answer, changed, shown
 from ganger.faces.rest.jobs import Key
-from ganger.model.view import JobView
+from ganger.model.views.service_views import JobView
 
 router: Final = APIRouter(prefix="/batches", tags=["jobs"])
 

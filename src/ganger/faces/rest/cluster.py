@@ -11,7 +11,7 @@ from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
 from ganger.model.queue import MAX_FIGURE, ROOT, Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS
-from ganger.model.view import MaintenanceRow, NodeRow, QueueRow
+from ganger.model.views.service_views import MaintenanceRow, NodeRow, QueueRow
 
 queues: Final = APIRouter(prefix="/queues", tags=["queues"])
 nodes: Final = APIRouter(prefix="/nodes", tags=["nodes"])

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from ganger.faces.rest.answers import Served, reads
 from ganger.faces.rest.jobs import MAX_PAGE, STATES_PATTERN
 from ganger.faces.rest.versions import Versioned
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 
 router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
 

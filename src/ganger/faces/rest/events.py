@@ -13,7 +13,7 @@ from ganger.engine.service import EVENT_KINDS, Service
 from ganger.faces.rest.answers import MAX_NUMBER, Served, encoded, event_page, reads, streamed
 from ganger.faces.rest.feed import Feed
 from ganger.faces.rest.versions import Versioned
-from ganger.model.view import EventRow
+from ganger.model.views.service_views import EventRow
 
 router: Final = APIRouter(tags=["events"])
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query, Response
 from ganger.engine.service import WantedSize
 from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
 from ganger.faces.rest.visitors import Asking
-from ganger.model.overview import Order, Overview, Sizes
 from ganger.model.queue import DEFAULT
+from ganger.model.views.overview import Order, Overview, Sizes
 
 router: Final = APIRouter(tags=["fit"])
 

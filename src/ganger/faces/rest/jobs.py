@@ -12,7 +12,7 @@ from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Expected, Versioned
 from ganger.faces.rest.visitors import Asking
 from ganger.model.job import GangState
-from ganger.model.view import Explanation, JobRow, JobView
+from ganger.model.views.service_views import Explanation, JobRow, JobView
 
 router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
 

@@ -10,7 +10,7 @@ from ganger.engine.service import LogQuery, Refused
 from ganger.faces.rest.answers import MAX_NUMBER, NDJSON, Served, answer, event_page, ndjson, reads, shown, streamed
 from ganger.faces.rest.feed import Feed
 from ganger.faces.rest.versions import Versioned
-from ganger.model.view import EventRow, Stacks
+from ganger.model.views.service_views import EventRow, Stacks
 
 router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
 

@@ -14,7 +14,7 @@ from ganger.faces.rest.answers import CHANGES, Served, answer, changed, reads, s
 from ganger.faces.rest.bodies import Figures, Truth
 from ganger.faces.rest.versions import Versioned
 from ganger.model.queue import MAX_FIGURE
-from ganger.model.view import PolicyTrial, PolicyVersion, PolicyView
+from ganger.model.views.service_views import PolicyTrial, PolicyVersion, PolicyView
 
 router: Final = APIRouter(prefix="/policy", tags=["policy"])
 

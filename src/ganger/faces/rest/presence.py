@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from ganger.faces.rest.answers import Served, answer, shown
 from ganger.faces.rest.gate import Local
-from ganger.model.view import Entrance, Samples
+from ganger.model.views.service_views import Entrance, Samples
 
 router: Final = APIRouter(tags=["presence"])
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 
 from ganger.faces.rest.answers import MAX_NUMBER, Served, answer, shown
-from ganger.model.view import Totals
+from ganger.model.views.service_views import Totals
 
 router: Final = APIRouter(tags=["report"])
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
 from ganger.faces.rest.answers import CHANGES, Served, answer, changed, documented, shown
-from ganger.model.view import SecretRow
+from ganger.model.views.service_views import SecretRow
 
 router: Final = APIRouter(prefix="/secrets", tags=["secrets"])
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 from ganger.engine.service import Refused
 from ganger.faces.rest.answers import CHANGES, Served, answer, documented, shown
 from ganger.faces.rest.gate import Local
-from ganger.model.view import ServerView
+from ganger.model.views.service_views import ServerView
 
 router: Final = APIRouter(prefix="/server", tags=["server"])
 

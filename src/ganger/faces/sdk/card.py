@@ -3,7 +3,7 @@
 from html import escape
 from typing import Final
 
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 
 _COLOURS: Final = {"succeeded": "#2e7d32", "failed": "#c62828", "running": "#1565c0"}
 _OTHER_COLOUR: Final = "#616161"

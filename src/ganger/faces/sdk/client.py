@@ -21,8 +21,8 @@ from ganger.faces.sdk.submission import Policy
 from ganger.faces.sdk.tasks import Task
 from ganger.faces.sdk.values import JobFile
 from ganger.faces.sdk.verbs import FitFields, ListFields, ReportFields, Submittable, Verbs
-from ganger.model.overview import Order, Overview, Sizes
-from ganger.model.view import DryRun, PolicyTrial, PolicyVersion, PolicyView, Totals
+from ganger.model.views.overview import Order, Overview, Sizes
+from ganger.model.views.service_views import DryRun, PolicyTrial, PolicyVersion, PolicyView, Totals
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from ganger.faces.sdk.fields import Command, JobFields, spec_of
 from ganger.faces.sdk.submission import submission
 from ganger.faces.sdk.values import LogLine
 from ganger.faces.sdk.verbs import Submittable
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 
 
 class Cluster:

@@ -1,4 +1,4 @@
-"""JSON of the server as the classes of `model.view`. Called by `verbs`.
+"""JSON of the server as the classes of `model.views.service_views`. Called by `verbs`.
 
 The classes' own annotations say how; a key that a newer server sends is passed over, one that an older server does not
 send has its default. Nothing is imported for it but `typing`.

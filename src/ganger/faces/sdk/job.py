@@ -10,7 +10,7 @@ from ganger.faces.sdk.fields import JobFields
 from ganger.faces.sdk.twins import awaited, blocking, each_awaited, each_blocking
 from ganger.faces.sdk.values import JobFile
 from ganger.faces.sdk.verbs import Verbs
-from ganger.model.view import JobRow
+from ganger.model.views.service_views import JobRow
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import Any
 
 from ganger.faces.sdk.values import JobFailed
 from ganger.model.job import array_of
-from ganger.model.view import JobView
+from ganger.model.views.service_views import JobView
 from ganger.settings import Home
 
 _RANK_MAIN = "__ganger_main__"

@@ -6,7 +6,7 @@ from typing import Any
 
 from ganger.faces.client.errors import BadRequest
 from ganger.faces.sdk.fields import spec_of
-from ganger.model.view import JobView
+from ganger.model.views.service_views import JobView
 
 
 @dataclass(frozen=True, slots=True)

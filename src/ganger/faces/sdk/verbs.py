@@ -23,8 +23,8 @@ from ganger.faces.sdk.submission import Policy, plain, proposal, submission
 from ganger.faces.sdk.tasks import Task, command_of
 from ganger.faces.sdk.values import JobFile, LogLine, Report
 from ganger.model.job import ENDED, PRIORITIES, GangState, array_of
-from ganger.model.overview import Order, Overview, Sizes
-from ganger.model.view import (
+from ganger.model.views.overview import Order, Overview, Sizes
+from ganger.model.views.service_views import (
     DryRun,
     EventRow,
     Explanation,

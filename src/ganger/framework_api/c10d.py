@@ -7,8 +7,8 @@ FSDP, Lightning and Accelerate read them too.
 
 from typing import Final
 
-from ganger.model.placed import RESERVED as SHARED
-from ganger.model.placed import Placed, shared_environment, threads
+from ganger.framework_api.rank_environment import RESERVED as SHARED
+from ganger.framework_api.rank_environment import Placed, shared_environment, threads
 
 RESERVED: Final = (
     *SHARED,

@@ -1,4 +1,5 @@
-"""The cluster at one glance, and how large a job may be to start now: answers of the service, as `model.view` has them.
+"""The cluster at one glance, and how large a job may be to start now: answers of the service, as
+`model.views.service_views` has them.
 
 Made by `engine.query.cluster_overview` and `core.explain.max_fit`; serialised by REST as it stands.
 """
@@ -6,7 +7,7 @@ Made by `engine.query.cluster_overview` and `core.explain.max_fit`; serialised b
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from ganger.model.view import QueueRow, ReasonView
+from ganger.model.views.service_views import QueueRow, ReasonView
 
 Order = Literal["turn", "wait", "gpus", "priority", "user", "queue"]
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
