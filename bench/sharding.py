@@ -15,7 +15,7 @@ import time
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
-from ganger.train import checkpoint, latest, report, whole, world
+from ganger.train import checkpoint, complete_checkpoints, latest, report, world
 
 STEPS, SAVE_EVERY = 12, 3
 HURT = (5, 9)
@@ -70,8 +70,8 @@ def save(step: int, rank: int, value: int) -> None:
 
 def partial(root: Path, ranks: int) -> int:
     """Checkpoints to be seen that are not whole, or that do not have the shards of all ranks."""
-    found = whole.found_in(str(root))
-    flawed = [step for step, directory in found if whole.examine(directory, step)[1]]
+    found = complete_checkpoints.found_in(str(root))
+    flawed = [step for step, directory in found if complete_checkpoints.examine(directory, step)[1]]
     short = [step for step, directory in found if len(list(Path(directory).iterdir())) != 2 * ranks + 1]
     return len({*flawed, *short})
 

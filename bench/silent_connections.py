@@ -31,7 +31,7 @@ from ruamel.yaml import YAML
 
 from bench.measure import ROOT, Figure
 from bench.serving import ganger, state_directory
-from ganger.launcher.protocol import VERSION
+from ganger.launcher.protocol.messages import VERSION
 from ganger.settings import home as home_of
 from tools.fakeapi import FakeApi
 

@@ -222,7 +222,7 @@ class Backend(Protocol):
 
     def entrance(self, gang: str, node: str) -> tuple[str, ...]:
         """What to run on this machine, followed by GENERATION RANK FLAGS COMMAND, so that the command runs beside that
-        rank (`launcher.exec_command`)."""
+        rank (`launcher.remote_exec.exec_command`)."""
 
     def use(self) -> Use:
         """What is used now. May take a moment; costs nothing while nobody asks."""

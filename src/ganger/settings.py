@@ -20,7 +20,7 @@ CONTROLLER_NAMESPACE: Final = "GANGER_CONTROLLER_NAMESPACE"
 INSTALLED: Final = "ganger-system"
 """The namespace that `ganger install` puts a controller into, unless another is named."""
 LAUNCHER: Final = "launcher-*.pyz"
-"""The file name of the zipapp that starts every task (`launcher.archive`)."""
+"""The file name of the zipapp that starts every task (`launcher.build_archive`)."""
 TRAVELS: Final = frozenset({"PATH", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG"})
 TRAVELS_BY_PREFIX: Final = ("CONDA_", "LC_")
 

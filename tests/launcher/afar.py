@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from ganger.launcher_server.connection import Connection, Hello
+from ganger.launcher_server.dispatcher import Hearing
+from ganger.launcher_server.listener import Door, server_context
+from ganger.launcher_server.remote_records import Told
 from ganger.ports import LaunchPlan, RankPlan
-from ganger.tasks.door import Door, server_context
-from ganger.tasks.hearing import Hearing
-from ganger.tasks.link import Connection, Hello
-from ganger.tasks.told import Told
 from tests.launcher.harness import GANG, TOKEN
 
 HOST = "127.0.0.1"

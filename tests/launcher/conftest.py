@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
 from tests.launcher.afar import HOST, Authority, Controller, Listens, Pod, Starts
 from tests.launcher.harness import Server, Task
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ganger.launcher.checkpoint_counts import OPEN_S, CheckpointCounts
+from ganger.launcher.ranks.checkpoint_counts import OPEN_S, CheckpointCounts
+from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator, Counts, Order
 from ganger.model.decision import Cause, Stop
-from ganger.tasks.checkpoint_coordinator import Coordinator, Counts, Order
 from ganger.train.checkpoint_schedule import CheckpointSchedule
 
 NOTICE = Stop(gang="g", generation=1, cause=Cause.DRAINED, notice_ms=30_000)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ganger.launcher.protocol import FROM_LAUNCHER, VERSION
+from ganger.launcher.protocol.messages import FROM_LAUNCHER, VERSION
 
 DEADLINE_S = 10.0
 GANG, NODE, TOKEN = "bert-7f3", "n1", "s3cret"

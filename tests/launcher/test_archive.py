@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ganger import __version__
-from ganger.launcher import archive as archive_module
-from ganger.launcher.archive import build
+from ganger.launcher import build_archive as archive_module
+from ganger.launcher.build_archive import build
 
 SOURCE = Path(archive_module.__file__).parents[1]
 MODULES = sorted([*(SOURCE / "launcher").rglob("*.py"), *(SOURCE / "train").rglob("*.py")])
@@ -66,7 +66,7 @@ def test_archive_needs_nothing_installed(archive: Path) -> None:
 
 def test_an_archive_is_not_made_from_an_archive(archive: Path) -> None:
     """It would be empty, and every job on it would fail."""
-    code = "from pathlib import Path; from ganger.launcher.archive import build; build(Path('/nowhere'))"
+    code = "from pathlib import Path; from ganger.launcher.build_archive import build; build(Path('/nowhere'))"
     with pytest.raises(subprocess.CalledProcessError) as caught:
         _python(code, archive)
     assert "ganger is not installed as files" in caught.value.stderr

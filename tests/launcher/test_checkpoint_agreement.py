@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.tasks import message_schema
-from ganger.tasks.checkpoint_coordinator import Counts
+from ganger.launcher_server import message_schema
+from ganger.launcher_server.checkpoints.checkpoint_coordinator import Counts
 from tests.launcher.gang_model import AWAY_S, Gang
 
 TURNS = 1_500

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.checkpoint_counts import OPEN_S, CheckpointCounts
+from ganger.launcher.ranks.checkpoint_counts import OPEN_S, CheckpointCounts
 from ganger.train.checkpoint_schedule import CheckpointSchedule
 from tests.launcher.harness import Server, Task, eventually
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.errors import ended_by, find, read_error, telling
-from ganger.tasks import message_schema
+from ganger.launcher.logs.python_error import ended_by, find, read_error, telling
+from ganger.launcher_server import message_schema
 from tests.launcher.forged import HEAD, MESSAGES, written
 
 PLAIN = """\

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher import exec_command
+from ganger.launcher.remote_exec import exec_command
 from tests.launcher.harness import Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from ganger.launcher import agent_client, frames
-from ganger.launcher.agent import Agent
-from ganger.launcher.dial import Server
-from ganger.launcher.link import LONGEST_MESSAGE_BYTES, Link
-from ganger.launcher.protocol import TO_LAUNCHER
-from ganger.launcher.reports import checked
+from ganger.launcher.health.stall import Attention, Pauses, RankWatch
+from ganger.launcher.protocol.link import LONGEST_MESSAGE_BYTES, Link
+from ganger.launcher.protocol.messages import TO_LAUNCHER
+from ganger.launcher.protocol.server_address import Server
+from ganger.launcher.ranks.rank_reports import checked
+from ganger.launcher.remote_exec import agent_client, frames
+from ganger.launcher.remote_exec.agent import Agent
 from ganger.launcher.runtime import Launcher
-from ganger.launcher.watch import Attention, Pauses, RankWatch
-from ganger.tasks import message_schema
+from ganger.launcher_server import message_schema
 from tests.launcher.forged import HEAD, MANY, SEEDS, changed, forged, written
 
 FROM_SERVER: dict[str, dict[str, Any]] = {

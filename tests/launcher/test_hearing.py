@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from ganger.launcher_server.connection import Connection, Hello
+from ganger.launcher_server.dispatcher import MOST_REFUSED, Hearing, World
+from ganger.launcher_server.generation_state import Generation, begun
+from ganger.launcher_server.remote_records import Told
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
 from ganger.ports import LaunchPlan, RankPlan
-from ganger.tasks.generation import Generation, begun
-from ganger.tasks.hearing import MOST_REFUSED, Hearing, World
-from ganger.tasks.link import Connection, Hello
-from ganger.tasks.told import Told
 from tests.launcher.afar import HOST, Controller, Listens, Pod, Starts, eventually
 from tests.launcher.forged import MESSAGES
 from tests.launcher.harness import GANG, TOKEN

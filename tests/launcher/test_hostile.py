@@ -7,8 +7,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ganger.launcher import strays
-from ganger.launcher.proc import start_ticks
+from ganger.launcher.health import leftovers
+from ganger.launcher.health.procfs import start_ticks
 from tests.launcher.harness import Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]
@@ -57,7 +57,7 @@ def test_so_does_it_when_the_generation_is_stopped(task: Task, server: Server) -
 def test_a_signal_never_hits_who_has_the_number_now(task: Task, server: Server) -> None:
     task.run(["sleep", "1000"])
     pid = task.pids()["0"]
-    strays.send([(pid, start_ticks(pid) + 1), (2**22, 1)], signal.SIGKILL)
+    leftovers.send([(pid, start_ticks(pid) + 1), (2**22, 1)], signal.SIGKILL)
     server.stop(1)
     server.wait("cleared")
     assert task.json("rank-0.exit")["signal"] == signal.SIGTERM

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.log_file import LogFile
-from ganger.launcher.logs import Stream
-from ganger.launcher.redaction import Redaction
+from ganger.launcher.logs.log_file import LogFile
+from ganger.launcher.logs.log_records import Stream
+from ganger.launcher.logs.redaction import Redaction
 from tests.launcher.harness import Server, Task, eventually
 
 SH = ["/bin/sh", "-c"]

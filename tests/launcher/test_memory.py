@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.memory import LOOK_S, Memory
+from ganger.launcher.health.out_of_memory import LOOK_S, Memory
 
 NINE, TERM, EXIT = {"signal": 9}, {"signal": 15}, {"exit_code": 1}
 WORKER = {"message": "DataLoader worker (pid 7) is killed by signal: Killed. "}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from ganger.launcher import protocol
-from ganger.tasks import facts, message_schema
-from ganger.tasks.message_schema import BadMessage
+from ganger.launcher.protocol import messages
+from ganger.launcher_server import message_events, message_schema
+from ganger.launcher_server.message_schema import BadMessage
 from tests.launcher.forged import EXIT_RECORD, HEAD, MANY, MESSAGES, SEEDS, forged, forged_message, written
 
 HELLO = {
@@ -59,12 +59,12 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_every_message_of_the_protocol_has_a_schema_with_its_fields() -> None:
-    assert sorted([*MESSAGES, "hello"]) == sorted(protocol.FROM_LAUNCHER)
+    assert sorted([*MESSAGES, "hello"]) == sorted(messages.FROM_LAUNCHER)
     for kind, fields in MESSAGES.items():
         sent = {**HEAD, "type": kind, "n": 1, **fields}
         known = message_schema.message(written(sent))
         assert {**known, "n": 1}.keys() - {"v", "type", "gang", "node", "generation", "n"} == {
-            *protocol.FROM_LAUNCHER[kind]
+            *messages.FROM_LAUNCHER[kind]
         }
         assert fields.items() <= _as_json(known).items()
     assert message_schema.hello(written(HELLO)) == HELLO
@@ -92,14 +92,14 @@ def test_any_json_is_a_message_or_refused(seed: int) -> None:
         "started",
         "finished",
     ):
-        assert facts.event(message, "job", "n1").generation == message["generation"]
+        assert message_events.event(message, "job", "n1").generation == message["generation"]
 
 
 @settings(max_examples=MANY)
 @given(seed=SEEDS)
 def test_any_json_is_an_exit_record_or_refused(seed: int) -> None:
     found, why = taken(message_schema.exit_record, forged(Random(seed), EXIT_RECORD))
-    end = None if found is None else facts.rank_end(found, "n1")
+    end = None if found is None else message_events.rank_end(found, "n1")
     assert why or (end is not None and (end.exit_code is None) != (end.signal is None))
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher import main, protocol, runtime
-from ganger.launcher.dial import Server
-from ganger.launcher.link import Link
+from ganger.launcher import main, runtime
+from ganger.launcher.protocol import messages
+from ganger.launcher.protocol.link import Link
+from ganger.launcher.protocol.server_address import Server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "launcher-protocol.md").read_text()
 
@@ -26,11 +27,11 @@ def _table(title: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_page_lists_what_the_launcher_sends() -> None:
-    assert _table("Launcher to server") == protocol.FROM_LAUNCHER
+    assert _table("Launcher to server") == messages.FROM_LAUNCHER
 
 
 def test_page_lists_what_the_launcher_accepts() -> None:
-    assert _table("Server to launcher") == protocol.TO_LAUNCHER
+    assert _table("Server to launcher") == messages.TO_LAUNCHER
 
 
 def test_page_lists_the_exit_codes() -> None:

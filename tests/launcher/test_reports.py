@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.lookout import Lookout
-from ganger.launcher.plan import Plan
-from ganger.launcher.reports import Reports
-from ganger.launcher.resume import Resumption
+from ganger.launcher.health.monitor import Lookout
+from ganger.launcher.ranks.rank_reports import Reports
+from ganger.launcher.ranks.resume import Resumption
+from ganger.launcher.task_plan import Plan
 from tests.launcher.harness import Server, Task
 
 PLAN = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.redaction import Redaction
+from ganger.launcher.logs.redaction import Redaction
 from tests.launcher.harness import Server, Task, eventually
 
 SH = ["/bin/sh", "-c"]
@@ -82,8 +82,8 @@ def test_value_at_the_end_of_a_piece(before: int) -> None:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from ganger.launcher.log_file import LogFile
-    from ganger.launcher.logs import Stream
+    from ganger.launcher.logs.log_file import LogFile
+    from ganger.launcher.logs.log_records import Stream
 
     read, write = os.pipe()
     with TemporaryDirectory() as folder, selectors.DefaultSelector() as selector:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.stopping import Stop
+from ganger.launcher.ranks.stop_signals import Stop
 from tests.launcher.harness import Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.launcher.protocol import VERSION
-from ganger.tasks.acceptor import MOST_SILENT_OF_ADDRESS, MOST_SPEAKING_OF_ADDRESS, Acceptor, Stranger
-from ganger.tasks.strangers import Strangers, counted_address
+from ganger.launcher.protocol.messages import VERSION
+from ganger.launcher_server.acceptor import MOST_SILENT_OF_ADDRESS, MOST_SPEAKING_OF_ADDRESS, Acceptor, Stranger
+from ganger.launcher_server.connection_limits import Strangers, counted_address
 from tests.launcher.afar import DEADLINE_S, HOST, Authority, Controller, Listens, Starts, eventually
 from tests.launcher.harness import GANG, TOKEN
 

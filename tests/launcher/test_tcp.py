@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.tasks import facts
-from ganger.tasks.link import SEND_LIMIT_BYTES
+from ganger.launcher_server import message_events
+from ganger.launcher_server.connection import SEND_LIMIT_BYTES
 from tests.launcher.afar import DEADLINE_S, HOST, Authority, Listens, Pod, Starts, eventually
 from tests.launcher.harness import GANG
 
@@ -38,7 +38,7 @@ def test_gang_of_two_pods_gets_its_plans_and_tells_how_all_ended(listens: Listen
         assert stat.S_IMODE((pod.task / "plan-1.json").stat().st_mode) == 0o600
     assert "rank 3" in (pods[1].task / "1" / "rank-3.log").read_text()
     assert "n1 n2" in (pods[1].task / "1" / "rank-3.log").read_text()
-    assert facts.is_done([controller.told.task(GANG, pod.node) for pod in pods], 1)
+    assert message_events.is_done([controller.told.task(GANG, pod.node) for pod in pods], 1)
     for pod in pods:
         controller.send(pod.node, "leave")
         assert pod.ended() == 0
@@ -51,10 +51,10 @@ def test_job_is_not_done_before_all_that_count_have_ended(listens: Listens, star
     controller.wait("ended", "n1", rank=0)
     controller.wait("started", "n2")
     tasks = [controller.told.task(GANG, pod.node) for pod in pods]
-    assert not facts.is_done(tasks, 1)
+    assert not message_events.is_done(tasks, 1)
     (pods[1].directory / "work" / "go").touch()
     controller.wait("ended", "n2", rank=1)
-    assert facts.is_done(tasks, 1)
+    assert message_events.is_done(tasks, 1)
 
 
 def test_plan_that_is_sent_again_changes_nothing(listens: Listens, starts: Starts) -> None:
@@ -90,7 +90,7 @@ def test_512_ranks_of_one_pod_end_and_are_told(listens: Listens, starts: Starts)
     controller.wait("finished", "n1")
     task = controller.told.task(GANG, "n1")
     assert sorted(record["rank"] for record in task.exits(1)) == list(range(512))
-    assert facts.is_done([task], 1)
+    assert message_events.is_done([task], 1)
 
 
 def test_what_no_launcher_takes_is_not_sent(listens: Listens, starts: Starts) -> None:
@@ -132,7 +132,7 @@ def test_server_away_and_back(listens: Listens, starts: Starts) -> None:
     second.run(plan)
     for rank in (0, 1):
         assert second.wait("ended", "n1", rank=rank)["exit_code"] == 0
-    assert facts.is_done([second.told.task(GANG, "n1")], 1)
+    assert message_events.is_done([second.told.task(GANG, "n1")], 1)
     assert (pod.directory / "work" / "ran").read_text() == "once\n" * 2
     second.send("n1", "leave")
     assert pod.ended() == 0

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
+from ganger.launcher_server.message_events import TAIL_LINES
+from ganger.launcher_server.remote_records import LINE_CHARACTERS, Told
+from ganger.launcher_server.retry_rules import found_in_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Retry, Rule
-from ganger.tasks.facts import TAIL_LINES
-from ganger.tasks.rules import found_in_logs
-from ganger.tasks.told import LINE_CHARACTERS, Told
 from tests.launcher.afar import Listens, Starts, eventually
 from tests.launcher.harness import GANG
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher import stacks
-from ganger.launcher.stacks import Stacks
-from ganger.launcher.vitals import Vitals, rank_in
+from ganger.launcher.health import stacks
+from ganger.launcher.health.proc_stats import Vitals, rank_in
+from ganger.launcher.health.stacks import Stacks
 from tests.launcher.harness import eventually
 
 PY_SPY = str(Path(sys.executable).with_name("py-spy"))

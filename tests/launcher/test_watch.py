@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.vitals import Vital, rank_in
-from ganger.launcher.watch import (
+from ganger.launcher.health.proc_stats import Vital, rank_in
+from ganger.launcher.health.stall import (
     FIRST_PHASE_S,
     SILENT_S,
     Activity,

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ganger.launcher.vitals import run_times_ns
-from ganger.launcher.work import FRESH_S, SAMPLES, Work
+from ganger.launcher.health.busy import FRESH_S, SAMPLES, Work
+from ganger.launcher.health.proc_stats import run_times_ns
 from tests.launcher.harness import eventually
 
 LOOK_S = 0.25

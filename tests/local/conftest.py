@@ -10,7 +10,7 @@ import pytest
 
 from ganger.backends.local import processes
 from ganger.backends.local.layout import Layout
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
 from ganger.model.cluster import Node
 from tests.local.world import Server, wait_until
 

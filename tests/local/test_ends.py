@@ -9,14 +9,14 @@ import pytest
 
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.records import LocalRecords
+from ganger.launcher_server import failure_events, message_schema
+from ganger.launcher_server.failure_events import Ends
+from ganger.launcher_server.generation_state import begun
+from ganger.launcher_server.message_events import rank_failed
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Job
 from ganger.ports import Live
-from ganger.tasks import ends, message_schema
-from ganger.tasks.ends import Ends
-from ganger.tasks.facts import rank_failed
-from ganger.tasks.generation import begun
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
@@ -91,7 +91,7 @@ sys.exit('lost a peer')
 def test_others_that_hang_are_not_waited_for_in_vain(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends, "WAIT_BEFORE_STEP_S", 0.2)
+    monkeypatch.setattr(failure_events, "WAIT_BEFORE_STEP_S", 0.2)
     found = told(serve().open(), job_of(tmp_path, "if rank == '1':\n    sys.exit(3)\nuntil('never')\n"))
     assert [(end.rank, end.node, end.exit_code, end.step) for end in found.ends] == [(1, "n1", 3, None)]
 
@@ -100,7 +100,7 @@ def test_others_that_hang_are_not_waited_for_in_vain(
 def test_only_after_a_signal_from_outside_nobody_waits(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, waits: bool
 ) -> None:
-    monkeypatch.setattr(ends, "WAIT_BEFORE_STEP_S", 0.2 if waits else 600.0)
+    monkeypatch.setattr(failure_events, "WAIT_BEFORE_STEP_S", 0.2 if waits else 600.0)
     lines = f"""\
 import resource
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -113,7 +113,7 @@ until('never')
 
 
 def test_a_server_that_ends_while_it_waits(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ends, "WAIT_BEFORE_STEP_S", 600.0)
+    monkeypatch.setattr(failure_events, "WAIT_BEFORE_STEP_S", 600.0)
     server, job = serve().open(), job_of(tmp_path, "if rank == '3':\n    until('go')\n{}['lr']\n")
     start = make_start(job)
     server.backend.start(start, job)
@@ -130,7 +130,7 @@ def test_a_server_that_ends_while_it_waits(serve: Serve, tmp_path: Path, monkeyp
 
 
 def test_whoever_stops_it_does_not_wait(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ends, "WAIT_BEFORE_STEP_S", 600.0)
+    monkeypatch.setattr(failure_events, "WAIT_BEFORE_STEP_S", 600.0)
     server, job = serve().open(), job_of(tmp_path, "if rank == '0':\n    sys.exit(3)\nuntil('never')\n")
     start = make_start(job)
     server.backend.start(start, job)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 
 from ganger.backends.local.layout import TaskDirectory
 from ganger.engine.eventlog import codec
+from ganger.launcher_server import message_schema
+from ganger.launcher_server.message_events import ending, event, is_done, newest_report
+from ganger.launcher_server.message_schema import BadMessage
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Finished
-from ganger.tasks import message_schema
-from ganger.tasks.facts import ending, event, is_done, newest_report
-from ganger.tasks.message_schema import BadMessage
 from tests.launcher.forged import EXIT_RECORD, MANY, SEEDS, forged, written
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ganger.backends.local import processes
-from ganger.tasks.link import HELLO_LIMIT_BYTES, listen
+from ganger.launcher_server.connection import HELLO_LIMIT_BYTES, listen
 from tests.local.world import DEADLINE_S, Server, make_job, make_start
 
 Serve = Callable[..., Server]

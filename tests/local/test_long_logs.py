@@ -10,8 +10,8 @@ from ganger.backends.local import logs
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import Source, parts_of
 from ganger.faces.client.seen import Seen
-from ganger.launcher.errors import read_error
-from ganger.launcher.log_file import PARTS, SMALLEST_PART_BYTES, LogFile
+from ganger.launcher.logs.log_file import PARTS, SMALLEST_PART_BYTES, LogFile
+from ganger.launcher.logs.python_error import read_error
 from ganger.model.units import format_bytes
 from ganger.ports import LogLine, LogQuery
 

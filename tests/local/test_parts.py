@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ganger.launcher_server.generation_state import begun
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.job import Job, Role
 from ganger.ports import Live
-from ganger.tasks.generation import begun
 from tests.local.world import Server, alone, free_port, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]

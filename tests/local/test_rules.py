@@ -7,10 +7,10 @@ import pytest
 
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.records import LocalRecords
+from ganger.launcher_server.retry_rules import found_in_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.job import Retry, Rule
-from ganger.tasks.rules import found_in_logs
 from tests.local.world import Server, make_job, make_start, make_stop, python
 
 Serve = Callable[..., Server]

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.model.decision import Start
-from ganger.model.event import Slow, StepWork
-from ganger.tasks.generation import begun
-from ganger.tasks.straggler import (
+from ganger.launcher_server.generation_state import begun
+from ganger.launcher_server.health.straggler import (
     BUSY_PERMILLE,
     FRESH_S,
     HELD_UP_PERMILLE,
@@ -23,6 +21,8 @@ from ganger.tasks.straggler import (
     slower,
     waited_for,
 )
+from ganger.model.decision import Start
+from ganger.model.event import Slow, StepWork
 from tests.local import world
 from tests.local.world import Server, make_job, make_start, wait_until
 

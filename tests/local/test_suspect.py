@@ -2,8 +2,8 @@
 
 import pytest
 
-from ganger.tasks.standing import Detail
-from ganger.tasks.suspect import suspect
+from ganger.launcher_server.health.hang_suspect import suspect
+from ganger.launcher_server.health.stall_messages import Detail
 
 WAITS = ("recv (net.py:9)", "reduce (net.py:4)", "<module> (train.py:3)")
 LEADS = ("recv (net.py:9)", "lead (net.py:7)", "<module> (train.py:3)")

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from ganger.faces.client import Client, ClientError
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
 from tests.rest.serving import Place, frames, streaming, wait_until
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ganger.faces.client.spawn import running
-from ganger.tasks.acceptor import MOST_SILENT_OF_ADDRESS
+from ganger.launcher_server.acceptor import MOST_SILENT_OF_ADDRESS
 from ganger.wiring.server_log import LINES_A_MINUTE
 from tests.rest.serving import DEADLINE_S, Place, wait_until
 from tests.rest.test_tcp import ask, bearer, url_of

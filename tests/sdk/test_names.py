@@ -13,7 +13,7 @@ import pytest
 import ganger
 from ganger import AsyncClient, AsyncJob, Client, Job
 from ganger.faces.sdk import fields as sdk_fields
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
 from ganger.model import affinity
 from ganger.model import job as model
 

@@ -19,7 +19,7 @@ from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
 from ganger.model.cluster import Cluster, Node
 from ganger.model.job import ENDED
 from ganger.model.units import GIB_BYTES

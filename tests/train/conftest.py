@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ganger.train import checkpoints, fence, notices, reporting
+from ganger.train import checkpoints, fence, notices, progress_report
 
 
 class Rank:
@@ -75,7 +75,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    for module in (reporting, notices):
+    for module in (progress_report, notices):
         importlib.reload(module)
     monkeypatch.setattr(checkpoints, "_said_empty", False)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from ganger import train
-from ganger.train import whole
+from ganger.train import complete_checkpoints
 
 CALLS = ("listdir", "mkdir", "open", "rename", "rmdir", "scandir", "unlink")
 BEGUN, SAVED, REFUSED, TURN = "begun", "saved", "refused", "turn"
@@ -124,8 +124,10 @@ def hidden(root: Path) -> list[str]:
 
 def published(root: Path) -> set[tuple[int, str]]:
     """The checkpoints that are to be seen: step, and the uid and attempt of the rank that saved it."""
-    found = whole.found_in(str(root))
-    assert all(not whole.examine(directory, step)[1] for step, directory in found), "one is seen that is not whole"
+    found = complete_checkpoints.found_in(str(root))
+    assert all(not complete_checkpoints.examine(directory, step)[1] for step, directory in found), (
+        "one is seen that is not whole"
+    )
     return {
         (step, saver)
         for step, directory in found

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ganger import train
-from ganger.train import whole
+from ganger.train import complete_checkpoints
 from tests.train.conftest import Rank
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -368,9 +368,9 @@ def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
     rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(1)
-    examine = whole.examine
+    examine = complete_checkpoints.examine
 
-    def another_is_saved(directory: str, step: int, most_bytes: float = whole.UNLIMITED) -> Any:
+    def another_is_saved(directory: str, step: int, most_bytes: float = complete_checkpoints.UNLIMITED) -> Any:
         if step == 1:
             monkeypatch.undo()
             rank.set(GANGER_CHECKPOINT_DIR=str(rank.checkpoints))
@@ -378,7 +378,7 @@ def test_newest_that_is_removed_while_it_is_looked_at_is_not_the_end(
             save(2)
         return examine(directory, step, most_bytes)
 
-    monkeypatch.setattr(whole, "examine", another_is_saved)
+    monkeypatch.setattr(complete_checkpoints, "examine", another_is_saved)
     assert latest_step() == 2
     assert capsys.readouterr().err == ""
 

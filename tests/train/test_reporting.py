@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ganger import train
-from ganger.train import reporting
+from ganger.train import progress_report
 from tests.train.conftest import Rank
 
 
@@ -160,7 +160,7 @@ def test_report_never_holds_another_ranks_file(rank: Rank) -> None:
     train.report(step=2)
     assert [record["step"] for record in rank.reports()] == [1]
     assert json.loads((rank.task / "rank-4.report").read_text())["step"] == 2
-    assert reporting.report is train.report
+    assert progress_report.report is train.report
 
 
 def test_first_line_of_a_process_tells_who_it_is_and_the_last_that_it_ended(rank: Rank) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger import train
-from ganger.train import reading
-from ganger.train.retention import superseded
+from ganger.train import read_lock
+from ganger.train.checkpoint_retention import superseded
 from tests.train.conftest import Rank
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -150,9 +150,9 @@ def test_one_that_is_read_stays_until_it_was(rank: Rank) -> None:
 def test_a_step_after_it_lets_it_go(rank: Rank) -> None:
     save(1)
     assert latest_step() == 1
-    assert not reading.set_aside(str(rank.checkpoints / "step-000000001"), "ganger-checkpoint.json", "aside")
+    assert not read_lock.set_aside(str(rank.checkpoints / "step-000000001"), "ganger-checkpoint.json", "aside")
     train.report(step=2)
-    assert reading.set_aside(str(rank.checkpoints / "step-000000001"), "ganger-checkpoint.json", "aside")
+    assert read_lock.set_aside(str(rank.checkpoints / "step-000000001"), "ganger-checkpoint.json", "aside")
 
 
 def test_what_cannot_be_removed_is_said_and_training_goes_on(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger import train
-from ganger.train import fence, shards, whole
+from ganger.train import complete_checkpoints, fence, sharded_save
 from tests.train.conftest import Rank
 from tests.train.lockstep import REFUSED, SAVED, Stepped, hidden, published
 
@@ -22,9 +22,9 @@ RANKS = 4
 @pytest.fixture(autouse=True)
 def fresh_process(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has saved nothing. All ranks of a test are this one."""
-    monkeypatch.setattr(shards, "_left", [])
-    monkeypatch.setattr(shards, "_warned", False)
-    monkeypatch.setattr(shards, "_saves", Once())
+    monkeypatch.setattr(sharded_save, "_left", [])
+    monkeypatch.setattr(sharded_save, "_warned", False)
+    monkeypatch.setattr(sharded_save, "_saves", Once())
 
 
 class Once(dict[str, int]):
@@ -42,8 +42,8 @@ def write(rank: Rank, number: int, step: int, text: str = "shard") -> None:
 
 def files(rank: Rank, step: int) -> dict[str, str]:
     directory = rank.checkpoints / f"step-{step:09d}"
-    assert whole.examine(str(directory), step)[1] == ""
-    return {path.name: path.read_text() for path in directory.iterdir() if path.name != whole.MANIFEST}
+    assert complete_checkpoints.examine(str(directory), step)[1] == ""
+    return {path.name: path.read_text() for path in directory.iterdir() if path.name != complete_checkpoints.MANIFEST}
 
 
 def told(rank: Rank, number: int) -> list[object]:
@@ -131,7 +131,7 @@ def test_a_rank_that_is_three_saves_behind_completes_them_all(rank: Rank, monkey
     directory = slow.__enter__()
     for step in (1, 2, 3, 4):
         write(rank, 0, step)
-    monkeypatch.setattr(shards, "_left", [])  # rank 1 is another process
+    monkeypatch.setattr(sharded_save, "_left", [])  # rank 1 is another process
     rank.set(GANGER_RANK="1")
     (directory / "rank-1.pt").write_text("slow")
     slow.__exit__(None, None, None)
@@ -189,7 +189,7 @@ def test_a_save_that_was_being_composed_is_written_anew(rank: Rank) -> None:
         write(rank, number, 12, "old")
     (draft,) = rank.checkpoints.glob(".step-*")
     (draft / "parts").rename(draft / "composing")
-    (draft / "files" / whole.MANIFEST).write_text("{")
+    (draft / "files" / complete_checkpoints.MANIFEST).write_text("{")
     for number in range(RANKS):
         write(rank, number, 12, "new")
     assert set(files(rank, 12).values()) == {f"new {number}" for number in range(RANKS)}

@@ -1,5 +1,4 @@
-"""What every face may ask: one method for each verb. REST calls nothing else; the answers are classes of
-`model.views.service_views`.
+"""The service: one method for each verb. REST calls nothing else; the answers are classes of `model.views`.
 
 Reads are made from the published view of the state and from the log, on the caller's thread: they wait for nobody.
 What changes something is an event that the loop takes or refuses.

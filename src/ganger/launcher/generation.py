@@ -9,31 +9,31 @@ from __future__ import annotations
 import signal
 import time
 
-from ganger.launcher import strays
-from ganger.launcher.agent import Agent
-from ganger.launcher.checkpoint_counts import CheckpointCounts
-from ganger.launcher.environment import environment_of, placed
-from ganger.launcher.log_file import LogFile
-from ganger.launcher.logs import note
-from ganger.launcher.memory import Memory
-from ganger.launcher.process import NOT_EXECUTABLE, OF_ITS_OWN, Process, StartError, ending
-from ganger.launcher.records import Records
-from ganger.launcher.redaction import Redaction, load_secrets
-from ganger.launcher.reports import Reports
-from ganger.launcher.resume import Resumption
-from ganger.launcher.stopping import Stop
-from ganger.launcher.task import now_ms
+from ganger.launcher.health import leftovers
+from ganger.launcher.health.out_of_memory import Memory
+from ganger.launcher.logs.log_file import LogFile
+from ganger.launcher.logs.log_records import note
+from ganger.launcher.logs.redaction import Redaction, load_secrets
+from ganger.launcher.ranks.checkpoint_counts import CheckpointCounts
+from ganger.launcher.ranks.exit_records import Records
+from ganger.launcher.ranks.process import NOT_EXECUTABLE, OF_ITS_OWN, Process, StartError, ending
+from ganger.launcher.ranks.process_environment import environment_of, placed
+from ganger.launcher.ranks.rank_reports import Reports
+from ganger.launcher.ranks.resume import Resumption
+from ganger.launcher.ranks.stop_signals import Stop
+from ganger.launcher.remote_exec.agent import Agent
+from ganger.launcher.task_directory import now_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import selectors
     from typing import Any
 
-    from ganger.launcher.echo import Echo
-    from ganger.launcher.link import Speaker
-    from ganger.launcher.lookout import Lookout
-    from ganger.launcher.plan import Plan, RankPlan
-    from ganger.launcher.task import TaskDirectory
+    from ganger.launcher.health.monitor import Lookout
+    from ganger.launcher.logs.stdout_mirror import Echo
+    from ganger.launcher.protocol.link import Speaker
+    from ganger.launcher.task_directory import TaskDirectory
+    from ganger.launcher.task_plan import Plan, RankPlan
 
 LAUNCHER_STOPPED = "launcher_stopped"
 """The cause of a stop that no server has asked for."""
@@ -84,7 +84,7 @@ class Generation:
         self._overdue: list[int] = []
         self._outcome_told = False  # by `exited`, `start_failed` or `finished`, whichever came first
         self._look_at = NEVER
-        self._pause_s = strays.FIRST_PAUSE_S
+        self._pause_s = leftovers.FIRST_PAUSE_S
 
     @property
     def due(self) -> float:
@@ -128,7 +128,7 @@ class Generation:
 
     def take_stacks(self, py_spy: str | None) -> None:
         """Write down where every rank is, and tell the server. `py_spy` is the one it has, if any."""
-        from ganger.launcher.stacks import program
+        from ganger.launcher.health.stacks import program
 
         if self._lookout is not None:
             spy = program(py_spy, self._plan.environment)
@@ -199,7 +199,7 @@ class Generation:
             for process in self._processes():
                 process.send(number)
             if self._plan.agent:  # what was started from other nodes
-                strays.send(strays.apart(self._directory, self._sessions()), number)
+                leftovers.send(leftovers.apart(self._directory, self._sessions()), number)
         if now >= self._look_at:
             self._leave_if_done()
 
@@ -244,7 +244,7 @@ class Generation:
     def _watch(self) -> None:
         """What the ranks report and whether they stand still."""
         if self._lookout is None:
-            from ganger.launcher.lookout import Lookout  # not before the ranks run: they would wait for it
+            from ganger.launcher.health.monitor import Lookout  # not before the ranks run: they would wait for it
 
             now = time.monotonic()
             harmless = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
@@ -330,7 +330,10 @@ class Generation:
             return how
         if code < 0 and -code not in OF_ITS_OWN:
             return {**how, "out_of_memory": self._memory.explains(how, None)}
-        from ganger.launcher.errors import ended_by, telling  # most generations never need it, and all would wait
+        from ganger.launcher.logs.python_error import (  # most generations never need it, and all would wait
+            ended_by,
+            telling,
+        )
 
         error = ended_by(code, self._records.path(f"rank-{rank}.log"), self._plan.directory)
         words = "" if error else telling(process.last_lines())
@@ -363,11 +366,11 @@ class Generation:
             self._checkpoint_counts.close()
         for process in self._processes():
             process.close()  # also what strays may still print: they have no time left
-        found = strays.strays(self._directory, descend=True)
+        found = leftovers.strays(self._directory, descend=True)
         if found:
-            strays.send(found, signal.SIGKILL)
+            leftovers.send(found, signal.SIGKILL)
             self._look_at = time.monotonic() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, strays.LONGEST_PAUSE_S)
+            self._pause_s = min(2 * self._pause_s, leftovers.LONGEST_PAUSE_S)
             return
         self._clear()
 
@@ -414,7 +417,7 @@ class Generation:
         if stop is None or stop.sent == signal.SIGKILL or time.monotonic() >= stop.kill_at:
             return False
         if self._plan.agent:
-            return bool(strays.strays(self._directory))
+            return bool(leftovers.strays(self._directory))
         return stop.sent == signal.SIGTERM and any(process.lingers() for process in self._processes())
 
     def _processes(self) -> list[Process]:
@@ -435,7 +438,7 @@ class Generation:
             return
         # Only where somebody handles it: it would end a shell that merely waits for the rank's program.
         sessions = frozenset(process.pid for process in self._ranks.values() if process.code is None)
-        strays.send(strays.catchers(self._directory, sessions, number), number)
+        leftovers.send(leftovers.catchers(self._directory, sessions, number), number)
 
     def _notify(self, cause: str, notice_s: float) -> None:
         self._records.notice(cause, notice_s)

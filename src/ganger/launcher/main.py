@@ -15,14 +15,14 @@ import resource
 import sys
 import time
 
-from ganger.launcher.dial import BadServerError, Server
-from ganger.launcher.guard import clear_left_over, start_guard
-from ganger.launcher.plan import BadPlanError, load_plan
-from ganger.launcher.proc import is_running, start_ticks
-from ganger.launcher.process import become_subreaper
+from ganger.launcher.health.procfs import is_running, start_ticks
+from ganger.launcher.health.reaper import clear_left_over, start_guard
+from ganger.launcher.protocol.server_address import BadServerError, Server
+from ganger.launcher.ranks.process import become_subreaper
 from ganger.launcher.runtime import Launcher
-from ganger.launcher.task import TaskDirectory, write_json
-from ganger.launcher.unpacking import BadArchiveError, unpack
+from ganger.launcher.task_directory import TaskDirectory, write_json
+from ganger.launcher.task_plan import BadPlanError, load_plan
+from ganger.launcher.unpack_code import BadArchiveError, unpack
 
 LEFT = 0
 USAGE = 64  # sysexits.h
@@ -38,11 +38,11 @@ LOCK_PAUSE_S = 0.01
 def main(arguments: list[str]) -> int:
     """Exit code of the launcher: the constants above, explained in docs/launcher-protocol.md."""
     if arguments[1:2] == ["agent"]:
-        from ganger.launcher import agent_client
+        from ganger.launcher.remote_exec import agent_client
 
         return agent_client.main(arguments[2:])
     if arguments[1:2] == ["exec"]:
-        from ganger.launcher import exec_command
+        from ganger.launcher.remote_exec import exec_command
 
         return exec_command.main(arguments[2:])
     if len(arguments) != 4 or not arguments[3].isdecimal():

@@ -11,19 +11,19 @@ import signal
 import time
 
 from ganger.launcher.generation import LAUNCHER_STOPPED, Generation
-from ganger.launcher.link import Link, Speaker
-from ganger.launcher.logs import note
-from ganger.launcher.plan import BadPlanError, load_plan
-from ganger.launcher.proc import start_ticks
-from ganger.launcher.protocol import LARGEST
+from ganger.launcher.health.procfs import start_ticks
+from ganger.launcher.logs.log_records import note
+from ganger.launcher.protocol.link import Link, Speaker
+from ganger.launcher.protocol.messages import LARGEST
+from ganger.launcher.task_plan import BadPlanError, load_plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.dial import Server
-    from ganger.launcher.echo import Echo
-    from ganger.launcher.task import TaskDirectory
+    from ganger.launcher.logs.stdout_mirror import Echo
+    from ganger.launcher.protocol.server_address import Server
+    from ganger.launcher.task_directory import TaskDirectory
 
 ALONE_S = 60.0  # with no rank and no server, before it leaves
 REMOTE_ALONE_S = 600.0  # where nobody would start it again
@@ -235,7 +235,7 @@ class Launcher:
         return True
 
     def _read(self, generation: int, number: object, name: str, start: int) -> None:
-        from ganger.launcher.reading import content  # only asked for by a server that shares no disk
+        from ganger.launcher.logs.read_piece import content  # only asked for by a server that shares no disk
 
         found = content(self._task.generation(generation), name, start)
         self._link.state("content", **self._about(generation), id=number, **found)
@@ -312,6 +312,6 @@ def _whole(value: object) -> int:
 def _echo(stdout: int | None, selector: selectors.BaseSelector) -> Echo | None:
     if stdout is None:
         return None
-    from ganger.launcher.echo import Echo
+    from ganger.launcher.logs.stdout_mirror import Echo
 
     return Echo(stdout, selector)

@@ -19,10 +19,10 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing is not imported at run time: it would be most of what the import costs
 if TYPE_CHECKING:
     from ganger.train.checkpoints import checkpoint, latest
+    from ganger.train.launcher_environment import world
     from ganger.train.notices import notice, should_checkpoint
-    from ganger.train.reporting import phase, report
-    from ganger.train.surroundings import world
-    from ganger.train.values import Checkpoint, World
+    from ganger.train.progress_report import phase, report
+    from ganger.train.public_types import Checkpoint, World
 
 __all__ = [
     "Checkpoint",
@@ -37,15 +37,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Checkpoint": "values",
-    "World": "values",
+    "Checkpoint": "public_types",
+    "World": "public_types",
     "checkpoint": "checkpoints",
     "latest": "checkpoints",
     "notice": "notices",
-    "phase": "reporting",
-    "report": "reporting",
+    "phase": "progress_report",
+    "report": "progress_report",
     "should_checkpoint": "notices",
-    "world": "surroundings",
+    "world": "launcher_environment",
 }
 
 

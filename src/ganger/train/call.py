@@ -17,7 +17,7 @@ import time
 import traceback
 import types
 
-from ganger.train import surroundings
+from ganger.train import launcher_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,23 +130,23 @@ def _pickled(call: Call, error: Exception) -> bytes:
 
 def _keep(content: bytes, failure: dict[str, str]) -> None:
     """Write the outcome of this rank: a line of JSON, then the pickle. It is there whole or not at all."""
-    task = surroundings.task_directory()
+    task = launcher_environment.task_directory()
     if task is None:
         return  # somebody tries the command outside ganger
     job = task
     for _ in ("GENERATION", "NODE", "nodes"):
         job = os.path.dirname(job)
-    directory = os.path.join(job, "results", str(surroundings.attempt()))
+    directory = os.path.join(job, "results", str(launcher_environment.attempt()))
     os.makedirs(directory, mode=0o700, exist_ok=True)
     head = {
-        "rank": surroundings.rank(),
+        "rank": launcher_environment.rank(),
         "returned": not failure,
         "at_ms": time.time_ns() // 1_000_000,
         "summary": "",
         "traceback": "",
         **failure,
     }
-    path = os.path.join(directory, f"rank-{surroundings.rank()}")
+    path = os.path.join(directory, f"rank-{launcher_environment.rank()}")
     with open(f"{path}.new", "wb", opener=_private) as file:
         file.write(json.dumps(head).encode() + b"\n" + content)
     os.replace(f"{path}.new", path)

@@ -12,14 +12,24 @@ import os
 import sys
 import time
 
-from ganger.train import disk, drafts, fence, reading, reporting, retention, shards, surroundings, whole
+from ganger.train import (
+    checkpoint_retention,
+    complete_checkpoints,
+    drafts,
+    durable_write,
+    fence,
+    launcher_environment,
+    progress_report,
+    read_lock,
+    sharded_save,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, NoReturn
 
-    from ganger.train.values import Checkpoint
+    from ganger.train.public_types import Checkpoint
 
 OCCUPIED = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 ROOM_BYTES = 1 << 20
@@ -44,9 +54,9 @@ class checkpoint:  # noqa: N801 (used like a function)
 
     def __init__(self, step: int, *, sharded: bool = False) -> None:
         self._step = int(step)
-        self._root = os.path.abspath(surroundings.checkpoint_directory())
-        self._final = whole.directory_of(self._root, self._step)
-        self._shards = shards.Shards(self._root, self._step) if sharded else None
+        self._root = os.path.abspath(launcher_environment.checkpoint_directory())
+        self._final = complete_checkpoints.directory_of(self._root, self._step)
+        self._shards = sharded_save.Shards(self._root, self._step) if sharded else None
         self._draft = self._shards.draft if self._shards else drafts.draft_of(self._root, self._step)
         self._directory = self._shards.directory if self._shards else self._draft
         self._owns_draft = not sharded
@@ -66,7 +76,7 @@ class checkpoint:  # noqa: N801 (used like a function)
                 _say(overdue)
         except OSError as refused:
             self._raise(refused)
-        self._phase = reporting.phase("checkpoint")
+        self._phase = progress_report.phase("checkpoint")
         self._began_s = time.monotonic()
         return Path(self._directory)
 
@@ -101,23 +111,23 @@ class checkpoint:  # noqa: N801 (used like a function)
     def _complete(self) -> bool:
         """Publish what was written; False where that is nothing, or other ranks have not written yet."""
         if self._shards is None:
-            files = disk.sync_files(self._directory)
+            files = durable_write.sync_files(self._directory)
         else:
             left = self._leave(self._shards)
             if left is None:
                 return False
             files = left
-        if whole.is_empty(files):
+        if complete_checkpoints.is_empty(files):
             os.stat(self._directory)  # FileNotFoundError where it was removed with what was in it
             _say_empty(self._step)
             return False
         self._write_manifest(files)
-        disk.sync_directories(self._directory)
+        durable_write.sync_directories(self._directory)
         self._publish(files)
-        disk.sync(self._root)
+        durable_write.sync(self._root)
         return True
 
-    def _leave(self, shared: shards.Shards) -> dict[str, dict[str, int]] | None:
+    def _leave(self, shared: sharded_save.Shards) -> dict[str, dict[str, int]] | None:
         """The files of all ranks; None where others are still writing, or one could not."""
         try:
             files = shared.leave()
@@ -132,9 +142,13 @@ class checkpoint:  # noqa: N801 (used like a function)
     def _write_manifest(self, files: dict[str, dict[str, int]]) -> None:
         import json
 
-        owner = {"job": surroundings.job(), "uid": surroundings.uid(), "attempt": surroundings.attempt()}
-        owner["rank"] = surroundings.rank() if self._shards is None else None
-        with open(os.path.join(self._directory, whole.MANIFEST), "w", encoding="utf-8") as file:
+        owner = {
+            "job": launcher_environment.job(),
+            "uid": launcher_environment.uid(),
+            "attempt": launcher_environment.attempt(),
+        }
+        owner["rank"] = launcher_environment.rank() if self._shards is None else None
+        with open(os.path.join(self._directory, complete_checkpoints.MANIFEST), "w", encoding="utf-8") as file:
             json.dump({"step": self._step, **owner, "files": files}, file)
             file.flush()
             os.fsync(file.fileno())
@@ -154,8 +168,8 @@ class checkpoint:  # noqa: N801 (used like a function)
                 drafts.remove(aside)
                 self._take_back_part()
                 return
-            manifest, flaw = whole.examine(self._final, self._step)
-            if not flaw and _counts(manifest) and not surroundings.is_skipped(manifest, self._step):
+            manifest, flaw = complete_checkpoints.examine(self._final, self._step)
+            if not flaw and _counts(manifest) and not launcher_environment.is_skipped(manifest, self._step):
                 self._refuse_part(manifest, files)
                 return
             drafts.remove(aside)
@@ -168,8 +182,8 @@ class checkpoint:  # noqa: N801 (used like a function)
         from contextlib import suppress
 
         of = (manifest.get("uid"), manifest.get("attempt"))
-        is_of_another_rank = manifest.get("rank") not in (None, surroundings.rank())
-        if not of[0] or of != (surroundings.uid(), surroundings.attempt()) or not is_of_another_rank:
+        is_of_another_rank = manifest.get("rank") not in (None, launcher_environment.rank())
+        if not of[0] or of != (launcher_environment.uid(), launcher_environment.attempt()) or not is_of_another_rank:
             return
         if self._shards is None and manifest["files"].keys() != files.keys():
             with suppress(OSError):  # another rank has done that
@@ -187,18 +201,18 @@ class checkpoint:  # noqa: N801 (used like a function)
 
     def _raise_part(self, other: str) -> NoReturn:
         raise ValueError(
-            f"the checkpoint of step {self._step} is not saved: rank {surroundings.rank()} and {other} have written "
-            "different files, so that each has a part of it; enter checkpoint(step, sharded=True) on all ranks, which "
-            "gives them one directory"
+            f"the checkpoint of step {self._step} is not saved: rank {launcher_environment.rank()} and {other} have "
+            "written different files, so that each has a part of it; enter checkpoint(step, sharded=True) on all ranks, "
+            "which gives them one directory"
         )
 
     def _told(self) -> None:
         """It is there: whoever wants to know is told, and older ones may go."""
         took_ms = int((time.monotonic() - self._began_s) * 1000)
-        reporting.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
-        reading.release()
+        progress_report.append({"checkpoint": self._step, "directory": self._final, "took_ms": took_ms})
+        read_lock.release()
         try:
-            retention.remove_superseded(self._root, self._step)
+            checkpoint_retention.remove_superseded(self._root, self._step)
         except OSError as error:
             _say(f"older checkpoints in {self._root} cannot be removed: {error.strerror}")
 
@@ -242,16 +256,20 @@ def latest() -> Checkpoint | None:
     """
     from pathlib import Path
 
-    from ganger.train.values import Checkpoint
+    from ganger.train.public_types import Checkpoint
 
-    root = os.path.abspath(surroundings.checkpoint_directory())
+    root = os.path.abspath(launcher_environment.checkpoint_directory())
     _come(root)
     found, passed = _newest(root)
     for step, flaw in passed.items():
-        _say(f"the checkpoint {whole.directory_of(root, step)} is passed over: {flaw}")
+        _say(f"the checkpoint {complete_checkpoints.directory_of(root, step)} is passed over: {flaw}")
     flaws = [{"step": step, "flaw": flaw} for step, flaw in passed.items()]
-    reporting.append({"resumed": found, "passed": flaws})
-    return None if found is None else Checkpoint(step=found, directory=Path(whole.directory_of(root, found)))
+    progress_report.append({"resumed": found, "passed": flaws})
+    return (
+        None
+        if found is None
+        else Checkpoint(step=found, directory=Path(complete_checkpoints.directory_of(root, found)))
+    )
 
 
 def _come(root: str) -> None:
@@ -260,13 +278,13 @@ def _come(root: str) -> None:
     from contextlib import suppress
 
     with suppress(OSError):
-        if surroundings.uid() and surroundings.attempt() > 1:
+        if launcher_environment.uid() and launcher_environment.attempt() > 1:
             os.makedirs(root, exist_ok=True)  # before an older one makes it
         _fence(root).claim()
 
 
 def _fence(root: str) -> fence.Fence:
-    return fence.Fence(root, surroundings.job(), surroundings.uid(), surroundings.attempt())
+    return fence.Fence(root, launcher_environment.job(), launcher_environment.uid(), launcher_environment.attempt())
 
 
 def _newest(root: str) -> tuple[int | None, dict[int, str]]:
@@ -275,31 +293,33 @@ def _newest(root: str) -> tuple[int | None, dict[int, str]]:
     passed: dict[int, str] = {}
     for _ in range(LOOKS):
         passed, failed_on = {}, None
-        for step, directory in whole.found_in(root):
-            reading.hold(os.path.join(directory, whole.MANIFEST))
-            manifest, flaw = whole.examine(directory, step)
+        for step, directory in complete_checkpoints.found_in(root):
+            read_lock.hold(os.path.join(directory, complete_checkpoints.MANIFEST))
+            manifest, flaw = complete_checkpoints.examine(directory, step)
             if flaw and not os.path.lexists(directory):
                 break
             if not _counts(manifest):
                 continue
-            if not flaw and surroundings.is_skipped(manifest, step):
-                flaw, failed_on = whole.FAILED_ON, step if failed_on is None else failed_on
+            if not flaw and launcher_environment.is_skipped(manifest, step):
+                flaw, failed_on = complete_checkpoints.FAILED_ON, step if failed_on is None else failed_on
             if not flaw:
                 return step, passed
             passed[step] = flaw
         else:
             if failed_on is not None:
-                reading.hold(os.path.join(whole.directory_of(root, failed_on), whole.MANIFEST))
+                read_lock.hold(
+                    os.path.join(complete_checkpoints.directory_of(root, failed_on), complete_checkpoints.MANIFEST)
+                )
                 del passed[failed_on]
                 return failed_on, passed
             break
-    reading.release()
+    read_lock.release()
     return None, passed
 
 
 def _counts(manifest: dict[str, Any]) -> bool:
     """Whether it is a checkpoint to begin from, if it is whole: whose one is that cannot be read is not known."""
-    return surroundings.resumes_others() or not manifest or manifest.get("uid") == surroundings.uid()
+    return launcher_environment.resumes_others() or not manifest or manifest.get("uid") == launcher_environment.uid()
 
 
 def _say_empty(step: int) -> None:
@@ -307,9 +327,9 @@ def _say_empty(step: int) -> None:
     if not _said_empty:
         _said_empty = True
         _say(
-            f"nothing is saved at step {step}: rank {surroundings.rank()} left checkpoint() without having written "
-            "anything into its directory. Write the files into the directory that checkpoint() gives, before its block "
-            "ends; where one rank writes for all, only that one has to enter it"
+            f"nothing is saved at step {step}: rank {launcher_environment.rank()} left checkpoint() without having "
+            "written anything into its directory. Write the files into the directory that checkpoint() gives, before its "
+            "block ends; where one rank writes for all, only that one has to enter it"
         )
 
 

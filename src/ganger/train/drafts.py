@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ganger.train import surroundings, whole
+from ganger.train import complete_checkpoints, launcher_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,20 +19,20 @@ SUPERSEDED = ".superseded"
 
 def draft_of(root: str, step: int) -> str:
     """Where this process writes the checkpoint of a step before it is seen."""
-    return os.path.join(root, f".{os.path.basename(whole.directory_of(root, step))}.{_owner()}")
+    return os.path.join(root, f".{os.path.basename(complete_checkpoints.directory_of(root, step))}.{_owner()}")
 
 
 def shared_draft_of(root: str, step: int, what: str, number: int) -> str:
     """A hidden directory that all ranks of this attempt know by the same name."""
-    owner = f"{surroundings.uid()}.{surroundings.attempt()}.{what}.{number}"
-    return os.path.join(root, f".{os.path.basename(whole.directory_of(root, step))}.{owner}")
+    owner = f"{launcher_environment.uid()}.{launcher_environment.attempt()}.{what}.{number}"
+    return os.path.join(root, f".{os.path.basename(complete_checkpoints.directory_of(root, step))}.{owner}")
 
 
 def remove_leftovers(root: str) -> None:
     """Clear away what attempts and processes left that are dead. A whole checkpoint that one of them had set aside for
     another that never came takes its place again."""
     for name in os.listdir(root):
-        if not name.startswith(f".{whole.PREFIX}") or not _is_dead(name):
+        if not name.startswith(f".{complete_checkpoints.PREFIX}") or not _is_dead(name):
             continue
         path, of = os.path.join(root, name), name[1:].split(".", 1)[0]
         if name.endswith(REPLACED) and _is_whole(path, of) and not os.path.lexists(os.path.join(root, of)):
@@ -73,13 +73,13 @@ def remove(directory: str) -> None:
 
 
 def _is_whole(directory: str, of: str) -> bool:
-    step = of[len(whole.PREFIX) :]
-    return step.isdecimal() and not whole.examine(directory, int(step))[1]
+    step = of[len(complete_checkpoints.PREFIX) :]
+    return step.isdecimal() and not complete_checkpoints.examine(directory, int(step))[1]
 
 
 def _owner() -> str:
     """uid.attempt.place.pid, where pids of one place can be compared."""
-    return f"{surroundings.uid()}.{surroundings.attempt()}.{_place()}.{os.getpid()}"
+    return f"{launcher_environment.uid()}.{launcher_environment.attempt()}.{_place()}.{os.getpid()}"
 
 
 def _place() -> str:
@@ -99,7 +99,7 @@ def _owner_of(name: str) -> tuple[str, int, str, int] | None:
     for suffix in (REPLACED, SUPERSEDED):
         name = name[: -len(suffix)] if name.endswith(suffix) else name
     parts = name[1:].split(".", 1)[-1].rsplit(".", 3)
-    is_draft = name.startswith(f".{whole.PREFIX}") and len(parts) == 4
+    is_draft = name.startswith(f".{complete_checkpoints.PREFIX}") and len(parts) == 4
     if not is_draft or not (parts[1].isdecimal() and parts[3].isdecimal()):
         return None
     return parts[0], int(parts[1]), parts[2], int(parts[3])
@@ -112,7 +112,7 @@ def _is_dead(draft: str) -> bool:
     if owner is None:
         return False
     uid, attempt, place, pid = owner
-    if uid == surroundings.uid() and attempt < surroundings.attempt():
+    if uid == launcher_environment.uid() and attempt < launcher_environment.attempt():
         return True
     if place != _place() or pid == os.getpid():
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 
-from ganger.train import disk, drafts
+from ganger.train import drafts, durable_write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,5 +120,5 @@ def _created_s(root: str, name: str) -> float:
         came_s = os.fstat(fd).st_mtime
     finally:
         os.close(fd)
-    disk.sync(root)
+    durable_write.sync(root)
     return came_s

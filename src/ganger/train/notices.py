@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from ganger.train import reporting
-from ganger.train.surroundings import rank, task_directory
+from ganger.train import progress_report
+from ganger.train.launcher_environment import rank, task_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def should_checkpoint() -> bool:
     if directory is None:
         return False
     try:
-        return _schedule_of(directory).ask(reporting.newest_step())
+        return _schedule_of(directory).ask(progress_report.newest_step())
     except OSError as error:
-        reporting.warn_once(f"ganger: should_checkpoint() is False: this rank cannot tell how far it is: {error}")
+        progress_report.warn_once(f"ganger: should_checkpoint() is False: this rank cannot tell how far it is: {error}")
         return False
 
 

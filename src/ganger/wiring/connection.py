@@ -2,7 +2,7 @@
 
 Used by `serve`. Whoever sends half a header, or a body without an end, would else hold a connection of a server that
 has few; an answer may take, and be read, as long as it likes. Over TCP a connection is a stranger's
-(`ganger.tasks.acceptor`) until a request with a good token has come over it.
+(`ganger.launcher_server.acceptor`) until a request with a good token has come over it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ganger.tasks.acceptor import Stranger
+from ganger.launcher_server.acceptor import Stranger
 
 REQUEST_S: Final = 60.0
 """A request may take so long to come, and up to twice that."""

@@ -44,14 +44,14 @@ from ganger.engine.loop import Loop
 from ganger.engine.service import Service
 from ganger.engine.wall_clock import WallClock
 from ganger.faces.rest.visitors import Visitors
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
+from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 from ganger.ports import Backend
 from ganger.registry import order
 from ganger.settings import Home
-from ganger.tasks.door import server_context
 from ganger.wiring.code_archives import Archives
 from ganger.wiring.door_certificate import entry
 from ganger.wiring.finished import finished

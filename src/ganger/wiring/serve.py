@@ -38,14 +38,14 @@ from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
 from ganger.faces.rest.app import make_app
 from ganger.faces.rest.gate import Gate
-from ganger.launcher.archive import build
+from ganger.launcher.build_archive import build
+from ganger.launcher_server.acceptor import Acceptor, Stranger
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Start
 from ganger.model.job import Job
 from ganger.ports import Backend, Compose, LaunchPlan
 from ganger.registry import order
 from ganger.settings import HOME, BadSettings, Home, keep
-from ganger.tasks.acceptor import Acceptor, Stranger
 from ganger.wiring import server_log
 from ganger.wiring.connection import STRANGER, Admitting, Connection
 from ganger.wiring.place import (

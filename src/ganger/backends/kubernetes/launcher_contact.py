@@ -7,8 +7,8 @@ controller may be another one still, or its pod may not run yet.
 from collections.abc import Callable, Iterable
 
 from ganger.backends.kubernetes.node_patience import UNHEARD, Launchers
-from ganger.tasks.generation import Generation
-from ganger.tasks.link import Connection
+from ganger.launcher_server.connection import Connection
+from ganger.launcher_server.generation_state import Generation
 
 
 class LauncherContact:

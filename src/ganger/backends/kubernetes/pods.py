@@ -57,7 +57,7 @@ def pods(start: Start, job: Job, uid: str, setting: Setting) -> list[Object]:
 
 def beside(pod: Key) -> list[str]:
     """The words after `kubectl exec` that run a command beside a rank of a pod; GENERATION RANK FLAGS COMMAND follow
-    (`launcher.exec_command`)."""
+    (`launcher.remote_exec.exec_command`)."""
     return [pod.name, "--container", CONTAINER, "--", "python3", "-I", "-S", LAUNCHER, "exec", TASK]
 
 

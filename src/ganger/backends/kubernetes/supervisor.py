@@ -33,17 +33,17 @@ from ganger.backends.kubernetes.placing import (
 from ganger.backends.kubernetes.pods import SECRETS, WORK
 from ganger.backends.kubernetes.seen import Seen
 from ganger.backends.kubernetes.types import Key, Pod
+from ganger.launcher_server import message_events
+from ganger.launcher_server.connection import Connection, Hello
+from ganger.launcher_server.dispatcher import Hearing, World, send_stop
+from ganger.launcher_server.generation_state import Generation, begun, kill_after_ms
+from ganger.launcher_server.listener import Door
+from ganger.launcher_server.remote_records import Told
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished
 from ganger.model.job import Job
 from ganger.ports import Compose, LaunchPlan, Live, Report
-from ganger.tasks import facts
-from ganger.tasks.door import Door
-from ganger.tasks.generation import Generation, begun, kill_after_ms
-from ganger.tasks.hearing import Hearing, World, send_stop
-from ganger.tasks.link import Connection, Hello
-from ganger.tasks.told import Told
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before its pod is deleted."""
@@ -220,7 +220,7 @@ class Supervisor:
     def _conclude(self, generation: Generation, node: str, why: tuple[Cause, str]) -> None:
         """Tell how a generation ended on a node where nothing of it is left."""
         gang, number, task = generation.gang, generation.number, self._told.task(generation.gang, node)
-        found = facts.ending(task, gang, number, node)
+        found = message_events.ending(task, gang, number, node)
         if found is None and has_succeeded(self._seen.pods.get(self._pod_key(generation, node))):
             found = Finished(gang=gang, generation=number, nodes=(node,))  # its launcher told nobody, for nobody heard
         if self._hearing.done(generation) is not None and not isinstance(found, Finished):
@@ -301,7 +301,7 @@ class Supervisor:
             case "cleared":
                 connection.send("leave")  # its pod is of this generation alone
             case "progressed" if current is not None and 0 in current.ranks_of[hello.node]:
-                self._newest[hello.gang] = facts.newest_report(message, time.time_ns() // 1_000_000)
+                self._newest[hello.gang] = message_events.newest_report(message, time.time_ns() // 1_000_000)
 
     def refused(self, hello: Hello, why: str) -> None:
         """A launcher's message was refused: after several in a row its pod is deleted."""

@@ -19,12 +19,12 @@ from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import LOG
 from ganger.backends.local.supervisor import Supervisor
 from ganger.backends.local.use import Gauge
+from ganger.launcher_server.connection import listen
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
 from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, Report, Use
-from ganger.tasks.link import listen
 
 REMOVE_WITHIN_S: Final = 10.0
 

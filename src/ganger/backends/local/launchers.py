@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ganger.backends.local import processes
 from ganger.backends.local.layout import Layout, TaskDirectory, read_json
-from ganger.tasks.link import Connection, Hello
-from ganger.tasks.process import Process
+from ganger.launcher_server.connection import Connection, Hello
+from ganger.launcher_server.launcher_process import Process
 
 
 @dataclass(slots=True)

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ganger.launcher_server import message_schema
+from ganger.launcher_server.message_schema import BadMessage
 from ganger.model.job import array_of
 from ganger.ports import LaunchPlan
-from ganger.tasks import message_schema
-from ganger.tasks.message_schema import BadMessage
 
 MOST_BYTES: Final = 64 << 20
 """Of a file that is read whole: ranks could have put anything in its place."""
@@ -85,7 +85,8 @@ class TaskDirectory:
         return None if found is None else list(found["ranks"])
 
     def plan(self, generation: int) -> dict[str, Any] | None:
-        """Return the plan of a generation as `tasks.message_schema` has it; None when it is not there, or is none."""
+        """Return the plan of a generation as `launcher_server.message_schema` has it; None when it is not there, or is
+        none."""
         return _checked(self.path / f"plan-{generation}.json", message_schema.plan)
 
     def planned_ranks(self, generation: int) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Which files hold the lines that a query wants. Called by `logs`, again and again while it follows.
 
-A long log lies in parts (`launcher.log_file`): `NAME.log`, and `NAME.log.START`, which begins so many bytes after the
-beginning of the whole. Of the later ones the oldest go as new ones come.
+A long log lies in parts (`launcher.logs.log_file`): `NAME.log`, and `NAME.log.START`, which begins so many bytes after
+the beginning of the whole. Of the later ones the oldest go as new ones come.
 
 What a generation's plan says of its ranks (their roles, which is the last) is read once: it is there before the files.
 """

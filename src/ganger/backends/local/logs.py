@@ -18,11 +18,11 @@ from typing import IO, Any, Final
 
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.log_files import Part, Source, Sources, newest_generation, parts_of
+from ganger.launcher_server import message_schema
+from ganger.launcher_server.message_schema import BadMessage
 from ganger.model.units import format_bytes
 from ganger.patterns import pattern
 from ganger.ports import LogLine, LogQuery
-from ganger.tasks import message_schema
-from ganger.tasks.message_schema import BadMessage
 
 BLOCK_BYTES: Final = 64 * 1024
 LONGEST_LINE: Final = 256 * 1024

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ganger.tasks.process import Process, signal_words
+from ganger.launcher_server.launcher_process import Process, signal_words
 
 MARK: Final = b"GANGER_TASK_DIR="
 """The variable every process of a rank carries: the directory of its generation on its node."""

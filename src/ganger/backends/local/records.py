@@ -1,4 +1,4 @@
-"""What launchers left on this machine's disk, as `tasks` asks for it. Made by the supervisor."""
+"""What launchers left on this machine's disk, as `launcher_server` asks for it. Made by the supervisor."""
 
 import re
 from collections import deque
@@ -11,15 +11,15 @@ from ganger.backends.local import stack_files
 from ganger.backends.local.layout import Layout, TaskDirectory
 from ganger.backends.local.log_files import Source
 from ganger.backends.local.logs import newest_lines
-from ganger.tasks.facts import TAIL_LINES
-from ganger.tasks.records import RankLog
+from ganger.launcher_server.message_events import TAIL_LINES
+from ganger.launcher_server.rank_records import RankLog
 
 TAIL_BYTES: Final = 64 << 10
 _SETUP: Final = -1
 
 
 class LocalRecords:
-    """`tasks.records.Records`, which documents what is said here without a word."""
+    """`launcher_server.rank_records.Records`, which documents what is said here without a word."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ganger.backends.local.layout import Layout, read_json
+from ganger.launcher_server.health.stall_messages import frame
 from ganger.model.views.service_views import StackGroup, Stacks
-from ganger.tasks.standing import frame
 
 MAIN: Final = "MainThread"
 _FILE: Final = re.compile(r"rank-(\d+)\.stacks")

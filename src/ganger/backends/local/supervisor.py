@@ -16,15 +16,15 @@ from ganger.backends.local.begin import Unstartable, complete, refuse_busy_port,
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.layout import Layout
 from ganger.backends.local.records import LocalRecords
+from ganger.launcher_server import message_events
+from ganger.launcher_server.connection import Connection, Hello
+from ganger.launcher_server.dispatcher import Hearing, World, send_stop
+from ganger.launcher_server.generation_state import Generation, begun, kill_after_ms
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed
 from ganger.model.job import Job
 from ganger.ports import Compose, LaunchPlan, Live, Report
-from ganger.tasks import facts
-from ganger.tasks.generation import Generation, begun, kill_after_ms
-from ganger.tasks.hearing import Hearing, World, send_stop
-from ganger.tasks.link import Connection, Hello
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before it is killed itself."""
@@ -260,7 +260,7 @@ class Supervisor:
         if node in generation.sweeping:
             return
         generation.sweeping.append(node)
-        found = facts.ending(task.directory, gang, number, node)
+        found = message_events.ending(task.directory, gang, number, node)
         if self._hearing.done(generation) is not None and not isinstance(found, Finished):
             found = None  # what it had left is not needed any more
         elif not isinstance(found, Finished) and not generation.stopping and node not in generation.failed:

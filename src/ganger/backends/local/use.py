@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from ganger.backends.local import processes
 from ganger.backends.local.layout import Layout
+from ganger.launcher_server.launcher_process import Process
 from ganger.model.cluster import Node
 from ganger.ports import GpuUse, RankUse, Use
-from ganger.tasks.process import Process
 
 FRESH_S: Final = 0.5
 """Who asks again within this time gets the same answer."""
@@ -26,7 +26,7 @@ FIRST_SPAN_S: Final = 0.25
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _RANKS: Final = (b"GANGER_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"RANK")
-"""As in `train.surroundings`: what tells a process its rank, whoever started it."""
+"""As in `train.launcher_environment`: what tells a process its rank, whoever started it."""
 
 Task = tuple[str, str, int, int | None]
 """(gang, node, generation, rank); no rank where a process has none, as mpirun has."""

@@ -1,0 +1,1 @@
+"""Output of the ranks: records on the disk, redaction, tracebacks."""

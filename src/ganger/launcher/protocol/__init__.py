@@ -1,0 +1,1 @@
+"""The launcher's end of the protocol with the server."""

@@ -1,0 +1,207 @@
+"""The counts of calls of `should_checkpoint()` by the ranks here, and the schedule of checkpoints that they follow.
+
+The server asks for the counts, proposes from which count on another schedule is to hold, and has it hold once every
+launcher of the gang has put the proposal up before any of its ranks had come that far. Why that is enough:
+`ganger.train.checkpoint_schedule`. Called by `generation`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from ganger.launcher.logs.log_records import note
+from ganger.train.checkpoint_schedule import FILE, MOST
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ganger.launcher.protocol.link import Speaker
+
+POLL_S = 1.0
+OPEN_S = 20.0
+"""How long a proposal is open at most. The server decides within seconds; one that was ended in the middle of it is
+back by then, or ranks would wait so long that they looked hung."""
+PREFIX, SUFFIX = "rank-", ".calls"
+RECORD_BYTES = 16
+UNITS = ("step", "call")
+
+
+def name_of(rank: int) -> str:
+    """Return the name of the file with the counts of a rank."""
+    return f"{PREFIX}{rank}{SUFFIX}"
+
+
+class CheckpointCounts:
+    """The counts in the directory of one generation. With `polls` the server is told when ranks begin to call."""
+
+    def __init__(self, directory: str, tell: Speaker, *, polls: bool, now: float) -> None:
+        self._directory = directory
+        self._tell = tell
+        self._polls = polls
+        self._poll_at = now + POLL_S
+        self._files: dict[int, int] = {}  # rank -> descriptor of its counts
+        self._told: tuple[int, int] = (0, 0)
+        self._id = 0
+        self._segments: list[list[Any]] = []
+        self._pending: tuple[int, str, int] | None = None
+        self._pending_until = float("inf")
+        self._version = 0
+        self._is_written = True
+        self.announce()
+
+    @property
+    def due(self) -> float:
+        """The time at which `tick` has something to do, in monotonic seconds."""
+        return self._poll_at if self._polls or not self._is_written else self._pending_until
+
+    def notice(self, now: float) -> None:
+        """The ranks are asked to save: tell the server how far they are, and from here on when they begin to call."""
+        self._polls, self._poll_at = True, now + POLL_S
+        self.announce()
+
+    def tick(self, now: float) -> None:
+        """Tell when ranks have begun to call, or to report steps; end a proposal that nobody decides."""
+        if now >= self._pending_until and self._pending is not None:
+            note(f"no server decided within {OPEN_S:g} s when to save next: proposal {self._pending[0]} is withdrawn")
+            self._resolve()
+        if now < self._poll_at:
+            return
+        self._poll_at = now + POLL_S
+        if not self._is_written:
+            self._write()
+        counts = self._counts() if self._polls else {}
+        if counts and (counts["callers"], counts["stepping"]) != self._told:
+            self._say(0, counts)
+
+    def announce(self) -> None:
+        """Tell a server that may not know it."""
+        self._say(0, self._counts())
+
+    def take(self, message: dict[str, Any], now: float) -> None:
+        """Do what the server says. ValueError when the message is not of the protocol."""
+        if message["type"] == "agree":
+            self._agree(_whole(message["id"]), _segments(message["segments"]))
+            return
+        number = _whole(message["id"])
+        if message["type"] == "withdraw":
+            if self._pending is not None and self._pending[0] == number:
+                self._resolve()
+            return
+        if message["type"] == "propose":
+            if message["unit"] not in UNITS:
+                raise ValueError(f"{message['unit']!r} is no unit")
+            self._propose(number, message["unit"], _whole(message["begin"]), now)
+        self._say(number, self._counts())
+
+    def close(self) -> None:
+        """Nothing of the generation is left."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+        self._polls, self._is_written, self._pending_until = False, True, float("inf")
+
+    def _propose(self, number: int, unit: str, begin: int, now: float) -> None:
+        """Put a proposal up, before the counts are read that the answer tells."""
+        if number <= self._id or (self._pending is not None and number <= self._pending[0]):
+            return
+        self._pending, self._pending_until = (number, unit, begin), now + OPEN_S
+        self._write()
+        if not self._is_written:
+            self._resolve()
+
+    def _agree(self, number: int, segments: list[list[Any]]) -> None:
+        if number <= self._id:
+            return
+        self._id, self._segments = number, segments
+        if self._pending is not None and self._pending[0] <= number:
+            self._pending, self._pending_until = None, float("inf")
+        self._write()
+
+    def _resolve(self) -> None:
+        self._pending, self._pending_until = None, float("inf")
+        self._write()
+
+    def _write(self) -> None:
+        """Replace what ranks read. The time of modification is the version by which they see that it is another."""
+        self._version += 1
+        path = os.path.join(self._directory, FILE)
+        pending = None if self._pending is None else [self._pending[1], self._pending[2]]
+        try:
+            with open(path + ".tmp", "w", encoding="utf-8") as file:
+                json.dump({"segments": self._segments, "pending": pending}, file)
+            os.utime(path + ".tmp", (self._version, self._version))
+            os.replace(path + ".tmp", path)
+        except OSError as error:
+            if self._is_written:
+                note(f"the schedule of checkpoints cannot be written: {error.strerror}")
+            self._is_written = False
+        else:
+            self._is_written = True
+
+    def _say(self, number: int, counts: dict[str, Any]) -> None:
+        self._told = (counts["callers"], counts["stepping"])
+        pending = 0 if self._pending is None else self._pending[0]
+        schedule = {"id": self._id, "segments": self._segments}
+        self._tell.state("counted", answers=number, pending=pending, schedule=schedule, **counts)
+
+    def _counts(self) -> dict[str, Any]:
+        self._find()
+        records = [_record(file) for file in self._files.values() if not _is_over(file)]
+        calls = [record[0] for record in records if record is not None]
+        steps = [record[1] for record in records if record is not None and record[1] >= 0]
+        step, call = max(steps, default=None), max(calls, default=0)
+        return {"callers": len(calls), "stepping": len(steps), "step": step, "call": call}
+
+    def _find(self) -> None:
+        try:
+            names = os.listdir(self._directory)
+        except OSError:
+            return
+        for name in names:
+            rank = name[len(PREFIX) : -len(SUFFIX)]
+            if name.startswith(PREFIX) and name.endswith(SUFFIX) and rank.isdecimal() and int(rank) not in self._files:
+                with suppress(OSError):  # it is gone again, or something else
+                    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK  # over NFS only who may write can lock alone
+                    self._files[int(rank)] = os.open(os.path.join(self._directory, name), flags)
+
+
+def _is_over(file: int) -> bool:
+    """Return True if no process holds the lock on these counts: the one that published them has ended. A rank that
+    takes the lock after this reads the schedule later still, and finds what was proposed before."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is held, or there are no locks
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def _record(file: int) -> tuple[int, int] | None:
+    """Return the calls and the step that a rank has published; None before its first call, or for something else."""
+    try:
+        record = os.pread(file, RECORD_BYTES, 0)
+    except OSError:
+        return None
+    call, step = int.from_bytes(record[:8], "little"), int.from_bytes(record[8:], "little", signed=True)
+    return (call, step) if len(record) == RECORD_BYTES and 0 < call <= MOST and step <= MOST else None
+
+
+def _segments(value: object) -> list[list[Any]]:
+    segments: list[Any] = value if isinstance(value, list) else [value]
+    for segment in segments:
+        if not isinstance(segment, list) or len(segment) != 4 or segment[0] not in UNITS:
+            raise ValueError(f"{segment!r} is no segment of a schedule")
+        for number in segment[1:]:
+            _whole(number)
+    return segments
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+        raise ValueError(f"{value!r} is not a whole number from 0")
+    return value

@@ -1,0 +1,226 @@
+"""Starting one program of a task, a rank or the setup line, and knowing how it ended. Called by `generation`; `start`
+by `exec_command` too.
+
+Each gets a session of its own, exactly the environment it is given, and dies with the launcher. Only what the agent
+starts has an input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+
+from ganger.launcher.health.procfs import start_ticks
+from ganger.launcher.logs.log_file import LogFile
+from ganger.launcher.logs.log_records import Stream, note
+from ganger.launcher.task_directory import now_ms, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import selectors
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ganger.launcher.logs.redaction import Redaction
+    from ganger.launcher.logs.stdout_mirror import EchoedLog
+
+NOT_FOUND = 127  # what shells exit with
+NOT_EXECUTABLE = 126
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36
+TIOCSCTTY = 0x540E  # asm-generic/ioctls.h
+OF_ITS_OWN = (signal.SIGINT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+"""Signals that end a process by its own doing; Python ends so after KeyboardInterrupt, and torch after its watchdog."""
+FIRST_UMASK = os.umask(0o077)  # the launcher's files are its user's alone; what ranks write is their own matter
+
+_prctl = ctypes.CDLL(None).prctl
+
+
+class StartError(Exception):
+    """A program could not be started: one sentence, and the exit code a shell would give."""
+
+    def __init__(self, detail: str, exit_code: int = NOT_EXECUTABLE) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.exit_code = exit_code
+
+
+class Process:
+    """A program that was started. `code` is None while it runs, then its exit code, or -N for signal N."""
+
+    def __init__(
+        self, argv: list[str], directory: str, environment: dict[str, str], *, has_input: bool = False
+    ) -> None:
+        """Raises StartError."""
+        ours, theirs = _pipes(has_input=has_input)
+        self._streams: list[Stream] = []
+        self._log: LogFile | EchoedLog | None = None
+        self._was_told = False
+        try:
+            self._popen = start(argv, directory, environment, theirs)
+        except BaseException:
+            _close(ours)
+            raise
+        finally:
+            _close(theirs)
+        self._ours = ours
+        self.pid = self._popen.pid
+        self.start_ticks = start_ticks(self.pid)  # there until it is waited for, even if it has ended
+
+    @property
+    def code(self) -> int | None:
+        return self._popen.returncode  # set by `ended`
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do, in monotonic seconds."""
+        return min(stream.due for stream in self._streams)
+
+    def log_to(self, log: LogFile | EchoedLog, selector: selectors.BaseSelector, redaction: Redaction) -> None:
+        self._log = log
+        outputs = zip(self._ours[1:], "oe")
+        self._streams = [Stream(fd, letter, log, selector, redaction) for fd, letter in outputs if fd is not None]
+
+    def take_pipes(self) -> tuple[int, int, int]:
+        """The ends of its input, output and error output, where it has an input and no log. The caller closes them."""
+        stdin, stdout, stderr = self._ours
+        if stdin is None or stdout is None or stderr is None or self._log is not None:
+            raise ValueError("it has a log, or no input")
+        return stdin, stdout, stderr
+
+    def tick(self, now: float) -> None:
+        for stream in self._streams:
+            stream.tick(now)
+
+    def ended(self, status: int) -> None:
+        """`status` is what waitpid gave."""
+        self._popen.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        for stream in self._streams:
+            stream.drain()
+
+    def last_lines(self) -> list[str]:
+        """Of stderr; of stdout when nothing came there."""
+        out, err = self._streams
+        return err.last_lines() or out.last_lines()
+
+    def send(self, number: int) -> None:
+        """To its process group, while it is not waited for: its number cannot be another's until then."""
+        if self.code is None:
+            try:
+                os.killpg(self.pid, number)
+                self._was_told = True
+            except OSError as error:
+                note(f"cannot send signal {number} to process {self.pid}: {error.strerror}")
+
+    def lingers(self) -> bool:
+        """Whether it ended, but not all of its process group that was sent a signal with it."""
+        if self.code is None or not self._was_told:
+            return False
+        try:
+            os.killpg(self.pid, 0)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for stream in self._streams:
+            stream.drain()
+            stream.close()
+        if self._log is not None:
+            self._log.close()
+
+
+def _pipes(*, has_input: bool) -> tuple[list[int | None], list[int | None]]:
+    """Our ends and the program's, of stdin, stdout and stderr. None: no pipe."""
+    pairs: list[tuple[int, int] | tuple[None, None]] = []
+    try:
+        pairs = [os.pipe() if has_input else (None, None)]
+        pairs = [*pairs, os.pipe()]
+        pairs = [*pairs, os.pipe()]
+    except OSError as error:
+        for pair in pairs:
+            _close(pair)
+        raise StartError(f"the launcher cannot open another pipe: {error.strerror}") from error
+    (read, write), (out, their_out), (err, their_err) = pairs
+    return [write, out, err], [read, their_out, their_err]
+
+
+def _close(fds: Iterable[int | None]) -> None:
+    for fd in fds:
+        if fd is not None:
+            os.close(fd)
+
+
+def ending(code: int) -> dict[str, int]:
+    """As messages and records say it: exit_code or signal."""
+    return {"signal": -code} if code < 0 else {"exit_code": code}
+
+
+def write_exit_record(path: str, rank: int, how: dict[str, Any], tail: list[str]) -> None:
+    """On the disk when this returns. Raises OSError."""
+    write_json(path, {"rank": rank, "at_ms": now_ms(), **how, "tail": tail}, sync=True)
+
+
+def become_subreaper() -> None:
+    """What ranks leave behind becomes the launcher's child."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start(
+    argv: list[str], directory: str, environment: dict[str, str], streams: list[int | None], *, terminal: bool = False
+) -> subprocess.Popen[bytes]:
+    """In a session of its own, with exactly that environment; it dies with this process. `streams` are its input (None:
+    none), output and error output; with `terminal` the input is one, and becomes the session's. Raises StartError."""
+    if not os.path.isdir(directory):
+        what = "is not a directory" if os.path.exists(directory) else "does not exist"
+        raise StartError(f"the directory {directory} {what}", NOT_FOUND)
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise StartError(f"the directory {directory} may not be read by user {os.geteuid()}")
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL if streams[0] is None else streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            start_new_session=True,
+            preexec_fn=_prepare_child(os.getpid(), terminal=terminal),  # noqa: PLW1509 (the launcher has one thread)
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise _why_not(argv[0], directory, environment, error) from error
+
+
+def _prepare_child(launcher: int, *, terminal: bool) -> Any:
+    def prepare() -> None:
+        if terminal:
+            fcntl.ioctl(0, TIOCSCTTY, 0)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.umask(FIRST_UMASK)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != launcher:  # it died before the line above: its death was not told
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return prepare
+
+
+def _why_not(program: str, directory: str, environment: dict[str, str], error: Exception) -> StartError:
+    path = os.path.join(directory, program)
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.ENOENT, errno.ENOTDIR) and "/" not in program:
+        return StartError(f"there is no program {program!r} in PATH ({environment.get('PATH', os.defpath)})", NOT_FOUND)
+    if number in (errno.ENOENT, errno.ENOTDIR) and not os.path.exists(path):
+        return StartError(f"there is no program {path}", NOT_FOUND)
+    if number == errno.ENOENT:
+        return StartError(f"the interpreter that the first line of {path} names does not exist", NOT_FOUND)
+    if number == errno.EACCES:
+        return StartError(f"the program {program!r} may not be executed by user {os.geteuid()} (chmod +x it)")
+    if number == errno.ENOEXEC:
+        return StartError(f"the program {program!r} is no executable: does its first line begin with #! ?")
+    return StartError(f"the program {program!r} cannot be started: {error}")

@@ -1,0 +1,1 @@
+"""Commands started inside a task by other programs: mpirun's agent, and `ganger exec`."""

@@ -1,0 +1,96 @@
+"""`launcher.pyz agent NODE WORD...`: runs a command on another node of the same generation, in place of ssh.
+
+Started by mpirun and its like on the node of rank 0, as the script `agent` in the generation's directory. It shows the
+generation's token to that node's launcher; input, output and exit code are those of the command. Source: `agent`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+
+from ganger.launcher.remote_exec.frames import EXIT, STDIN, STDOUT, frame, split
+
+NO_CONNECTION = 255  # what ssh exits with when it is ssh that failed
+CONNECT_WITHIN_S = 30.0
+READ_BYTES = 64 * 1024
+
+
+class _Refusal(Exception):
+    """The command did not run, or nobody knows how it ended: one sentence."""
+
+
+def main(arguments: list[str]) -> int:
+    """The command's exit code (128 and the signal, if one ended it); 255 when there was none."""
+    try:
+        if len(arguments) < 2:
+            raise _Refusal("usage: agent NODE WORD...")
+        node, command = arguments[0], " ".join(arguments[1:])
+        connection, token = _connect(node)
+        with connection:
+            return _run(connection, node, token, command)
+    except _Refusal as refusal:
+        sys.stderr.write(f"ganger agent: {refusal}\n")
+        return NO_CONNECTION
+
+
+def _connect(node: str) -> tuple[socket.socket, str]:
+    directory = os.environ.get("GANGER_TASK_DIR")
+    if not directory:
+        raise _Refusal("GANGER_TASK_DIR is not set: this works only in a job whose framework has an agent")
+    try:
+        with open(os.path.join(directory, "agents.json"), encoding="utf-8") as file:
+            agents = json.load(file)
+        with open(os.path.join(directory, "agent-token"), encoding="utf-8") as file:
+            token = file.read().strip()
+        agents = {str(name): (str(address), int(port)) for name, (address, port) in agents.items()}
+    except (OSError, ValueError, OverflowError, TypeError, AttributeError, RecursionError) as error:
+        raise _Refusal(f"this job has no agents: {error}") from None
+    if node not in agents:
+        raise _Refusal(f"no node {node!r} in this job; it has {', '.join(agents)}")
+    address, port = agents[node]
+    try:
+        return socket.create_connection((address, port), CONNECT_WITHIN_S), token
+    except (OSError, OverflowError, ValueError) as error:
+        raise _Refusal(f"the agent of {node} at {address}:{port} does not answer: {error}") from None
+
+
+def _run(connection: socket.socket, node: str, token: str, command: str) -> int:
+    connection.settimeout(None)
+    try:
+        connection.sendall(json.dumps({"v": 1, "token": token, "command": command}).encode() + b"\n")
+        threading.Thread(target=_forward_input, args=(connection,), daemon=True).start()
+        data = b""
+        while True:
+            more = connection.recv(READ_BYTES)
+            if not more:
+                break
+            frames, data = split(data + more)
+            for kind, payload in frames:
+                if kind == EXIT:
+                    return int(payload) & 255
+                _write(1 if kind == STDOUT else 2, payload)
+    except ConnectionError:
+        pass
+    except ValueError as error:
+        raise _Refusal(f"the agent of {node} sent what is no frame: {error}") from None
+    raise _Refusal(f"the agent of {node} closed the connection: is the token in agent-token right?")
+
+
+def _forward_input(connection: socket.socket) -> None:
+    try:
+        while True:
+            data = os.read(0, READ_BYTES)
+            connection.sendall(frame(STDIN, data))
+            if not data:
+                return
+    except OSError:
+        return  # the command is gone, or there is no input
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]

@@ -1,0 +1,1 @@
+"""The agreement of a gang's ranks on the steps at which they save."""

@@ -1,0 +1,1 @@
+"""Hangs and stragglers, judged from what all launchers of a gang report."""

@@ -1,0 +1,321 @@
+"""Type and range of every field that a launcher, or a process of the same user in its place, may send or leave behind.
+
+One class for each message of `launcher.protocol.messages.FROM_LAUNCHER`, one for exit records and one for the ranks of
+a plan. A message is checked here once, when it comes in (`link`); whatever handles it afterwards relies on that. To add
+a type, add its class and name it in `_Message`. The limits are documented in docs/launcher-protocol.md, "Limits"."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+MOST: Final = (1 << 53) - 1
+"""The largest integer that every reader of JSON takes as it is; SQLite takes more."""
+MOST_RANKS: Final = 1_000_000
+REASON_CHARACTERS: Final = 300
+
+Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
+RankKey = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,5})$")]
+"""A rank as the name of a field of an object."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+TimeMs = Count
+Step = Annotated[int, Field(ge=-MOST, le=MOST)]
+Generation = Annotated[int, Field(ge=0, lt=1 << 31)]
+ExitCode = Annotated[int, Field(ge=0, le=255)]
+Signal = Annotated[int, Field(ge=1, le=64)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=600)]
+ShortText = Annotated[str, StringConstraints(max_length=1_000)]
+Text = Annotated[str, StringConstraints(max_length=10_000)]
+LongText = Annotated[str, StringConstraints(max_length=100_000)]
+Address = Annotated[str, StringConstraints(max_length=255, pattern=r"^[0-9A-Za-z.:%_-]*$")]
+Tail = Annotated[list[Text], Field(max_length=100)]
+Metrics = Annotated[dict[ShortText, float | None], Field(max_length=1_000)]
+
+
+class BadMessage(ValueError):
+    """A message, or a file of a launcher, that does not fit the protocol."""
+
+
+class _Checked(BaseModel):
+    """An object whose fields have exactly the type that is declared: no conversion, no NaN, no unknown field kept."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+# -- parts of messages ------------------------------------------------------------------------------------------------
+
+
+class _PythonError(_Checked):
+    type: Text = ""
+    message: Text = ""
+    file: Text = ""
+    line: Count = 0
+    source: Text = ""
+    led_to: Text = ""
+
+
+class _FlawedCheckpoint(_Checked):
+    step: Step
+    flaw: Text = ""
+
+
+class _Schedule(_Checked):
+    """A checkpoint schedule: an id, and the segments of `checkpoint_coordinator.Segment`."""
+
+    id: Count
+    segments: Annotated[list[tuple[Literal["step", "call"], Count, Count, Count]], Field(max_length=1_000)]
+
+
+class _Stacked(_Checked):
+    step: Step | None
+    state: Annotated[str, StringConstraints(max_length=16)]
+    busy_permille: Count
+    place: Annotated[list[tuple[Text, Text, Count]], Field(max_length=64)] = []
+    tail: Tail = []
+
+
+class _End(_Checked):
+    """The end of a rank: either with an exit code or by a signal."""
+
+    rank: Rank
+    exit_code: ExitCode | None = None
+    signal: Signal | None = None
+    at_ms: TimeMs = 0
+    step: Step | None = None
+    out_of_memory: bool = False
+    error: _PythonError | None = None
+    words: Text = ""
+
+    @model_validator(mode="after")
+    def _has_one_ending(self) -> Self:
+        if (self.exit_code is None) == (self.signal is None):
+            raise ValueError("either exit_code or signal must be set")
+        return self
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class _Versioned(_Checked):
+    v: Literal[1]
+
+
+class _Hello(_Versioned):
+    type: Literal["hello"]
+    token: Text
+    gang: Name
+    node: Name
+    pid: Count
+    start_ticks: Count
+    generations: Annotated[list[Generation], Field(max_length=1_000)]
+    generation: Generation = 0
+    address: Address | None = None
+
+
+class _OfGeneration(_Versioned):
+    gang: Name
+    node: Name
+    generation: Generation
+    n: Annotated[int, Field(ge=1, le=MOST)] | None = None
+
+
+class _Ready(_OfGeneration):
+    type: Literal["ready"]
+    stage: Annotated[int, Field(ge=0, le=1_000)]
+    agent_port: Port | None = None
+
+
+class _Started(_OfGeneration):
+    type: Literal["started"]
+    pids: Annotated[dict[RankKey, tuple[Count, Count]], Field(max_length=MOST_RANKS)] = {}
+
+
+class _Progressed(_OfGeneration):
+    type: Literal["progressed"]
+    step: Step
+    metrics: Metrics = {}
+    milestone: bool = False
+    pace: dict[RankKey, Count] = {}
+    work: dict[RankKey, tuple[Count, Count, Count]] = {}
+
+
+class _Checkpointed(_OfGeneration):
+    type: Literal["checkpointed"]
+    step: Step
+    took_ms: Count = 0
+
+
+class _Resumed(_OfGeneration):
+    type: Literal["resumed"]
+    step: Step | None
+    passed: Annotated[list[_FlawedCheckpoint], Field(max_length=1_000)]
+    older_step: Step | None = None
+
+
+class _Counted(_OfGeneration):
+    type: Literal["counted"]
+    answers: Count
+    callers: Count
+    stepping: Count
+    step: Count | None
+    call: Count
+    pending: Count
+    schedule: _Schedule
+
+
+class _Standing(_OfGeneration):
+    type: Literal["standing"]
+    has_run: bool
+    reports: bool
+    frozen: list[tuple[Rank, Literal["stopped", "blocked", "dead"], TimeMs, bool]]
+    silent_ms: TimeMs | None
+    deserted_ms: TimeMs | None
+
+
+class _StackedRanks(_OfGeneration):
+    type: Literal["stacked"]
+    ranks: dict[RankKey, _Stacked]
+
+
+class _Ended(_End, _OfGeneration):
+    type: Literal["ended"]
+    pid: Count
+
+
+class _Content(_OfGeneration):
+    type: Literal["content"]
+    id: Count
+    start: Count
+    data: Annotated[str, StringConstraints(max_length=1 << 19)]
+    end: Count
+
+
+class _Exited(_End, _OfGeneration):
+    type: Literal["exited"]
+    tail: Tail = []
+
+    @model_validator(mode="after")
+    def _has_failed(self) -> Self:
+        if self.exit_code == 0:
+            raise ValueError("a rank that failed has no exit_code 0")
+        return self
+
+
+class _StartFailed(_OfGeneration):
+    type: Literal["start_failed"]
+    detail: LongText
+    exit_code: ExitCode | None = None
+    tail: Tail = []
+
+
+class _Done(_OfGeneration):
+    type: Literal["done"]
+
+
+class _Finished(_OfGeneration):
+    type: Literal["finished"]
+
+
+class _Cleared(_OfGeneration):
+    type: Literal["cleared"]
+    killed: list[Rank] = []
+    grace_ms: Count = 0
+
+
+_Message = Annotated[
+    _Ready
+    | _Started
+    | _Progressed
+    | _Checkpointed
+    | _Resumed
+    | _Counted
+    | _Standing
+    | _StackedRanks
+    | _Ended
+    | _Content
+    | _Exited
+    | _StartFailed
+    | _Done
+    | _Finished
+    | _Cleared,
+    Field(discriminator="type"),
+]
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+class _ExitRecord(_End):
+    pid: Count | None = None
+    tail: Tail = []
+
+
+class _PlannedRank(_Checked):
+    rank: Rank
+    ends: bool = False
+    on_failure: ShortText = ""
+    environment: dict[str, str] = {}
+
+
+class _Plan(_Checked):
+    ranks: list[_PlannedRank]
+    environment: dict[str, str] = {}
+
+
+class _Report(_Checked):
+    t: TimeMs | None = None
+    step: Step | None = None
+    metrics: Metrics | None = None
+    phase: Text | None = None
+
+
+_HELLO: Final = TypeAdapter(_Hello)
+_MESSAGE: Final[TypeAdapter[_Checked]] = TypeAdapter(_Message)
+_EXIT_RECORD: Final = TypeAdapter(_ExitRecord)
+_PLAN: Final = TypeAdapter(_Plan)
+_REPORT: Final = TypeAdapter(_Report)
+
+
+def hello(line: bytes | bytearray) -> dict[str, Any]:
+    """Parse the first message of a connection. BadMessage if it is not a `hello`."""
+    return _checked(_HELLO.validate_json, line)
+
+
+def message(line: bytes | bytearray) -> dict[str, Any]:
+    """Parse a message that follows the `hello`; what it leaves out has its default. BadMessage if it is none."""
+    return _checked(_MESSAGE.validate_json, line)
+
+
+def exit_record(text: bytes) -> dict[str, Any]:
+    """Parse the file `rank-R.exit`. BadMessage if it is no exit record."""
+    return _checked(_EXIT_RECORD.validate_json, text)
+
+
+def plan(text: bytes) -> dict[str, Any]:
+    """Parse what the server reads again of the file `plan-G.json`. BadMessage if it is no plan. Unlike all else it may
+    have lone surrogates: that is how Python has a variable that is no UTF-8."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"no JSON: {error}"[:REASON_CHARACTERS]) from None
+    return _checked(_PLAN.validate_python, document)
+
+
+def report(line: bytes) -> dict[str, Any]:
+    """Parse a line of the file `rank-R.report`, without defaults for what it leaves out. BadMessage if it is none."""
+    return _checked(_REPORT.validate_json, line, exclude_unset=True)
+
+
+def _checked(validate: Callable[[Any], _Checked], given: Any, *, exclude_unset: bool = False) -> dict[str, Any]:
+    try:
+        return validate(given).model_dump(exclude_unset=exclude_unset)
+    except ValidationError as error:
+        raise BadMessage(_reason(error)) from None
+
+
+def _reason(error: ValidationError) -> str:
+    """The first thing that is wrong, without the value: that may be long, or a secret."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}"[:REASON_CHARACTERS]

@@ -1,0 +1,109 @@
+"""What the launcher tells a rank through its environment; docs/decisions/3-foundation.md names the variables.
+
+Read anew each time, so that a script may set them. Used by every part of `ganger.train`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ganger.train import complete_checkpoints
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ganger.train.public_types import World
+
+
+_RANKS = ("GANGER_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Who started this process gives it these: ganger, mpirun (of Open MPI; of MPICH and Intel MPI), torchrun. What is
+started by a program that ganger started has none of ganger's."""
+
+
+def world() -> World:
+    """The place of this process in its gang. Outside ganger: what mpirun or torchrun says, else the only rank of
+    one."""
+    from pathlib import Path
+
+    from ganger.train.public_types import World
+
+    return World(
+        rank=rank(),
+        world_size=world_size(),
+        local_rank=_first(_LOCAL_RANKS, 0),
+        node_rank=_number("GANGER_NODE_RANK", 0),
+        nodes=_number("GANGER_NODES", 1),
+        attempt=attempt(),
+        job=job(),
+        checkpoint_dir=Path(checkpoint_directory()),
+    )
+
+
+def task_directory() -> str | None:
+    """Where this generation's reports and notices are; None outside ganger."""
+    return os.environ.get("GANGER_TASK_DIR")
+
+
+def rank() -> int:
+    return _first(_RANKS, 0)
+
+
+def world_size() -> int:
+    return _first(_SIZES, 1)
+
+
+def attempt() -> int:
+    return _number("GANGER_ATTEMPT", 1)
+
+
+def job() -> str:
+    return os.environ.get("GANGER_JOB_ID", "")
+
+
+def uid() -> str:
+    """Of the job; unlike its id it is never given again. "" outside ganger."""
+    return os.environ.get("GANGER_JOB_UID", "")
+
+
+def checkpoint_directory() -> str:
+    return os.environ.get("GANGER_CHECKPOINT_DIR") or "checkpoints"
+
+
+def resumes_others() -> bool:
+    """Whether checkpoints that other jobs made count; False with `resume: never`."""
+    return os.environ.get("GANGER_RESUME") != "never"
+
+
+def skipped_steps() -> frozenset[int]:
+    """Steps of checkpoints that earlier attempts began from and failed on."""
+    return complete_checkpoints.steps_in(os.environ.get("GANGER_RESUME_SKIP", ""))
+
+
+def is_skipped(manifest: dict[str, Any], step: int) -> bool:
+    """Tell a checkpoint that an earlier attempt failed on, unless this attempt has saved that step anew."""
+    is_anew = (manifest.get("uid"), manifest.get("attempt")) == (uid(), attempt())
+    return step in skipped_steps() and not is_anew
+
+
+def checkpoints_kept() -> tuple[int | None, int | None]:
+    """How many of the last checkpoints stay, None for all; and by which number the step of one is divisible that stays
+    for good, None for none."""
+    return _number("GANGER_CHECKPOINT_KEEP", 0) or None, _number("GANGER_CHECKPOINT_KEEP_EVERY", 0) or None
+
+
+def _first(names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        number = _number(name, -1)
+        if number >= 0:
+            return number
+    return default
+
+
+def _number(name: str, default: int) -> int:
+    try:
+        return int(os.environ.get(name, ""))
+    except ValueError:
+        return default

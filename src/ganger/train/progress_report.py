@@ -1,0 +1,107 @@
+"""How far training is: lines appended to this rank's report, which the launcher and the server read.
+
+The first line of a process tells its pid, and the last one that it ended in order, so that the launcher can tell when
+it stands still or is gone. Nothing here ever raises into training code, and a full disk only loses the line.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+
+from ganger.train import read_lock
+from ganger.train.launcher_environment import rank, task_directory
+
+_file: tuple[str, int, int] | None = None  # path, file descriptor, of which process
+_phase: str | None = None
+_step = -1
+_warned = False
+
+
+def report(step: int, **metrics: object) -> None:
+    """Say that `step` is done, with numbers worth a curve: `report(step=12, loss=2.3, lr=1e-4)`.
+
+    Whatever `float()` takes is a number, a tensor of one element too (on a GPU that waits for the GPU). One that is
+    not finite is reported as null. Does nothing outside ganger.
+    """
+    global _step  # noqa: PLW0603 (of one process)
+    if task_directory() is None:
+        return
+    try:
+        _step = int(step)
+        numbers = {name: _finite(float(value)) for name, value in metrics.items()}  # type: ignore[arg-type]
+        append({"step": _step, "metrics": numbers})
+        read_lock.release()
+    except Exception as error:  # noqa: BLE001 (a report is not worth a training run)
+        warn_once(f"ganger: a report is left out: {error}")
+
+
+def newest_step() -> int:
+    """The step that this process has reported last; -1 when it has reported none."""
+    return _step
+
+
+class phase:  # noqa: N801 (used like a function)
+    """Say what the job does now: `phase("eval")` from here on, or `with phase("eval"):` for a block."""
+
+    def __init__(self, name: str | None) -> None:
+        self._before = _phase
+        _enter(name)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        _enter(self._before)
+
+
+def append(record: dict[str, object]) -> None:
+    """Add one line with the time to this rank's report, with a single write. Does nothing outside ganger."""
+    directory = task_directory()
+    if directory is None:
+        return
+    import json
+
+    path = os.path.join(directory, f"rank-{rank()}.report")
+    try:
+        if _file is None or _file[0] != path or _file[2] != os.getpid():
+            record = {"pid": os.getpid(), **record}
+            _open(path)
+        line = json.dumps({"t": int(time.time() * 1000), **record}).encode() + b"\n"
+        if _file is not None:
+            os.write(_file[1], line)
+    except OSError:
+        pass  # a full disk; contextlib would cost more than the rest of the import
+
+
+def _open(path: str) -> None:
+    global _file  # noqa: PLW0603 (one report of one process)
+    is_new = _file is None or _file[2] != os.getpid()
+    _file = (path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), os.getpid())
+    if is_new:
+        from ganger.train import liveness
+
+        liveness.begin(path, append)
+
+
+def _enter(name: str | None) -> None:
+    global _phase  # noqa: PLW0603 (what one process does)
+    _phase = None if name is None else str(name)
+    append({"phase": _phase})
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def warn_once(sentence: str) -> None:
+    """Say the first of such sentences on stderr."""
+    global _warned  # noqa: PLW0603 (once a process)
+    from contextlib import suppress
+
+    if not _warned:
+        _warned = True
+        with suppress(Exception):  # there may be no stderr
+            sys.stderr.write(sentence + "\n")

@@ -1,0 +1,240 @@
+"""The common draft of a sharded save: every rank of an attempt writes into one directory, and the last rank to leave it
+publishes it. Used by `checkpoints`.
+
+`.step-000000012.UID.ATTEMPT.sharded-RUN-SAVE.RANKS/` has `files/`, which becomes the checkpoint, and `parts/`, where
+each rank leaves `rank-R.json` when it has written: its part of the manifest. No rank waits for another one.
+
+A draft belongs to one attempt of a job, or outside ganger to one run. Within it torchrun may end all ranks and begin
+them again: a part that was left before this process began is of one that has ended, and does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+
+from ganger.train import drafts, durable_write, launcher_environment
+from ganger.train.complete_checkpoints import MANIFEST
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FILES, PARTS, COMPOSING = "files", "parts", "composing"
+GAVE_UP = ".gave-up"
+SETTLED_S = 0.02
+"""More than the granularity of file times (10 ms at most on Linux)."""
+
+_saves: dict[str, int] = {}  # how often this process has saved each step, as all ranks have
+_left: list[str] = []  # drafts that this rank has left, newest last
+_warned = False
+
+
+class Shards:
+    """The part of this rank in one sharded save."""
+
+    def __init__(self, root: str, step: int) -> None:
+        self._rank, self._ranks = launcher_environment.rank(), launcher_environment.world_size()
+        name = f"{root} {step}"
+        _saves[name] = _saves.get(name, 0) + 1
+        self.draft = drafts.shared_draft_of(root, step, f"sharded-{_run(self._ranks)}-{_saves[name]}", self._ranks)
+        self.directory = os.path.join(self.draft, FILES)
+        self._parts = os.path.join(self.draft, PARTS)
+        self._began_ns = 0
+
+    def enter(self) -> str:
+        """Have the directory. Return a sentence about an earlier save that other ranks have not completed, once."""
+        overdue = self._overdue()
+        self._clear()
+        os.makedirs(self.directory, exist_ok=True)
+        os.makedirs(self._parts, exist_ok=True)
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # an agent of torchrun begins no rank before all have met
+            self._began_ns = self._now_ns() - _age_ns()
+        return overdue
+
+    def leave(self) -> dict[str, dict[str, int]] | None:
+        """Leave this rank's part. Return the files of all ranks (name -> bytes, crc32) if this rank is the last one,
+        and has to publish them; None if others are still writing, or one could not.
+
+        The files are on the disk then. Parts need not be: with the machine, the attempt is gone.
+        """
+        time.sleep(SETTLED_S)  # so that a file that another rank still writes can be told by its time
+        self._write(f"rank-{self._rank}.json", json.dumps(self._own_part()))
+        _left.append(self.draft)
+        parts = self._all_parts()
+        return None if parts is None else self._composed(parts)
+
+    def give_up(self) -> None:
+        """Tell the other ranks that this one could not write its part: this save never becomes whole."""
+        with suppress(OSError):
+            self._write(f"rank-{self._rank}{GAVE_UP}", "")
+            self._all_parts()
+
+    # -- the part of this rank ---------------------------------------------------------------------------------------
+
+    def _own_part(self) -> dict[str, Any]:
+        """Every name in the directory, and of the files that this rank has to read: bytes, crc32 and time.
+
+        Nothing tells who wrote a file, so each is read and synced by the rank that its name points to. A file that was
+        changed a moment ago may still be written: whoever comes last reads it again.
+        """
+        names = durable_write.names_in(self.directory)
+        settled_ns = self._now_ns() - int(SETTLED_S * 1e9)
+        files = {}
+        for name in names:
+            if _reader(name, self._ranks) == self._rank:
+                with suppress(FileNotFoundError):  # a temporary file of another rank
+                    found = durable_write.sync_file(os.path.join(self.directory, name))
+                    if found["mtime_ns"] < settled_ns:
+                        files[name] = found
+        return {"names": names, "files": files}
+
+    def _clear(self) -> None:
+        """Remove what this rank, or whoever was composing, left here before it began again. Nobody composes for the
+        ranks that live now before this one has left."""
+        for path in (f"{PARTS}/rank-{self._rank}.json", f"{PARTS}/rank-{self._rank}{GAVE_UP}", f"{FILES}/{MANIFEST}"):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.draft, path))
+        drafts.remove(os.path.join(self.draft, COMPOSING))
+
+    def _now_ns(self) -> int:
+        """Return the time of the file system, which may not be that of this machine."""
+        self._write("clock", "")
+        return os.stat(os.path.join(self._parts, "clock")).st_mtime_ns
+
+    def _write(self, name: str, text: str) -> None:
+        path = os.path.join(self._parts, name)
+        with open(f"{path}.{self._rank}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(f"{path}.{self._rank}.new", path)
+
+    # -- the last rank -----------------------------------------------------------------------------------------------
+
+    def _all_parts(self) -> list[dict[str, Any]] | None:
+        """Return the parts of all ranks to exactly one of those that find nobody missing, None to the others. A draft
+        that a rank gave up is removed with the last rank."""
+        composing = os.path.join(self.draft, COMPOSING)
+        try:
+            if len(_ranks_in(self._parts, self._began_ns)) < self._ranks:
+                return None
+            os.rename(self._parts, composing)
+        except FileNotFoundError:
+            return None  # another rank was there first, or a newer attempt has taken the draft away
+        if any(name.endswith(GAVE_UP) for name in os.listdir(composing)):
+            drafts.remove(self.draft)
+            return None
+        parts = []
+        for rank in range(self._ranks):
+            with open(os.path.join(composing, f"rank-{rank}.json"), encoding="utf-8") as file:
+                parts.append(json.load(file))
+        return parts
+
+    def _composed(self, parts: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+        """The files of the whole checkpoint. What no part has as it is now is read here."""
+        known = {name: found for part in parts for name, found in part["files"].items()}
+        # This machine may not see all names yet: a client of a network file system remembers listings for a while.
+        names = {*durable_write.names_in(self.directory), *(name for part in parts for name in part["names"])}
+        files = {}
+        for name in sorted(names):
+            path = os.path.join(self.directory, name)
+            with suppress(FileNotFoundError):
+                found = known.get(name)
+                if found is None or (found["bytes"], found["mtime_ns"]) != durable_write.size_and_time(path):
+                    found = durable_write.sync_file(path)
+                files[name] = {"bytes": found["bytes"], "crc32": found["crc32"]}
+        return files
+
+    # -- saves that others have not completed ------------------------------------------------------------------------
+
+    def _overdue(self) -> str:
+        """Tell which ranks are missing in the last save, and remove drafts that no rank comes to any more: those before
+        a save that all ranks have left. A slower rank may still write into any other."""
+        global _warned  # noqa: PLW0603 (once a process)
+        waiting: list[str] = []
+        for draft in [draft for draft in _left if draft != self.draft]:
+            if os.path.isdir(os.path.join(draft, PARTS)):
+                waiting.append(draft)
+                continue
+            for abandoned in waiting:
+                drafts.remove(abandoned)
+            waiting = []
+        _left[:] = waiting
+        if _warned or not waiting:
+            return ""
+        _warned = True
+        there = _ranks_in(os.path.join(waiting[-1], PARTS), self._began_ns)
+        missing = [str(rank) for rank in range(self._ranks) if rank not in there]
+        who = f"rank{'s' * (len(missing) > 1)} {', '.join(missing[:8])}{' ...' * (len(missing) > 8)}"
+        return (
+            f"{waiting[-1]} is not a checkpoint yet: {who} of {self._ranks} have not written. All ranks have to enter "
+            "checkpoint(step, sharded=True), and share GANGER_CHECKPOINT_DIR"
+        )
+
+
+def _run(ranks: int) -> str:
+    """Return the name of this run, the same on all ranks. Within ganger, uid and attempt of the job are enough.
+
+    ValueError where no variable tells one run from the next: their parts would be mixed.
+    """
+    import zlib
+
+    known: list[str] = []
+    if ranks > 1 and not launcher_environment.uid():
+        known = _known_of_run()
+        if not known:
+            raise ValueError(
+                "checkpoint(step, sharded=True) cannot tell this run from an earlier one, whose parts may still lie in "
+                "the directory: give torchrun an --rdzv-id that no other run has, or set GANGER_JOB_UID to such a name "
+                "on all ranks"
+            )
+    return f"{zlib.crc32(repr(known).encode()):08x}"
+
+
+def _known_of_run() -> list[str]:
+    """Return what torchrun, mpirun or srun tell all ranks of one run and of no other; nothing where they do not."""
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID")
+    if run_id == "none" and os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # The one agent has a new directory: .../none_RANDOM/attempt_0/RANK/error.json
+        attempt = os.path.dirname(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")))
+        return [attempt] if attempt else []
+    if run_id == "none":
+        return []
+    if run_id is not None:
+        names = ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"]
+    elif "PMIX_NAMESPACE" in os.environ:
+        names = ["PMIX_NAMESPACE"]
+    elif "SLURM_STEP_ID" in os.environ:
+        names = ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"]  # steps are counted anew after a requeue
+    else:
+        names = []
+    return [os.environ.get(name, "") for name in names]
+
+
+def _age_ns() -> int:
+    """Return for how long this process has been there."""
+    with open("/proc/self/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])  # since the machine began
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
+def _reader(name: str, ranks: int) -> int:
+    """The rank that reads a file back: that of the first number in its name, which mostly is the one that wrote it."""
+    import re
+    import zlib
+
+    numbers = (int(digits) for part in reversed(name.split(os.sep)) for digits in re.findall(r"\d{1,9}", part))
+    return next((number for number in numbers if number < ranks), zlib.crc32(name.encode()) % ranks)
+
+
+def _ranks_in(parts: str, since_ns: int) -> set[int]:
+    """Return the ranks that have left since then, in whatever way."""
+    found = set()
+    for name in os.listdir(parts):
+        rank, _, rest = name[len("rank-") :].partition(".")
+        if name.startswith("rank-") and rank.isdecimal() and rest in ("json", GAVE_UP[1:]):
+            with suppress(FileNotFoundError):  # its rank has begun again
+                if os.stat(os.path.join(parts, name)).st_mtime_ns >= since_ns:
+                    found.add(int(rank))
+    return found
