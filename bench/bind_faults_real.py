@@ -26,7 +26,7 @@ from bench.bind_faults import figures, lives
 from bench.disrupting import End, drawn, lived, nodes_for
 from bench.kwok import NAMESPACE, clear, controller, job, kwok, until
 from bench.measure import Figure
-from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes import object_names
 from tools.fakeapi import Call, Fault, FaultProxy
 from tools.testcluster import Cluster, fake_nodes
 from tools.testcluster.api import tls
@@ -202,7 +202,7 @@ class _Real:
         """Delete the pods that are meant for a node, and the node with them unless they go alone."""
         name = fake_nodes.name_of(node + 1)
         for pod in self._raw.pods:
-            if pod["metadata"].get("annotations", {}).get(names.NODE) == name:
+            if pod["metadata"].get("annotations", {}).get(object_names.NODE) == name:
                 await self._raw.ask("DELETE", f"{PODS}/{pod['metadata']['name']}", AT_ONCE)
         if not with_pods_alone:
             await self._raw.ask("DELETE", f"/api/v1/nodes/{name}")

@@ -16,14 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.disrupting import End, drawn, lived, nodes_for
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.backend import KubernetesBackend
-from ganger.backends.kubernetes.gear import Entry, Gear
-from ganger.backends.kubernetes.transport import Api
+from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
+from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import policy_from_dict
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
 from ganger.ports import Clock
@@ -110,7 +110,7 @@ class _Faked:
     async def take_away(self, node: int, *, with_pods_alone: bool) -> None:
         """Delete the pods that are meant for a node, and the node with them unless they go alone."""
         name = f"n{node}"
-        there = [pod for pod in self._api.objects("pods") if pod["metadata"]["annotations"][names.NODE] == name]
+        there = [pod for pod in self._api.objects("pods") if pod["metadata"]["annotations"][object_names.NODE] == name]
         for pod in there:
             self._api.delete("pods", pod["metadata"]["name"])
         if not with_pods_alone and self._api.get("nodes", name, "") is not None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from bench.api_server import api_server, client, peak_mb
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.resources import NODES, PODS
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.resources import NODES, PODS
 
 MANY_PODS = int(os.environ.get("GANGER_BENCH_PODS", "50000"))
 MANY_NODES = MANY_PODS // 10

@@ -12,8 +12,8 @@ import psutil
 
 from bench.kwok import NAMESPACE, controller, job, kwok, seen, until, used_s
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.resources import GANG_JOBS, PODS
-from ganger.backends.kubernetes.types import Object
+from ganger.kubeapi.objects import Object
+from ganger.kubeapi.resources import GANG_JOBS, PODS
 from tools.testcluster import Cluster
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "500"))

@@ -25,12 +25,12 @@ import psutil
 
 import ganger
 from bench.measure import ROOT
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Meta, Object
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.objects import Meta, Object
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import GANG_JOBS, PODS, Resource
 from tools.testcluster import Cluster, cluster
 from tools.testcluster.api import admin
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from bench.kwok import AT_ONCE, NAMESPACE, WITHIN_S, clear, controller, job, kwok, until
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import GANG_JOBS, POD_GROUPS, PODS, Resource
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import SCHEDULER, Meta, Object, Pod
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.objects import SCHEDULER, Meta, Object, Pod
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import GANG_JOBS, POD_GROUPS, PODS, Resource
 from tools.testcluster import Cluster
 
 ROUNDS: Final = int(os.environ.get("GANGER_BENCH_ROUNDS", "5"))

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 from bench.kwok import NAMESPACE, Seen, controller, job, kwok, seen, until
 from bench.measure import Figure, median
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.resources import GANG_JOBS, LEASES
-from ganger.backends.kubernetes.types import Key, Pod
+from ganger.backends.kubernetes import object_names
+from ganger.kubeapi.objects import Key, Pod
+from ganger.kubeapi.resources import GANG_JOBS, LEASES
 from tools.testcluster import Cluster
 
 KILLS = int(os.environ.get("GANGER_BENCH_KILLS", "100"))
@@ -157,7 +157,7 @@ class Looks:
             self.found.lost = self._unsettled(crowd)
         await asyncio.sleep(SETTLES_S)
         self.found.lost |= self._unsettled(crowd)
-        generations = {name: pods[0].metadata.labels[names.GENERATION] for name, pods in self._bound().items()}
+        generations = {name: pods[0].metadata.labels[object_names.GENERATION] for name, pods in self._bound().items()}
         self.found.again = {name for name, generation in generations.items() if generation != "1"}
 
     def _bound(self) -> dict[str, list[Pod]]:
@@ -165,12 +165,12 @@ class Looks:
         found = defaultdict(list)
         for pod in self._its.pods.objects.values():
             if pod.spec.node_name and pod.metadata.deletion_timestamp is None:
-                found[pod.metadata.labels[names.JOB]].append(pod)
+                found[pod.metadata.labels[object_names.JOB]].append(pod)
         return found
 
     def _look_for_doubles(self, bound: dict[str, list[Pod]]) -> None:
         for name, pods in bound.items():
-            if len({pod.metadata.labels[names.GENERATION] for pod in pods}) > 1:
+            if len({pod.metadata.labels[object_names.GENERATION] for pod in pods}) > 1:
                 self.found.doubled.add(name)
         # A pod that goes keeps its GPUs until it is gone.
         used = defaultdict(list)
@@ -197,7 +197,7 @@ class Looks:
     def _unsettled(self, crowd: Crowd) -> set[str]:
         """Gangs that are not whole though they should be, or not gone."""
         bound = {name: len(pods) for name, pods in self._bound().items()}
-        there = {pod.metadata.labels[names.JOB] for pod in self._its.pods.objects.values()}
+        there = {pod.metadata.labels[object_names.JOB] for pod in self._its.pods.objects.values()}
         missing = {name for name, nodes in crowd.live.items() if bound.get(name) != nodes}
         missing |= {name for name in crowd.live if Key(NAMESPACE, name) not in self._its.jobs.objects}
         return missing | (there - crowd.live.keys())

@@ -14,12 +14,12 @@ from typing import Final
 
 from bench.measure import ROOT
 from ganger import registry
-from ganger.backends.simulator.traces.read import read_jobs, read_nodes
-from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.model.units import MINUTE_MS
+from ganger.simulation.traces.read_trace import read_jobs, read_nodes
+from ganger.simulation.traces.trace import RecordedJob
 from ganger.wiring.simulate import Run, simulate
 
 TRACES: Final = ROOT.parent / "shared" / "traces"

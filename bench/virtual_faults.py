@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from bench.audited import Audit, audited
-from ganger.backends.simulator.script import Behaviour, Death
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour, Death
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.queues.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection

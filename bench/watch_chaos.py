@@ -17,11 +17,11 @@ from typing import Final
 from bench import api_server
 from bench.api_server import ApiServer
 from bench.measure import Figure, median
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.resources import PODS
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Key, Pod
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.objects import Key, Pod
+from ganger.kubeapi.resources import PODS
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from bench.api_server import GPUS, api_server, client
 from bench.measure import Figure
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.resources import PODS
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Pod
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.objects import Pod
+from ganger.kubeapi.resources import PODS
 
 BINDS = int(os.environ.get("GANGER_BENCH_PODS", "5000"))
 EVENTS = 10 * BINDS

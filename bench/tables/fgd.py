@@ -24,9 +24,6 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.measure import ROOT, Figure, median
-from ganger.backends.simulator.fragments import Kinds, Rest, fragmented, typical_kinds
-from ganger.backends.simulator.traces.read import read_jobs, read_nodes
-from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.core.nodes.fragmentation import typical
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
@@ -34,6 +31,9 @@ from ganger.core.state.undo import Undo
 from ganger.model.cluster import Node
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
+from ganger.simulation.metrics.gpu_fragments import Kinds, Rest, fragmented, typical_kinds
+from ganger.simulation.traces.read_trace import read_jobs, read_nodes
+from ganger.simulation.traces.trace import RecordedJob
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
 POLICIES: Final = {

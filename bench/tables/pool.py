@@ -14,11 +14,11 @@ from typing import Final
 
 from bench.measure import ROOT, Figure
 from ganger import registry
-from ganger.backends.simulator.scorecard import Scorecard
-from ganger.backends.simulator.traces.read import read_jobs
 from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
+from ganger.simulation.metrics.scorecard import Scorecard
+from ganger.simulation.traces.read_trace import read_jobs
 from ganger.wiring.simulate import Run, simulate
 
 TRACES: Final = ROOT.parent / "shared" / "traces"

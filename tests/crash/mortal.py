@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.state.lifecycle import DURABLE
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ganger.backends.simulator.script import Behaviour, Death
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour, Death
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.model import event as e
 from ganger.model.decision import Cause
 from ganger.model.job import Checkpoint, Retry

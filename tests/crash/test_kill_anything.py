@@ -7,8 +7,8 @@ import pytest
 
 from bench.oracle import Oracle
 from bench.virtual_faults import Day, lived
-from ganger.backends.simulator.script import Behaviour, Death
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour, Death
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start

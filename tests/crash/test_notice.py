@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.model import event as e
 from ganger.model.job import Checkpoint
 from ganger.model.units import HOUR_MS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine.eventlog.disk_reserve import RESERVE_BYTES, Reserve
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection

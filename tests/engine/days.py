@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.script import Behaviour, Death
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour, Death
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, cast
 
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog

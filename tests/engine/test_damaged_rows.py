@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.errors import Refused

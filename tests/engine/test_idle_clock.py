@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bench.binding import BEGIN_MS, CRD, OFFER, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.wall_clock import WallClock
+from ganger.kubeapi.credentials import Access
 from ganger.model import event as e
 from tests.engine.scenes import nodes, serve, submit
 from tests.service.world import Embedded, launcher, wait_until

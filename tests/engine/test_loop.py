@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine import loop as loops
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import MEMORY, EventLog

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.cycle.plan import plan
 from ganger.core.queues.policy_interface import Heads, Policy
 from ganger.core.queues.share_bounds import Floats

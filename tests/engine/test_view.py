@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import copy_of
 from ganger.engine.query import state_replica

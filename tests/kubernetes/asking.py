@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from ganger.backends.kubernetes.access import Access
+from ganger.kubeapi.credentials import Access
 
 MERGE = "application/merge-patch+json"
 STEPS = "application/json-patch+json"

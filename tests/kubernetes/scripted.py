@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from ganger.backends.kubernetes.access import Access
+from ganger.kubeapi.credentials import Access
 from tools.skipping import SkippingLoop
 
 T = TypeVar("T")

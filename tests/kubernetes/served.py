@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.binding import CRD, OFFER, Controlled, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.transport import Api
 from ganger.faces.rest.app import make_app
 from ganger.faces.rest.visitors import Visitor, Visitors
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
 from ganger.settings import Home
 from ganger.wiring.gang_jobs import GangJobs
 from ganger.wiring.job_code import JobCode

@@ -13,11 +13,11 @@ import certifi
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.access import EARLY_S, TOKEN_FILE_EVERY_S, Access, Unusable
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.request import Place, asking
-from ganger.backends.kubernetes.resources import NODES
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import EARLY_S, TOKEN_FILE_EVERY_S, Access, Unusable
+from ganger.kubeapi.request import Place, asking
+from ganger.kubeapi.resources import NODES
 from tests.kubernetes.scripted import kubeconfig, run, serving
 
 SECRET = "abc-secret-def"

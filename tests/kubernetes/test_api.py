@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.lease import Election
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import LEASES, NODES, PODS, Resource, Selection
-from ganger.backends.kubernetes.transport import MANAGER, Api
-from ganger.backends.kubernetes.types import Added, Bookmark, Custom, Deleted, Modified, Object, Pod
+from ganger.kubeapi.api_client import MANAGER, Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.lease import Election
+from ganger.kubeapi.objects import Added, Bookmark, Custom, Deleted, Modified, Object, Pod
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import LEASES, NODES, PODS, Resource, Selection
 from tests.kubernetes.worlds import NO_CLUSTER, WITHIN_S
 from tools.fakeapi import FakeApi, Fault
 

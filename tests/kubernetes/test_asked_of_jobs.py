@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes import object_names
 from tests.kubernetes.served import Served, served
 from tools.testcluster.waiting import until
 
@@ -197,7 +197,7 @@ def test_what_goes_another_way_says_which(its: Served, words: list[str], says: s
 
 async def report_a_step(its: Served, gang: str, node: str) -> None:
     """Say what the launcher of rank 0 says once its ranks run and report steps."""
-    secrets = [each for each in its.api.objects("secrets") if each["metadata"]["labels"].get(names.JOB) in gang]
+    secrets = [each for each in its.api.objects("secrets") if each["metadata"]["labels"].get(object_names.JOB) in gang]
     token = base64.b64decode(secrets[0]["data"]["token"]).decode()
     port = await its.its.backend.door.open("127.0.0.1", 0, None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, JOB, OFFER, controller, job_of
-from ganger.backends.kubernetes.access import Access
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_left_behind import NEXT, keep, submit_next
 from tests.kubernetes.test_trouble import MEMBERS, bound, scene, status, submit, until

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bound_under_faults, controller, job_of
 from bench.disrupting import SETTLES_S
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.access import Access
+from ganger.backends.kubernetes import object_names
 from ganger.engine.eventlog.job_checkpoint import is_piece
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
@@ -49,7 +49,7 @@ def submit(its: Controlled) -> None:
 
 
 def pods(api: FakeApi, generation: int) -> list[Any]:
-    return [pod for pod in api.objects("pods") if pod["metadata"]["labels"][names.GENERATION] == str(generation)]
+    return [pod for pod in api.objects("pods") if pod["metadata"]["labels"][object_names.GENERATION] == str(generation)]
 
 
 def bound(api: FakeApi, generation: int) -> list[Any]:
@@ -89,8 +89,8 @@ def test_the_binding_says_which_slots_a_pod_has(tmp_path: Path) -> None:
             submit(its)
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
         for pod in pods(api, 1):
-            assert pod["metadata"]["annotations"][names.DEVICES] == "0,1,2,3,4,5,6,7"
-            assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][names.NODE]
+            assert pod["metadata"]["annotations"][object_names.DEVICES] == "0,1,2,3,4,5,6,7"
+            assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][object_names.NODE]
 
     scene(tmp_path, play)
 
@@ -138,7 +138,7 @@ def test_a_node_that_vanishes_between_plan_and_bind_is_left_out(tmp_path: Path) 
             await until(lambda: len(pods(api, 1)) == MEMBERS)
             api.delete("nodes", "n1", "")
             for pod in pods(api, 1):
-                if pod["metadata"]["annotations"][names.NODE] == "n1":
+                if pod["metadata"]["annotations"][object_names.NODE] == "n1":
                     api.delete("pods", pod["metadata"]["name"])
             await until(lambda: len([pod for pod in pods(api, 2) if pod["spec"].get("nodeName")]) == MEMBERS)
             assert not pods(api, 1)
@@ -218,7 +218,7 @@ def test_a_pod_of_an_older_generation_is_fenced(tmp_path: Path) -> None:
             stale["metadata"] = {
                 **{name: stale["metadata"][name] for name in ("annotations", "ownerReferences")},
                 "name": "big-0-0",
-                "labels": stale["metadata"]["labels"] | {names.GENERATION: "0"},
+                "labels": stale["metadata"]["labels"] | {object_names.GENERATION: "0"},
             }
             api.put(stale)
             await until(lambda: api.get("pods", "big-0-0") is None)
@@ -302,8 +302,8 @@ def test_a_gang_of_one_pod_is_bound_by_the_request_that_makes_it(tmp_path: Path)
             await until(lambda: pods(api, 1))
             await asyncio.sleep(SETTLES_S)
             [pod] = pods(api, 1)
-            assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][names.NODE]
-            assert pod["metadata"]["annotations"][names.DEVICES] == "0,1,2,3,4,5,6,7"
+            assert pod["spec"]["nodeName"] == pod["metadata"]["annotations"][object_names.NODE]
+            assert pod["metadata"]["annotations"][object_names.DEVICES] == "0,1,2,3,4,5,6,7"
             assert its.state_of(GANG) == "starting"
         assert ("create", "", "pods/binding") not in api.used()
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.backend import KubernetesBackend
-from ganger.backends.kubernetes.gear import Entry, Gear
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Key
+from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
+from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
 from ganger.engine.launch import launch_plans
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.objects import Key
 from ganger.wiring.code_archives import AT_ONCE, KEPT_S, LOOK_S, NOTE, Archives
 from ganger.wiring.own_code import Brought, bring
 from ganger.wiring.person import Person
@@ -29,7 +29,7 @@ OWN = "ganger-system"
 BYTES = b"an archive"
 DIGEST = hashlib.sha256(BYTES).hexdigest()
 CODE = Brought(DIGEST, base64.b64encode(BYTES).decode())
-NAME = names.code_name(DIGEST)
+NAME = object_names.code_name(DIGEST)
 HOUR_S = KEPT_S + 2 * LOOK_S
 OVER = {"phase": "Succeeded", "record": "{}"}
 LIVES = {"phase": "Running", "record": '{"gangs": []}'}
@@ -77,19 +77,19 @@ async def person(access: Access) -> AsyncIterator[Person]:
 
 
 def put_job(api: FakeApi, name: str = "job", status: Any = LIVES, digest: str = DIGEST) -> None:
-    about = {"name": name, "namespace": "default", "annotations": {names.CODE: digest} if digest else {}}
+    about = {"name": name, "namespace": "default", "annotations": {object_names.CODE: digest} if digest else {}}
     job = {"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": about}
     api.put({**job, "spec": {"run": "true"}, "status": status})
 
 
 def put_code(api: FakeApi, name: str = NAME) -> None:
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
-    api.put(made | {"immutable": True, "binaryData": {names.ARCHIVE: CODE.content}})
+    api.put(made | {"immutable": True, "binaryData": {object_names.ARCHIVE: CODE.content}})
 
 
 def content(api: FakeApi, name: str = NAME) -> Any:
     found = api.get("configmaps", name)
-    return found and base64.b64decode(found["binaryData"][names.ARCHIVE])
+    return found and base64.b64decode(found["binaryData"][object_names.ARCHIVE])
 
 
 async def until(holds: Callable[[], Any]) -> None:
@@ -219,7 +219,7 @@ def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
         put_code(api)
         put_job(api, status={})
         put_job(api, "other", status={}, digest="b" * 64)
-        put_code(api, names.code_name("b" * 64))
+        put_code(api, object_names.code_name("b" * 64))
         async with cleaning(access, tmp_path):
             await asyncio.sleep(60)
 
@@ -234,7 +234,7 @@ def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
             change()
             await asyncio.sleep(60)
             assert content(api) == BYTES, "it is not what was to be removed"
-            assert content(api, names.code_name("b" * 64)) is None
+            assert content(api, object_names.code_name("b" * 64)) is None
             await asyncio.sleep(HOUR_S)
             assert content(api) is None
 
@@ -295,7 +295,7 @@ def test_more_than_are_removed_at_once(tmp_path: Path) -> None:
     async def play(api: FakeApi, access: Access) -> None:
         digests = [f"{at:064x}"[::-1] for at in range(AT_ONCE + 3)]
         for at, digest in enumerate(digests):
-            put_code(api, names.code_name(digest))
+            put_code(api, object_names.code_name(digest))
             put_job(api, f"job-{at}", {}, digest)
         async with cleaning(access, tmp_path):
             await asyncio.sleep(60)

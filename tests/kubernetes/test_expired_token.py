@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.binding import GANG, Controlled, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.lease import Lost
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.lease import Lost
 from tests.kubernetes.test_trouble import MEMBERS, bound, leading, ruled, scene, status, submit, until
 from tools.fakeapi import Call, FakeApi, Fault
 

@@ -17,10 +17,10 @@ from lightkube import ApiError, AsyncClient, KubeConfig
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap
 
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.resources import PODS
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.resources import PODS
 from tests.kubernetes.asking import MERGE, Asking, binding, config_map, pod, take
 from tests.kubernetes.scripted import run
 from tools.fakeapi import FakeApi, Fault

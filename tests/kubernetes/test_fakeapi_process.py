@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from ganger.backends.kubernetes.access import Access
+from ganger.kubeapi.credentials import Access
 from tests.kubernetes.asking import Asking, binding, take
 
 ROOT = Path(__file__).parents[2]

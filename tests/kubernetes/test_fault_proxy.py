@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.resources import CONFIG_MAPS, EVERYTHING, PODS
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Added, Meta
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.objects import Added, Meta
+from ganger.kubeapi.resources import CONFIG_MAPS, EVERYTHING, PODS
 from tests.kubernetes.scripted import run
 from tools.fakeapi import FakeApi, Fault, FaultProxy
 

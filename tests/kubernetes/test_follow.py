@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.follow import MOST_PAUSE_S, SILENT_S, Follower
-from ganger.backends.kubernetes.resources import PODS
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Pod
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.informer import MOST_PAUSE_S, SILENT_S, Follower
+from ganger.kubeapi.objects import Pod
+from ganger.kubeapi.resources import PODS
 from tests.kubernetes.scripted import broken, pod, refused, run, serving
 
 Watch = Callable[["Server", web.Request, web.StreamResponse], Awaitable[None]]

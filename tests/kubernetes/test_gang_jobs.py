@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
-from ganger.backends.kubernetes.access import Access
 from ganger.engine.launch import launch_plans
+from ganger.kubeapi.credentials import Access
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import GangState

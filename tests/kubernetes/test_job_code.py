@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.types import Meta
+from ganger.backends.kubernetes import object_names
 from ganger.errors import Refused
+from ganger.kubeapi.objects import Meta
 from ganger.model.job import JobSpec, Origin
 from ganger.settings import Home
 from ganger.spec import spec_from_dict
@@ -47,11 +47,11 @@ def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
 
 
 def test_a_directory_counts_when_its_archive_is_named(code: JobCode) -> None:
-    said = replace_annotations({names.CODE: "a" * 64})
+    said = replace_annotations({object_names.CODE: "a" * 64})
     assert code.brought(asking("./src"), said, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
     for wrong in ("", "a" * 63, "../../" + "a" * 58):
         with pytest.raises(Refused, match="which a controller does not see"):
-            code.brought(asking("./src"), replace_annotations({names.CODE: wrong}), ORIGIN)
+            code.brought(asking("./src"), replace_annotations({object_names.CODE: wrong}), ORIGIN)
 
 
 def replace_annotations(said: dict[str, str]) -> Meta:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, JOB
-from ganger.backends.kubernetes.access import Access
 from ganger.engine.eventlog import job_checkpoint
+from ganger.kubeapi.credentials import Access
 from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
 from tests.kubernetes.test_policy_objects import scene
 from tests.kubernetes.test_queue_figures import leading, use

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.lease import RENEWED_WITHIN_S, RETRY_S, Election, Lost
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.lease import RENEWED_WITHIN_S, RETRY_S, Election, Lost
 from tests.kubernetes.scripted import broken, refused, run, serving
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ganger/leases"

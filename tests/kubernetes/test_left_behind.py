@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, JOB, OFFER, Controlled, controller, job_of
-from ganger.backends.kubernetes.access import Access
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_trouble import MEMBERS, bound, is_bound, scene, status, submit, until
 from tools.fakeapi import FakeApi, Fault

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bench.binding import Controlled, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
 from ganger.wiring.policy_objects import PolicyObjects
 from tests.kubernetes.test_others import bound, group, node, pod, said, scene, until
 from tests.kubernetes.test_policy_objects import accepted, definition, policy, queue

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from ganger.backends.kubernetes import names
+from ganger.backends.kubernetes import object_names
 from ganger.faces.cli import ganger
 from ganger.faces.cli.install import FILES
 from tests.docs.pages import ROOT
@@ -136,7 +136,7 @@ def test_only_launchers_reach_the_launchers_port() -> None:
     (launchers,) = by_port["launchers"] or ()
     assert launchers == {
         "namespaceSelector": {},
-        "podSelector": {"matchExpressions": [{"key": names.JOB, "operator": "Exists"}]},
+        "podSelector": {"matchExpressions": [{"key": object_names.JOB, "operator": "Exists"}]},
     }
     assert by_port["rest"] is None, "people come through the API server, which is no pod"
 

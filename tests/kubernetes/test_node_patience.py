@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.backends.kubernetes.node_patience import AWAY_S, LOST_AFTER_S, PARTED_AFTER_S, Launchers, NodePatience
+from ganger.backends.kubernetes.nodes.node_patience import AWAY_S, LOST_AFTER_S, PARTED_AFTER_S, Launchers, NodePatience
 
 EVERY_S = 5
 NAMES = ("a", "b", "c", "d")

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganger.backends.kubernetes import types
-from ganger.backends.kubernetes.nodes import Inventory, cluster
+from ganger.backends.kubernetes.nodes.node_inventory import Inventory, cluster
+from ganger.kubeapi import objects
 from ganger.model.cluster import Node
 from ganger.model.event import NodeCordoned, NodeLost, NodeReturned, NodesListed, NodeUncordoned
 from ganger.model.units import GIB_BYTES, MIB_BYTES
@@ -15,7 +15,7 @@ ALLOCATABLE = {"cpu": "63770m", "memory": "515870Mi", "pods": "110", "ephemeral-
 GPU_NODE = ALLOCATABLE | {"nvidia.com/gpu": "8"}
 
 
-def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> types.Node:
+def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) -> objects.Node:
     """As the API server gives it, with what ganger does not read."""
     taints, unschedulable = status.pop("taints", []), status.pop("unschedulable", False)
     ready, allocatable = status.pop("ready", "True"), status.pop("allocatable", GPU_NODE)
@@ -36,24 +36,24 @@ def node(name: str = "n1", labels: dict[str, str] | None = None, **status: Any) 
             **status,
         },
     }
-    return msgspec.convert(found, types.Node)
+    return msgspec.convert(found, objects.Node)
 
 
-def pod(name: str = "p", at: str = "n1", *, phase: str = "Running", **spec: Any) -> types.Pod:
+def pod(name: str = "p", at: str = "n1", *, phase: str = "Running", **spec: Any) -> objects.Pod:
     spec = {"nodeName": at, "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]} | spec
     meta = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, types.Pod)
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, objects.Pod)
 
 
 def container(cpu: str = "0", memory: str = "0", **more: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}, **more}
 
 
-def seen(*pods: types.Pod, of: types.Node | None = None, claims: tuple[types.ResourceClaim, ...] = ()) -> Node:
+def seen(*pods: objects.Pod, of: objects.Node | None = None, claims: tuple[objects.ResourceClaim, ...] = ()) -> Node:
     return cluster([of or node()], pods, claims=claims).nodes[0]
 
 
-def used_cpu_milli(*pods: types.Pod) -> int:
+def used_cpu_milli(*pods: objects.Pod) -> int:
     return 63770 - seen(*pods).cpu_milli
 
 
@@ -240,11 +240,11 @@ def test_others_may_use_more_than_there_is() -> None:
 # -- which GPUs others use --------------------------------------------------------------------------------------------
 
 
-def gpu_pod(name: str, gpus: int, resource: str = "nvidia.com/gpu", **spec: Any) -> types.Pod:
+def gpu_pod(name: str, gpus: int, resource: str = "nvidia.com/gpu", **spec: Any) -> objects.Pod:
     return pod(name, containers=[{"name": "c", "resources": {"limits": {resource: str(gpus)}}}], **spec)
 
 
-def ours(name: str, slots: str, *, phase: str = "Running", at: str = "n1") -> types.Pod:
+def ours(name: str, slots: str, *, phase: str = "Running", at: str = "n1") -> objects.Pod:
     bound = gpu_pod(name, slots.count(",") + 1, at=at, phase=phase, schedulerName="ganger")
     return msgspec.structs.replace(
         bound,
@@ -286,7 +286,7 @@ def test_a_device_plugin_that_starts_anew_takes_nothing_from_ours() -> None:
     assert (seen(of=ill).gpus, seen(of=ill).foreign) == (8, tuple(range(8)))
 
 
-def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> types.ResourceClaim:
+def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> objects.ResourceClaim:
     """As a scheduler writes it. devices: `DRIVER/DEVICE`, `!` before one that is only looked at."""
     results = [
         {
@@ -304,7 +304,7 @@ def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> types
         "metadata": {"name": name, "namespace": "team", "annotations": more.get("annotations", {})},
         "status": {"allocation": allocation, "reservedFor": more.get("users", [])},
     }
-    return msgspec.convert(found, types.ResourceClaim)
+    return msgspec.convert(found, objects.ResourceClaim)
 
 
 @pytest.mark.parametrize(
@@ -328,10 +328,10 @@ def claim(name: str, *devices: str, node_name: str = "n1", **more: Any) -> types
             ),
             0,
         ),
-        ((msgspec.convert({"metadata": {"name": "new"}}, types.ResourceClaim),), 0),
+        ((msgspec.convert({"metadata": {"name": "new"}}, objects.ResourceClaim),), 0),
     ],
 )
-def test_gpus_of_claims_count_once(claims: tuple[types.ResourceClaim, ...], many: int) -> None:
+def test_gpus_of_claims_count_once(claims: tuple[objects.ResourceClaim, ...], many: int) -> None:
     assert len(seen(ours("j-1-0", "0"), claims=claims).foreign) == many
     assert len(seen(ours("j-1-0", "0"), gpu_pod("p", 2), claims=claims).foreign) == many + 2
 
@@ -386,7 +386,7 @@ def test_a_heartbeat_is_no_event() -> None:
         (None, ["nodes_listed"]),
     ],
 )
-def test_what_a_change_of_a_node_leads_to(then: types.Node | None, events: list[str]) -> None:
+def test_what_a_change_of_a_node_leads_to(then: objects.Node | None, events: list[str]) -> None:
     inventory, first = Inventory(), node()
     inventory.node_changed(None, first)
     told(inventory)
@@ -454,7 +454,7 @@ def test_pods_come_change_and_go() -> None:
     assert told(inventory) == []
 
 
-def generation_2(name: str, slots: str) -> types.Pod:
+def generation_2(name: str, slots: str) -> objects.Pod:
     made = ours(name, slots)
     known = made.metadata.annotations | {"ganger.dev/node": "n1"}
     about = msgspec.structs.replace(made.metadata, annotations=known, labels={"ganger.dev/generation": "2"})

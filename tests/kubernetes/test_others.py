@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.binding import CRD, OFFER, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.node_patience import LOST_AFTER_S
+from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import PolicySet
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue

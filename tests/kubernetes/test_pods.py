@@ -5,9 +5,9 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.pods import Setting, pods
-from ganger.backends.kubernetes.types import Key
+from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.pod_template import Setting, pods
+from ganger.kubeapi.objects import Key
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Origin
 from ganger.spec import spec_from_dict
@@ -63,10 +63,10 @@ def test_no_secret_and_no_plan_is_in_a_pod() -> None:
 
 
 def test_ids_lead_to_objects() -> None:
-    assert names.key_of("bert.team") == Key("team", "bert")
-    assert names.key_of("bert.team[7]") == Key("team", "bert")
-    assert names.pod_name("bert.team[7]", 2, 0) == "bert-e7-2-0"
-    assert names.id_of(Key("team", "bert")) == "bert.team"
+    assert object_names.key_of("bert.team") == Key("team", "bert")
+    assert object_names.key_of("bert.team[7]") == Key("team", "bert")
+    assert object_names.pod_name("bert.team[7]", 2, 0) == "bert-e7-2-0"
+    assert object_names.id_of(Key("team", "bert")) == "bert.team"
     for wrong in ("bert", ".team", "bert."):
         with pytest.raises(ValueError, match=r"NAME\.NAMESPACE"):
-            names.key_of(wrong)
+            object_names.key_of(wrong)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, OFFER, controller, job_of
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.transport import Api
 from ganger.engine.loop import Loop
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
 from ganger.wiring.policy_objects import PolicyObjects

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.kubernetes.quantity import MOST, offered, quantity, wanted
+from ganger.kubeapi.quantity import MOST, offered, quantity, wanted
 
 EXACT = Context(prec=200)
 DECIMAL = {"n": "1e-9", "u": "1e-6", "m": "1e-3", "": "1", "k": "1e3", "M": "1e6", "G": "1e9", "T": "1e12", "P": "1e15"}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from bench.binding import Controlled, controller, job_of
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.transport import Api
 from ganger.core.state.state import State
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
 from ganger.wiring.policy_objects import PolicyObjects
 from ganger.wiring.queue_figures import CALM_S, USAGE_S

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.admission import not_admitted
-from ganger.backends.kubernetes.api_error import from_status
-from ganger.backends.kubernetes.types import Status
+from ganger.backends.kubernetes.admission_error import not_admitted
 from ganger.engine.query.job_history import Histories
+from ganger.kubeapi.api_error import from_status
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
 from tests.kubernetes.test_gang_jobs import cluster, hearing, put, status, until
 from tests.kubernetes.test_trouble import bound, scene, submit

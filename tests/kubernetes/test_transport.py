@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.request import Place, Use
-from ganger.backends.kubernetes.resources import NODES, PODS, Selection
-from ganger.backends.kubernetes.transport import MARK, WITHIN_S, Api
-from ganger.backends.kubernetes.types import Added, Bookmark, Meta, Modified
+from ganger.kubeapi.api_client import MARK, WITHIN_S, Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import Added, Bookmark, Meta, Modified
+from ganger.kubeapi.request import Place, Use
+from ganger.kubeapi.resources import NODES, PODS, Selection
 from tests.kubernetes.scripted import Answer, broken, pod, refused, run, serving
 
 META = Meta(name="a", namespace="team", uid="u1", resource_version="7")

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.lease import ASKED_WITHIN_S, Election, Lost
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.lease import ASKED_WITHIN_S, Election, Lost
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job import Retry
 from tests.kubernetes.test_policy_objects import definition, following, in_force, queue

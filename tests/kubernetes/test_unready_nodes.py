@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
-from ganger.backends.kubernetes.access import Access
-from ganger.backends.kubernetes.node_patience import LOST_AFTER_S, PARTED_AFTER_S
+from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, PARTED_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
+from ganger.kubeapi.credentials import Access
 from tests.kubernetes.test_trouble import bound, status, submit, until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop

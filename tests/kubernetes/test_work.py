@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ganger.backends.kubernetes.work import MOST_PAUSE_S, Work
+from ganger.kubeapi.workqueue import MOST_PAUSE_S, Work
 from tests.kubernetes.scripted import run
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from ganger.backends.kubernetes.access import Access
+from ganger.kubeapi.credentials import Access
 from tests.kubernetes.asking import Asking
 from tools.fakeapi import FakeApi
 from tools.testcluster import running

@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.fragments import Rest, fragmented
 from ganger.core.nodes.fragmentation import TYPICAL, Fragments, Kind, typical
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.scores import fgd
 from ganger.model.decision import NodeShare
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape
+from ganger.simulation.metrics.gpu_fragments import Rest, fragmented
 from tests.laws.test_place import HalfFull, half_full
 
 GPUS = st.builds(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local import processes
-from ganger.backends.local.layout import Layout
+from ganger.backends.local import machine_processes
+from ganger.backends.local.job_files import Layout
 from ganger.launcher.build_archive import build
 from ganger.model.cluster import Node
 from tests.local.world import Server, wait_until
@@ -47,8 +47,8 @@ def serve(layout: Layout) -> Iterator[Callable[..., Server]]:
 
 
 def _killed(layout: Layout) -> list[int]:
-    mine = [process.pid for place, process in processes.launchers() if place.is_relative_to(layout.home)]
-    mine += [pid for place, pid in processes.marked() if place.is_relative_to(layout.home)]
+    mine = [process.pid for place, process in machine_processes.launchers() if place.is_relative_to(layout.home)]
+    mine += [pid for place, pid in machine_processes.marked() if place.is_relative_to(layout.home)]
     for pid in mine:
         with suppress(ProcessLookupError):  # it has ended since it was found
             os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.layout import Layout
+from ganger.backends.local.job_files import Layout
 from ganger.model.decision import Cause
 from tests.local.world import Server, make_job, make_start, make_stop
 

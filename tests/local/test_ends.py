@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.layout import Layout
-from ganger.backends.local.records import LocalRecords
+from ganger.backends.local.job_files import Layout
+from ganger.backends.local.local_records import LocalRecords
 from ganger.launcher_server import failure_events, message_schema
 from ganger.launcher_server.failure_events import Ends
 from ganger.launcher_server.generation_state import begun

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
-from ganger.backends.local.layout import TaskDirectory
+from ganger.backends.local.job_files import TaskDirectory
 from ganger.engine.eventlog import codec
 from ganger.launcher_server import message_schema
 from ganger.launcher_server.message_events import ending, event, is_done, newest_report

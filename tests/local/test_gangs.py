@@ -155,7 +155,7 @@ def test_strays_are_killed_when_launcher_and_guard_are_gone(serve: Serve, tmp_pa
 
 
 def test_wedged_launcher_is_killed(serve: Serve, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("ganger.backends.local.supervisor.WEDGED_AFTER_S", 0.1)
+    monkeypatch.setattr("ganger.backends.local.gang_runtime.WEDGED_AFTER_S", 0.1)
     server = serve(nodes=1).open()
     job = make_job(tmp_path, WAIT)
     start = make_start(job, nodes=1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ganger.backends.local import processes
+from ganger.backends.local import machine_processes
 from ganger.launcher_server.connection import HELLO_LIMIT_BYTES, listen
 from tests.local.world import DEADLINE_S, Server, make_job, make_start
 
@@ -62,7 +62,7 @@ def peer(server: Server) -> Iterator[Peer]:
 
 def hello(server: Server, **changed: Any) -> dict[str, Any]:
     """What the launcher of job on n1 would say, if it were this process."""
-    me = processes.identify(os.getpid())
+    me = machine_processes.identify(os.getpid())
     assert me is not None
     token = server.layout.task("job", "n1").token()
     said = {

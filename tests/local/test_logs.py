@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.local import logs
-from ganger.backends.local.layout import Layout
+from ganger.backends.local import log_reader
+from ganger.backends.local.job_files import Layout
 from ganger.ports import LogLine, LogQuery
 from tests.local.world import wait_until
 
@@ -56,7 +56,7 @@ def two_nodes(layout: Layout) -> None:
 )
 def test_which_lines(layout: Layout, query: dict, expected: list[str]) -> None:
     two_nodes(layout)
-    assert texts(logs.lines(layout, LogQuery(job="job", **query))) == expected
+    assert texts(log_reader.lines(layout, LogQuery(job="job", **query))) == expected
 
 
 def planned(layout: Layout, node: str, generation: int, roles: dict[int, str]) -> None:
@@ -89,31 +89,31 @@ def test_which_lines_by_role_node_text_and_time(layout: Layout, query: dict, exp
     two_nodes(layout)
     planned(layout, "n1", 1, {0: "chief", 1: "ps"})
     planned(layout, "n2", 1, {2: "ps"})
-    assert texts(logs.lines(layout, LogQuery(job="job", **query))) == expected
-    assert texts(logs.follow(layout, LogQuery(job="job", **query), lambda: True)) == expected
+    assert texts(log_reader.lines(layout, LogQuery(job="job", **query))) == expected
+    assert texts(log_reader.follow(layout, LogQuery(job="job", **query), lambda: True)) == expected
 
 
 def test_text_is_searched_in_whole_lines(layout: Layout) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 O the lo\n2 o ss is 3\n3 o other\n4 E never ended, loss\n")
-    assert texts(logs.lines(layout, LogQuery(job="job", grep="loss"))) == ["the loss is 3", "never ended, loss"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job", grep="loss"))) == ["the loss is 3", "never ended, loss"]
 
 
 def test_from_one_generation_on(layout: Layout) -> None:
     for generation in (1, 2, 3):
         write(layout, "n1", generation, "rank-0.log", f"{generation} o of {generation}\n")
-    assert texts(logs.lines(layout, LogQuery(job="job", first=2))) == ["of 2", "of 3"]
-    assert texts(logs.follow(layout, LogQuery(job="job", first=2), lambda: True)) == ["of 2", "of 3"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job", first=2))) == ["of 2", "of 3"]
+    assert texts(log_reader.follow(layout, LogQuery(job="job", first=2), lambda: True)) == ["of 2", "of 3"]
 
 
 def test_records_longer_than_a_block(layout: Layout) -> None:
-    long = "w" * (3 * logs.BLOCK_BYTES + 7)
+    long = "w" * (3 * log_reader.BLOCK_BYTES + 7)
     write(layout, "n1", 1, "rank-0.log", f"1 o first\n2 o {long}\n3 o last\n4 o torn")
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["first", long, "last"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["first", long, "last"]
 
 
 def test_line_says_where_it_is_from(layout: Layout) -> None:
     write(layout, "n2", 3, "rank-5.log", "17 e a b  c \n")
-    assert list(logs.lines(layout, LogQuery(job="job"))) == [
+    assert list(log_reader.lines(layout, LogQuery(job="job"))) == [
         LogLine(at_ms=17, generation=3, rank=5, stream="e", text="a b  c ")
     ]
 
@@ -121,45 +121,45 @@ def test_line_says_where_it_is_from(layout: Layout) -> None:
 def test_newest_generation_unless_asked(layout: Layout) -> None:
     for generation in (9, 10):
         write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["of 10"]
-    assert texts(logs.lines(layout, LogQuery(job="job", generation=9))) == ["of 9"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["of 10"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job", generation=9))) == ["of 9"]
 
 
 def test_job_that_wrote_nothing(layout: Layout) -> None:
-    assert list(logs.lines(layout, LogQuery(job="job"))) == []
-    assert list(logs.metrics(layout, "job")) == []
-    assert logs.progress(layout, "job") is None
+    assert list(log_reader.lines(layout, LogQuery(job="job"))) == []
+    assert list(log_reader.metrics(layout, "job")) == []
+    assert log_reader.progress(layout, "job") is None
 
 
 def test_name_that_is_no_path(layout: Layout) -> None:
     with pytest.raises(ValueError, match="no name of a job"):
-        list(logs.lines(layout, LogQuery(job="../job")))
+        list(log_reader.lines(layout, LogQuery(job="../job")))
 
 
 def test_pieces_of_a_line_are_one_line(layout: Layout) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 O to\n2 E oh\n3 O ge\n4 o ther\n5 e no\n6 O never ended")
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["together", "ohno"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["together", "ohno"]
     write(layout, "n1", 1, "rank-0.log", "\n")
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["together", "ohno", "never ended"]
-    assert texts(logs.lines(layout, LogQuery(job="job", tail=1))) == ["never ended"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["together", "ohno", "never ended"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job", tail=1))) == ["never ended"]
 
 
 def test_endless_line_is_given_in_parts(layout: Layout) -> None:
     piece = "x" * 16_384
     write(layout, "n1", 1, "rank-0.log", "".join(f"{at} O {piece}\n" for at in range(40)) + "41 o end\n")
-    found = texts(logs.lines(layout, LogQuery(job="job")))
+    found = texts(log_reader.lines(layout, LogQuery(job="job")))
     assert "".join(found) == piece * 40 + "end"
-    assert max(map(len, found)) <= logs.LONGEST_LINE + len(piece)
+    assert max(map(len, found)) <= log_reader.LONGEST_LINE + len(piece)
 
 
 def test_torn_and_foreign_records_are_passed_over(layout: Layout) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 o first\n\nhalf a rec\n\0\0\0\n2 x what\n3 o last\n4 o torn")
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["first", "last"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["first", "last"]
 
 
 def test_bytes_that_are_no_text_are_shown_somehow(layout: Layout) -> None:
     write(layout, "n1", 1, "rank-0.log", "").write_bytes(b"1 o \xff\xfe ok\n")
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["\ufffd\ufffd ok"]
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["\ufffd\ufffd ok"]
 
 
 def test_set_up_belongs_to_the_first_rank_of_its_node(layout: Layout) -> None:
@@ -167,14 +167,14 @@ def test_set_up_belongs_to_the_first_rank_of_its_node(layout: Layout) -> None:
         write(layout, node, 1, "setup.log", f"1 o out {node}\n2 e err {node}\n")
         plan = {"ranks": [{"rank": rank} for rank in ranks]}
         (layout.task("job", node).path / "plan-1.json").write_text(json.dumps(plan))
-    assert texts(logs.lines(layout, LogQuery(job="job"))) == ["out n1", "err n1", "err n2"]
-    assert {line.rank for line in logs.lines(layout, LogQuery(job="job", everything=True))} == {0, 2}
+    assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["out n1", "err n1", "err n2"]
+    assert {line.rank for line in log_reader.lines(layout, LogQuery(job="job", everything=True))} == {0, 2}
 
 
 @given(data=st.data())
 def test_tail_is_the_end_of_the_whole(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     layout = Layout(home=tmp_path_factory.mktemp("home"), socket=Path("s"), launcher=Path("l"))
-    lengths = st.sampled_from([0, 1, 5, logs.BLOCK_BYTES // 3, logs.BLOCK_BYTES])
+    lengths = st.sampled_from([0, 1, 5, log_reader.BLOCK_BYTES // 3, log_reader.BLOCK_BYTES])
     records = st.lists(st.tuples(st.sampled_from("oeOE"), lengths), max_size=12)
     at = 0
     for rank in range(data.draw(st.integers(1, 3))):
@@ -182,8 +182,8 @@ def test_tail_is_the_end_of_the_whole(tmp_path_factory: pytest.TempPathFactory, 
             at += 1
             write(layout, "n1", 1, f"rank-{rank}.log", f"{at} {stream} {'y' * length}{at}\n")
     count = data.draw(st.integers(0, 15))
-    whole = list(logs.lines(layout, LogQuery(job="job")))
-    assert list(logs.lines(layout, LogQuery(job="job", tail=count))) == (whole[-count:] if count else [])
+    whole = list(log_reader.lines(layout, LogQuery(job="job")))
+    assert list(log_reader.lines(layout, LogQuery(job="job", tail=count))) == (whole[-count:] if count else [])
 
 
 def test_huge_log_is_never_held_whole(layout: Layout) -> None:
@@ -192,8 +192,8 @@ def test_huge_log_is_never_held_whole(layout: Layout) -> None:
         for at in range(50_000):
             file.write(f"{at} o {'z' * 100}\n")
     tracemalloc.start()
-    assert sum(1 for _ in logs.lines(layout, LogQuery(job="job"))) == 50_000
-    assert len(texts(logs.lines(layout, LogQuery(job="job", tail=10)))) == 10
+    assert sum(1 for _ in log_reader.lines(layout, LogQuery(job="job"))) == 50_000
+    assert len(texts(log_reader.lines(layout, LogQuery(job="job", tail=10)))) == 10
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < path.stat().st_size / 10
@@ -204,7 +204,7 @@ def test_follower_sees_every_line_once_over_generations(layout: Layout) -> None:
     seen: list[LogLine] = []
     write(layout, "n1", 1, "rank-0.log", "1 o before\n")
     reader = threading.Thread(
-        target=lambda: seen.extend(line for line in logs.follow(layout, LogQuery(job="job"), over.is_set) if line)
+        target=lambda: seen.extend(line for line in log_reader.follow(layout, LogQuery(job="job"), over.is_set) if line)
     )
     reader.start()
     wait_until(lambda: seen, "the follower began")
@@ -225,13 +225,13 @@ def test_follower_sees_every_line_once_over_generations(layout: Layout) -> None:
 def test_follower_of_one_generation_stays_there(layout: Layout) -> None:
     for generation in (1, 2):
         write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
-    assert texts(logs.follow(layout, LogQuery(job="job", generation=1), lambda: True)) == ["of 1"]
+    assert texts(log_reader.follow(layout, LogQuery(job="job", generation=1), lambda: True)) == ["of 1"]
 
 
 def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: Layout) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 o one\n2 o two\n3 O thr\n")
     over: list[bool] = []
-    following = logs.follow(layout, LogQuery(job="job", tail=1), lambda: bool(over))
+    following = log_reader.follow(layout, LogQuery(job="job", tail=1), lambda: bool(over))
     assert next(following).text == "two"
     assert next(following) is None
     write(layout, "n1", 1, "rank-0.log", "4 o ee\n")
@@ -240,10 +240,10 @@ def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: Lay
 
 
 def test_follower_gets_the_start_of_a_line_that_does_not_end(layout: Layout, monkeypatch) -> None:
-    monkeypatch.setattr(logs, "HELD_S", 0.0)
+    monkeypatch.setattr(log_reader, "HELD_S", 0.0)
     write(layout, "n1", 1, "rank-0.log", "1 O 10%...\n")
     over: list[bool] = []
-    following = logs.follow(layout, LogQuery(job="job"), lambda: bool(over))
+    following = log_reader.follow(layout, LogQuery(job="job"), lambda: bool(over))
     assert next(line for line in following if line).text == "10%..."
     write(layout, "n1", 1, "rank-0.log", "2 o 100%\n")
     over.append(True)
@@ -257,7 +257,7 @@ def test_metrics_over_generations(layout: Layout) -> None:
     write(layout, "n2", 10, "rank-0.report", '{"t": 4, "step": 2}\n{"t": 5, "st')
     write(layout, "n2", 2, "rank-0.report", 'noise\n{"t": 3, "step": 2, "metrics": {"loss": 2.0}}\n')
     write(layout, "n2", 2, "rank-1.report", '{"t": 9, "step": 9}\n')
-    assert list(logs.metrics(layout, "job")) == [
+    assert list(log_reader.metrics(layout, "job")) == [
         {"generation": 1, "rank": 0, "t": 1, "step": 1, "metrics": {"loss": 3.0}},
         {"generation": 2, "rank": 0, "t": 3, "step": 2, "metrics": {"loss": 2.0}},
         {"generation": 10, "rank": 0, "t": 4, "step": 2, "metrics": {}},
@@ -268,9 +268,9 @@ def test_progress_is_the_newest_report_of_the_newest_generation(layout: Layout) 
     write(
         layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
     )
-    assert logs.progress(layout, "job") == {"t": 1, "step": 1, "metrics": {"loss": 3.0}, "phase": "eval"}
+    assert log_reader.progress(layout, "job") == {"t": 1, "step": 1, "metrics": {"loss": 3.0}, "phase": "eval"}
     write(layout, "n1", 2, "rank-0.log", "")
-    assert logs.progress(layout, "job") is None
+    assert log_reader.progress(layout, "job") is None
     long = "".join(f'{{"t": {step}, "step": {step}, "metrics": {{}}}}\n' for step in range(10_000))
     write(layout, "n1", 2, "rank-0.report", long)
-    assert logs.progress(layout, "job") == {"t": 9999, "step": 9999, "metrics": {}, "phase": None}
+    assert log_reader.progress(layout, "job") == {"t": 9999, "step": 9999, "metrics": {}, "phase": None}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local import logs
-from ganger.backends.local.layout import Layout
+from ganger.backends.local import log_reader
+from ganger.backends.local.job_files import Layout
 from ganger.backends.local.log_files import Source, parts_of
 from ganger.faces.client.seen import Seen
 from ganger.launcher.logs.log_file import PARTS, SMALLEST_PART_BYTES, LogFile
@@ -44,7 +44,7 @@ class Writer:
         self._log.write(text)
 
     def lines(self, **query: int) -> list[LogLine]:
-        return list(logs.lines(self.layout, LogQuery(job="job", **query)))
+        return list(log_reader.lines(self.layout, LogQuery(job="job", **query)))
 
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in self.layout.logs("job"))
@@ -105,7 +105,7 @@ def test_a_line_in_pieces_is_one_over_the_border_of_two_parts(writer: Writer) ->
 
 
 def test_a_follower_that_keeps_up_misses_nothing_and_hears_nothing_twice(writer: Writer) -> None:
-    following = logs.follow(writer.layout, QUERY, lambda: False)
+    following = log_reader.follow(writer.layout, QUERY, lambda: False)
     found: list[LogLine] = []
     for _ in range(3 * PARTS):
         writer.fill(0.9)
@@ -114,7 +114,7 @@ def test_a_follower_that_keeps_up_misses_nothing_and_hears_nothing_twice(writer:
 
 
 def test_a_follower_that_falls_behind_is_told_what_it_missed(writer: Writer) -> None:
-    following = logs.follow(writer.layout, QUERY, lambda: False)
+    following = log_reader.follow(writer.layout, QUERY, lambda: False)
     writer.fill(2.5)
     before = heard(following)
     writer.fill(2 * PARTS)
@@ -159,8 +159,8 @@ def test_what_ended_a_rank_is_found_over_the_border_of_two_parts(writer: Writer)
     found = read_error(str(writer.path), str(writer.directory))
     assert found is not None
     assert (found["type"], found["message"], found["line"]) == ("ValueError", "nan", 7)
-    newest = [line.text for line in logs.newest_lines(Source(writer.path, 1, 0, "oe"), 1000)]
+    newest = [line.text for line in log_reader.newest_lines(Source(writer.path, 1, 0, "oe"), 1000)]
     assert newest[-1] == "ValueError: nan"
     assert len(newest) < 20
-    larger = list(logs.newest_lines(Source(writer.path, 1, 0, "oe"), 2 * SMALLEST_PART_BYTES))
+    larger = list(log_reader.newest_lines(Source(writer.path, 1, 0, "oe"), 2 * SMALLEST_PART_BYTES))
     assert numbers(larger[:2])[1] > 1

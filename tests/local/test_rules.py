@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.layout import Layout
-from ganger.backends.local.records import LocalRecords
+from ganger.backends.local.job_files import Layout
+from ganger.backends.local.local_records import LocalRecords
 from ganger.launcher_server.retry_rules import found_in_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, RuleMatch

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.devices import Machine
-from ganger.backends.local.topology import TopologyError, read_topology, whole_machine
+from ganger.backends.local.machine import Machine
+from ganger.backends.local.topology_file import TopologyError, read_topology, whole_machine
 from ganger.model.cluster import Node
 
 CPU_ONLY = Machine(cpu_milli=2000, memory_bytes=8 * 2**30)

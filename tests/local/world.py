@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from ganger.backends.local import processes
-from ganger.backends.local.backend import LocalBackend
-from ganger.backends.local.layout import Layout
+from ganger.backends.local import machine_processes
+from ganger.backends.local.job_files import Layout
+from ganger.backends.local.local_backend import LocalBackend
 from ganger.engine.launch import launch_plans
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
@@ -115,11 +115,11 @@ class Server:
         self.loop.close()
 
     def pids(self, place: Path) -> list[int]:
-        return [pid for found, pid in processes.marked() if found.is_relative_to(place)]
+        return [pid for found, pid in machine_processes.marked() if found.is_relative_to(place)]
 
     def launchers(self) -> dict[Path, int]:
         """The launcher of each task directory."""
-        found = processes.launchers()
+        found = machine_processes.launchers()
         return {directory: process.pid for directory, process in found if directory.is_relative_to(self.layout.home)}
 
 
@@ -138,7 +138,7 @@ def alone(launcher: int) -> list[int]:
 
 
 def is_dead(pid: int) -> bool:
-    return processes.identify(pid) is None
+    return machine_processes.identify(pid) is None
 
 
 def _done() -> "Future[int]":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local import processes
+from ganger.backends.local import machine_processes
 from tests.service.world import Embedded, wait_until
 
 STEPS = """
@@ -36,7 +36,7 @@ def test_what_is_ignored_may_go_once_all_runs(world: Embedded, how: str) -> None
     if how == "node":
         assert world.service.fail_node("n3").state == "lost"
     else:
-        found = {path.name: process.pid for path, process in processes.launchers() if path.parts[-3] == job}
+        found = {path.name: process.pid for path, process in machine_processes.launchers() if path.parts[-3] == job}
         os.kill(found["n3"], signal.SIGKILL)
         wait_until(lambda: world.loop.copy().gangs[job].left == ["n1"], "the evaluator is gone")
     step = _step(world, job)

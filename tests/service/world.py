@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ganger import __version__
-from ganger.backends.local.backend import LocalBackend
-from ganger.backends.local.layout import Layout
+from ganger.backends.local.job_files import Layout
+from ganger.backends.local.local_backend import LocalBackend
 from ganger.core.queues.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import launch_plans

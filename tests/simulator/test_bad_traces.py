@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.simulator.traces.read import (
+from ganger.simulation.traces.read_trace import (
     read_faults,
     read_jobs,
     read_nodes,
     read_spot_capacity,
     read_spot_changes,
 )
-from ganger.backends.simulator.traces.recorded import FIRST, Flaw, Unreadable
+from ganger.simulation.traces.trace import FIRST, Flaw, Unreadable
 from tests.simulator.recorded import GOOD, write
 
 HEADER = GOOD["elasticflow"][0]

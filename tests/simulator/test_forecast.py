@@ -7,10 +7,10 @@ from statistics import fmean, stdev
 
 import pytest
 
-from ganger.backends.simulator.forecast import Failures, daly_ms, expected_ms, measured, wait_ms, young_ms
-from ganger.backends.simulator.goodput import Pace
-from ganger.backends.simulator.outages import Outage
 from ganger.model.units import HOUR_MS, MINUTE_MS
+from ganger.simulation.metrics.goodput import Pace
+from ganger.simulation.metrics.goodput_forecast import Failures, daly_ms, expected_ms, measured, wait_ms, young_ms
+from ganger.simulation.node_outages import Outage
 from ganger.wiring.simulate import Costs, Faults, simulate
 from tests.simulator.test_simulated import cluster, recorded, run
 

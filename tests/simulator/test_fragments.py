@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.fragments import Rest, fragmentation, typical_kinds
 from ganger.model.shape import Shape
+from ganger.simulation.metrics.gpu_fragments import Rest, fragmentation, typical_kinds
 
 PODS = (
     st.builds(Shape, nodes=st.just(1), gpus=st.integers(0, 3), cpu_milli=st.sampled_from((0, 1_000, 4_000)),

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.goodput import Loss
-from ganger.backends.simulator.outages import Faultiness, outages
-from ganger.backends.simulator.traces.recorded import NodeFault, RecordedJob, Trace
-from ganger.backends.simulator.world import BEGIN_MS
+from ganger.backends.simulator.virtual_cluster import BEGIN_MS
 from ganger.engine.eventlog.stream_log import line
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop
+from ganger.simulation.metrics.goodput import Loss
+from ganger.simulation.node_outages import Faultiness, outages
+from ganger.simulation.traces.trace import NodeFault, RecordedJob, Trace
 from ganger.wiring.simulate import Costs, Faults, Outcome, Run, simulate
 from tests.simulator.test_simulated import M, cluster, recorded, run
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given, settings
 
-from ganger.backends.simulator.history import Summary
-from ganger.backends.simulator.outages import Outage
-from ganger.backends.simulator.world import BEGIN_MS
+from ganger.backends.simulator.virtual_cluster import BEGIN_MS
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
+from ganger.simulation.metrics.run_history import Summary
+from ganger.simulation.node_outages import Outage
 from ganger.wiring.simulate import Costs, Faults, Outcome, Run, simulate
 from ganger.wiring.told import figures, looks
 from tests.simulator.test_goodput import ORDERS, Drawn, runs

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.outages import Faultiness, Outage, outages, period_ms
-from ganger.backends.simulator.spares import spare_moves
-from ganger.backends.simulator.traces.read import read_faults
-from ganger.backends.simulator.traces.recorded import NodeFault
 from ganger.model import event as e
+from ganger.simulation.node_outages import Faultiness, Outage, outages, period_ms
+from ganger.simulation.spare_nodes import spare_moves
+from ganger.simulation.traces.read_trace import read_faults
+from ganger.simulation.traces.trace import NodeFault
 from tests.simulator.recorded import TRACES
 
 

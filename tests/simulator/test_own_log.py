@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ganger import registry
-from ganger.backends.simulator.script import Behaviour, Death
-from ganger.backends.simulator.traces.recorded import Flaw
-from ganger.backends.simulator.world import BEGIN_MS, World
+from ganger.backends.simulator.job_behaviour import Behaviour, Death
+from ganger.backends.simulator.virtual_cluster import BEGIN_MS, World
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -24,6 +23,7 @@ from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ganger.settings import Home, Keep
+from ganger.simulation.traces.trace import Flaw
 from ganger.wiring.again import Again, as_recorded, live_again
 from ganger.wiring.own_log import Past, past_of, read_past
 from ganger.wiring.simulate import Outcome

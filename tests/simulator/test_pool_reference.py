@@ -13,13 +13,13 @@ import pytest
 
 from bench.tables.pool import ORDERS, columns
 from ganger import registry
-from ganger.backends.simulator.history import History
-from ganger.backends.simulator.scorecard import score
-from ganger.backends.simulator.traces.read import read_jobs
-from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
+from ganger.simulation.metrics.run_history import History
+from ganger.simulation.metrics.scorecard import score
+from ganger.simulation.traces.read_trace import read_jobs
+from ganger.simulation.traces.trace import RecordedJob
 from ganger.wiring.simulate import Run, simulate
 from tests.simulator.recorded import TRACES
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.simulator.traces.documented import write_jobs, write_nodes
-from ganger.backends.simulator.traces.read import (
+from ganger.simulation.traces.ganger_format import write_jobs, write_nodes
+from ganger.simulation.traces.read_trace import (
     read_faults,
     read_jobs,
     read_nodes,
     read_spot_capacity,
     read_spot_changes,
 )
-from ganger.backends.simulator.traces.recorded import Finding, Flaw
+from ganger.simulation.traces.trace import Finding, Flaw
 from tests.simulator.recorded import TRACES
 
 UNIT_MS = {"openb": 1000, "elasticflow": 1000, "muri": 1, "tiresias": 1000, "gavel": 1000}

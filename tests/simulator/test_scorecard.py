@@ -9,9 +9,9 @@ from math import isclose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.fairness import jain
-from ganger.backends.simulator.history import History, Summary, summary
-from ganger.backends.simulator.scorecard import TAU_MS, Scorecard, score
+from ganger.simulation.metrics.fairness import jain
+from ganger.simulation.metrics.run_history import History, Summary, summary
+from ganger.simulation.metrics.scorecard import TAU_MS, Scorecard, score
 
 TENANTS = ("ada", "ben", "cyd")
 TICK_MS = 100_000

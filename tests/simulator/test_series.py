@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from ganger.backends.simulator.history import History, waited
-from ganger.backends.simulator.occupancy import Occupancy
-from ganger.backends.simulator.series import STRETCHES, heads, series
 from ganger.model import event as e
+from ganger.simulation.metrics.occupancy import Occupancy
+from ganger.simulation.metrics.run_history import History, waited
+from ganger.simulation.metrics.time_series import STRETCHES, heads, series
 from ganger.wiring.simulate import simulate
 from tests.simulator.test_simulated import QUEUE, cluster, recorded, run
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 
 from ganger import registry
-from ganger.backends.simulator.outages import Outage
-from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.eventlog.stream_log import Recording, line
@@ -16,6 +14,8 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Wait
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import MINUTE_MS
+from ganger.simulation.node_outages import Outage
+from ganger.simulation.traces.trace import RecordedJob, Trace
 from ganger.wiring.simulate import Costs, Faults, Run, simulate
 from tests.engine.scenes import POLICIES
 

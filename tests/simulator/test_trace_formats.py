@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.simulator.traces.documented import JOB_COLUMNS, NODE_COLUMNS, write_jobs, write_nodes
-from ganger.backends.simulator.traces.fit import jobs_that_fit
-from ganger.backends.simulator.traces.read import JOBS, read_faults, read_jobs, read_nodes, read_spot_changes
-from ganger.backends.simulator.traces.recorded import Flaw, NodeFault, RecordedJob, SpotChange, Trace, Unreadable
 from ganger.model.cluster import Node
+from ganger.simulation.oversized_jobs import jobs_that_fit
+from ganger.simulation.traces.ganger_format import JOB_COLUMNS, NODE_COLUMNS, write_jobs, write_nodes
+from ganger.simulation.traces.read_trace import JOBS, read_faults, read_jobs, read_nodes, read_spot_changes
+from ganger.simulation.traces.trace import Flaw, NodeFault, RecordedJob, SpotChange, Trace, Unreadable
 from tests.simulator.recorded import GOOD, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "trace-format.md"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.backends.simulator.traces.documented import write_jobs, write_nodes
-from ganger.backends.simulator.traces.read import read_jobs, read_nodes
-from ganger.backends.simulator.traces.recorded import FIRST, KEPT, Flaw, Unreadable
 from ganger.model.cluster import Node
+from ganger.simulation.traces.ganger_format import write_jobs, write_nodes
+from ganger.simulation.traces.read_trace import read_jobs, read_nodes
+from ganger.simulation.traces.trace import FIRST, KEPT, Flaw, Unreadable
 from tests.simulator.recorded import GOOD
 
 JUNK = st.sampled_from(

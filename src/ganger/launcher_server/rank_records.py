@@ -1,8 +1,7 @@
 """What is to be known of a generation besides what its launchers have just said: how its ranks ended, what they wrote.
 
-A backend has it by one of two ways: it reads the disk that it shares with the launchers (`backends.local.records`), or
-it keeps what they tell (`told`). Asked by `facts`, `ends`, `rules` and `hang`.
-"""
+A backend has it by one of two ways: it reads the disk that it shares with the launchers
+(`backends.local.local_records`), or it keeps what they tell (`told`). Asked by `facts`, `ends`, `rules` and `hang`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

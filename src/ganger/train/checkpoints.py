@@ -201,9 +201,9 @@ class checkpoint:  # noqa: N801 (used like a function)
 
     def _raise_part(self, other: str) -> NoReturn:
         raise ValueError(
-            f"the checkpoint of step {self._step} is not saved: rank {launcher_environment.rank()} and {other} have "
-            "written different files, so that each has a part of it; enter checkpoint(step, sharded=True) on all ranks, "
-            "which gives them one directory"
+            f"the checkpoint of step {self._step} is not saved: rank {launcher_environment.rank()} and {other} "
+            "have written different files, so that each has a part of it; enter checkpoint(step, sharded=True) on all "
+            "ranks, which gives them one directory"
         )
 
     def _told(self) -> None:
@@ -328,8 +328,8 @@ def _say_empty(step: int) -> None:
         _said_empty = True
         _say(
             f"nothing is saved at step {step}: rank {launcher_environment.rank()} left checkpoint() without having "
-            "written anything into its directory. Write the files into the directory that checkpoint() gives, before its "
-            "block ends; where one rank writes for all, only that one has to enter it"
+            "written anything into its directory. Write the files into the directory that checkpoint() gives, before "
+            "its block ends; where one rank writes for all, only that one has to enter it"
         )
 
 

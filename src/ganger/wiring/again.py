@@ -10,12 +10,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from ganger.backends.simulator.cost import Cost, cost
-from ganger.backends.simulator.history import History, Interval
-from ganger.backends.simulator.scorecard import Scorecard, score
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.traces.recorded import Findings, Flaw
-from ganger.backends.simulator.world import World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.placement.start_check import Ask
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import Image, State
@@ -28,6 +24,10 @@ from ganger.model.cluster import Node
 from ganger.model.job import Job, array_of
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
+from ganger.simulation.metrics.cost import Cost, cost
+from ganger.simulation.metrics.run_history import History, Interval
+from ganger.simulation.metrics.scorecard import Scorecard, score
+from ganger.simulation.traces.trace import Findings, Flaw
 from ganger.wiring.cycles import Cycles
 from ganger.wiring.histories import Histories
 from ganger.wiring.own_log import Past, history_of

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Final
 
 from ganger import registry
-from ganger.backends.simulator.traces.recorded import RecordedJob, Trace
 from ganger.core.state.state import State
 from ganger.model.policy import ORDER, SCORES, GpuShares, Rules, document_of
+from ganger.simulation.traces.trace import RecordedJob, Trace
 from ganger.wiring.clusters import nodes_of
 from ganger.wiring.faults import faults_of
 from ganger.wiring.prices import prices_of

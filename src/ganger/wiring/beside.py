@@ -8,10 +8,10 @@ who may not reads which right is missing.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.pods import beside as words_beside
-from ganger.backends.kubernetes.resources import PODS, Resource, Selection
-from ganger.backends.kubernetes.types import Fields, Pod
+from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.pod_template import beside as words_beside
+from ganger.kubeapi.objects import Fields, Pod
+from ganger.kubeapi.resources import PODS, Resource, Selection
 from ganger.wiring.chosen_job import ENDED, with_pods
 from ganger.wiring.gang_job_row import OVER
 from ganger.wiring.person import NOT_FOUND, REFUSED, CannotError, Person
@@ -41,7 +41,7 @@ async def beside(who: Person, name: str, rank: int | None, node: str | None) -> 
     Raises ApiError and CannotError.
     """
     its = await with_pods(who, name)
-    pods = await who.api.list(PODS, Selection(who.namespace, labels=f"{names.JOB}={its.found.metadata.name}"))
+    pods = await who.api.list(PODS, Selection(who.namespace, labels=f"{object_names.JOB}={its.found.metadata.name}"))
     there, state = _there(pods, its.gang), its.state
     # A pod says that it runs until its kubelet has told otherwise.
     if not there or state in (*OVER, ENDED):
@@ -50,7 +50,7 @@ async def beside(who: Person, name: str, rank: int | None, node: str | None) -> 
         raise CannotError("not_running", why, who.typed("explain", name), REFUSED)
     pod, beside_rank = _chosen(who, name, there, rank, node)
     await _may(who)
-    mark = names.mark(pod)
+    mark = object_names.mark(pod)
     generation = mark.generation if mark else 0
     return {
         "kubectl": ["--context", who.context, "--namespace", who.namespace, "exec"],
@@ -62,14 +62,14 @@ async def beside(who: Person, name: str, rank: int | None, node: str | None) -> 
 
 def _there(pods: list[Pod], gang: str) -> dict[str, Pod]:
     """The pods that run of a gang's newest generation, by their node."""
-    marked = [(mark, pod) for pod in pods if (mark := names.mark(pod)) and mark.gang == gang]
+    marked = [(mark, pod) for pod in pods if (mark := object_names.mark(pod)) and mark.gang == gang]
     newest = max((mark.generation for mark, _ in marked), default=0)
     return {mark.node: pod for mark, pod in marked if mark.generation == newest and pod.status.phase == "Running"}
 
 
 def _chosen(who: Person, name: str, there: Mapping[str, Pod], rank: int | None, node: str | None) -> tuple[Pod, int]:
     """The pod, and the rank: that one, the first one on the node, or rank 0."""
-    ranks = {each: sorted(names.roles(pod)) for each, pod in there.items()}
+    ranks = {each: sorted(object_names.roles(pod)) for each, pod in there.items()}
     if node is not None and node not in ranks:
         why = f"{name} does not run on {node}; it runs on {', '.join(sorted(ranks))}"
         raise CannotError("no_such_node", why, who.typed("explain", name), NOT_FOUND)

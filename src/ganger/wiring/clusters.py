@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.backends.simulator.traces.documented import LEVELS
-from ganger.backends.simulator.traces.read import read_nodes
-from ganger.backends.simulator.traces.recorded import MEANING, Unreadable
 from ganger.model.cluster import Node
+from ganger.simulation.traces.ganger_format import LEVELS
+from ganger.simulation.traces.read_trace import read_nodes
+from ganger.simulation.traces.trace import MEANING, Unreadable
 
 AMPLE_CPU_MILLI: Final = 1_000_000_000
 AMPLE_BYTES: Final = 1 << 46

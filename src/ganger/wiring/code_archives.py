@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.backend import KubernetesBackend
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import CONFIG_MAPS
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import ConfigMap, Custom, Key, Object
+from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.engine.eventlog.job_checkpoint import is_piece
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import ConfigMap, Custom, Key, Object
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import CONFIG_MAPS
 from ganger.wiring.gang_jobs import OVER
 from ganger.wiring.job_code import named
 
@@ -38,7 +38,7 @@ NOTE: Final = "ganger-code"
 _KNOWN: Final = "known"
 _MOST_NOTED: Final = 8_000
 """Names of ConfigMaps that fit into one."""
-_NAME: Final = re.compile(re.escape(names.code_name("")) + "[0-9a-f]{16}")
+_NAME: Final = re.compile(re.escape(object_names.code_name("")) + "[0-9a-f]{16}")
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,9 @@ class Archives:
         key = self._use(job, digest)
         async with self._putting:
             if key not in self._there:
-                await self._api.apply(CONFIG_MAPS, _body(key, {names.ARCHIVE: base64.b64encode(archive).decode()}))
+                await self._api.apply(
+                    CONFIG_MAPS, _body(key, {object_names.ARCHIVE: base64.b64encode(archive).decode()})
+                )
                 self._there.add(key)
 
     async def run(self) -> None:
@@ -217,7 +219,7 @@ def _is_over(job: Custom) -> bool:
 
 
 def _key(job: Key, digest: str) -> Key:
-    return Key(job.namespace, names.code_name(digest))
+    return Key(job.namespace, object_names.code_name(digest))
 
 
 def _body(key: Key, content: Mapping[str, str]) -> Object:

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from ganger.backends.simulator.traces.read import read_jobs
 from ganger.model.cluster import Node
 from ganger.model.policy import ORDER
+from ganger.simulation.traces.read_trace import read_jobs
 from ganger.wiring.asked import DRAWS, parts_of, run_of
 from ganger.wiring.clusters import size_of
 from ganger.wiring.compared import Contender, compared

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from ganger.backends.simulator.history import History
-from ganger.backends.simulator.occupancy import Bar, Occupancy
-from ganger.backends.simulator.series import series
 from ganger.model import event as e
+from ganger.simulation.metrics.occupancy import Bar, Occupancy
+from ganger.simulation.metrics.run_history import History
+from ganger.simulation.metrics.time_series import series
 from ganger.wiring.parallel import Tell
 from ganger.wiring.simulate import Outcome, Run, simulate
 from ganger.wiring.told import Record, figures, flaws, looks

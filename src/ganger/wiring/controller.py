@@ -24,15 +24,11 @@ import msgspec
 from starlette.types import ASGIApp
 
 from ganger import __version__
-from ganger.backends.kubernetes.access import Access, Unusable
-from ganger.backends.kubernetes.backend import KubernetesBackend
-from ganger.backends.kubernetes.gear import Entry, Gear
-from ganger.backends.kubernetes.lease import ASKED_WITHIN_S, Election, Lost
-from ganger.backends.kubernetes.names import id_of, key_of
-from ganger.backends.kubernetes.node_patience import LOST_AFTER_S
-from ganger.backends.kubernetes.taken_over import TakenOver
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Custom, Key
+from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver
+from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
+from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
+from ganger.backends.kubernetes.object_names import id_of, key_of
+from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
 from ganger.core.fold.fold import submitted
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import GangStep
@@ -44,6 +40,10 @@ from ganger.engine.loop import Loop
 from ganger.engine.service import Service
 from ganger.engine.wall_clock import WallClock
 from ganger.faces.rest.visitors import Visitors
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.credentials import Access, Unusable
+from ganger.kubeapi.lease import ASKED_WITHIN_S, Election, Lost
+from ganger.kubeapi.objects import Custom, Key
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState

@@ -9,10 +9,10 @@ from array import array
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from ganger.backends.simulator.history import Summary, summary
 from ganger.engine.loop import Loop
 from ganger.model import event as e
 from ganger.model.units import SECOND_MS
+from ganger.simulation.metrics.run_history import Summary, summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

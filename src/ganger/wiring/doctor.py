@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger import __version__, registry
-from ganger.backends.local.layout import BadName, Layout
+from ganger.backends.local.job_files import BadName, Layout
 from ganger.engine.eventlog import log_repair
 from ganger.engine.eventlog.event_log import set_aside
 from ganger.engine.eventlog.log_retention import tree_bytes
@@ -216,7 +216,7 @@ def _server(home: Home) -> Check:
 
 
 def _gpus(home: Home) -> Check:
-    from ganger.backends.local.devices import MEMORY_NOTE, machine
+    from ganger.backends.local.machine import MEMORY_NOTE, machine
 
     found = machine(home.jobs)
     cpus = f"{found.cpu_milli // 1000} CPUs"

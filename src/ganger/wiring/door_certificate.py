@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ganger.backends.kubernetes.gear import Entry
+from ganger.backends.kubernetes.pod_bootstrap import Entry
 from ganger.settings import make_private
 
 LASTS_DAYS: Final = 3650

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from ganger.backends.simulator.outages import Faultiness, outages, period_ms
-from ganger.backends.simulator.traces.read import read_faults
 from ganger.model.cluster import Node
 from ganger.model.units import DAY_MS
+from ganger.simulation.node_outages import Faultiness, outages, period_ms
+from ganger.simulation.traces.read_trace import read_faults
 from ganger.wiring.simulate import Faults, Outcome
 from ganger.wiring.told import flaws
 from ganger.wiring.unaskable import Unaskable

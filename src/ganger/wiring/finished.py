@@ -15,11 +15,11 @@ from typing import Any, Final
 import msgspec
 from pydantic import TypeAdapter
 
-from ganger.backends.kubernetes.names import id_of
-from ganger.backends.kubernetes.types import Custom
+from ganger.backends.kubernetes.object_names import id_of
 from ganger.engine.eventlog.job_checkpoint import is_piece
 from ganger.engine.eventlog.projection import Projection
 from ganger.errors import Refused
+from ganger.kubeapi.objects import Custom
 from ganger.model.job import ENDED, Job, Origin
 from ganger.model.views.service_views import JobRow, Ledger
 from ganger.wiring.gang_jobs import OVER, spec_of

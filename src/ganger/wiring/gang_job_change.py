@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import GANG_JOBS
-from ganger.backends.kubernetes.types import Custom
+from ganger.kubeapi.objects import Custom
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import GANG_JOBS
 from ganger.wiring.chosen_job import whole
 from ganger.wiring.gang_job_row import OVER, in_full, row, spec_of, status_of
 from ganger.wiring.person import REFUSED, CannotError, Person

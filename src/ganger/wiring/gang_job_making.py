@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.names import CODE
-from ganger.backends.kubernetes.resources import GANG_JOBS, Selection
-from ganger.backends.kubernetes.types import GROUP, Custom
+from ganger.backends.kubernetes.object_names import CODE
 from ganger.engine.submit.build import new_id
 from ganger.engine.submit.submit_order import awaited, in_order
 from ganger.errors import Refused
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import GROUP, Custom
+from ganger.kubeapi.resources import GANG_JOBS, Selection
 from ganger.model.job import ENDED, After, GangState, JobSpec, array_of
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 from ganger.wiring import questions

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 from pydantic_core import from_json, to_json
 
-from ganger.backends.kubernetes.types import Custom
 from ganger.errors import Refused
+from ganger.kubeapi.objects import Custom
 from ganger.model.job import ENDED, PRIORITIES
 from ganger.model.views.service_views import JobRow
 from ganger.spec import spec_from_dict

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.names import gang_of, id_of
-from ganger.backends.kubernetes.types import Custom, Key, Meta
+from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.core.state.gang import Gang
 from ganger.errors import Refused
+from ganger.kubeapi.objects import Custom, Key, Meta
 from ganger.model.event import (
     Deleted,
     Event,

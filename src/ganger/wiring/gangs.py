@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ganger.backends.simulator.traces.recorded import RecordedJob
 from ganger.model.cluster import Node
 from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources, Retry, Role
+from ganger.simulation.traces.trace import RecordedJob
 
 REST: Final = "rest"
 """The role of what is left over when the whole nodes are full."""

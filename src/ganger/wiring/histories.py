@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ganger.backends.simulator.history import Attempt, Interval
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
+from ganger.simulation.metrics.run_history import Attempt, Interval
 
 GOES_ON: Final = (Cause.PREEMPTED, Cause.SUSPENDED, Cause.NODE_LOST, Cause.DRAINED, Cause.NODE_PREEMPTED)
 """Causes after which a job waits to be started again."""

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.kubernetes import pod_logs
-from ganger.backends.kubernetes.access import Access, NoFileError, Unusable
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.names import JOB
-from ganger.backends.kubernetes.pods import CONTAINER
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import GANG_JOBS, PODS, Resource, Selection
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import GROUP, Fields, Key, Pod
+from ganger.backends.kubernetes.object_names import JOB
+from ganger.backends.kubernetes.pod_template import CONTAINER
 from ganger.errors import Refused
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.credentials import Access, NoFileError, Unusable
+from ganger.kubeapi.objects import GROUP, Fields, Key, Pod
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import GANG_JOBS, PODS, Resource, Selection
 from ganger.ports import LogLine, LogQuery
 from ganger.settings import controller_namespace
 from ganger.wiring import gang_job_change, gang_job_making, policy_writing, questions, told_of_job

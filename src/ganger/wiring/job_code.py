@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.types import Key, Meta
+from ganger.backends.kubernetes import object_names
 from ganger.engine.submit.git_repository import fetch
 from ganger.errors import Refused
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import Key, Meta
 from ganger.model.job import GitCode, JobSpec, Origin
 from ganger.model.units import format_bytes
 from ganger.settings import Home
@@ -78,7 +78,7 @@ def packed(directory: Path) -> bytes:
 
 def named(about: Meta) -> str | None:
     """The SHA-256 of the archive that a GangJob says to have brought along, if it is one."""
-    digest = about.annotations.get(names.CODE, "")
+    digest = about.annotations.get(object_names.CODE, "")
     return digest if _DIGEST.fullmatch(digest) else None
 
 

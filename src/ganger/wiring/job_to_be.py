@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganger.backends.kubernetes.names import gang_of, id_of
-from ganger.backends.kubernetes.pods import WORK
-from ganger.backends.kubernetes.types import Key
+from ganger.backends.kubernetes.object_names import gang_of, id_of
+from ganger.backends.kubernetes.pod_template import WORK
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
 from ganger.engine.submit.submit_order import awaited
 from ganger.errors import Refused
+from ganger.kubeapi.objects import Key
 from ganger.model.job import After, GangState, Job, JobSpec, Origin
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

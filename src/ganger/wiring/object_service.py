@@ -4,11 +4,11 @@ Made by `wiring.controller` in place of the service of one machine: the director
 its pods, so nothing of that is looked for here, and no code is brought.
 """
 
-from ganger.backends.kubernetes.types import Key
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.submit.build import check_text, new_id, read_spec
+from ganger.kubeapi.objects import Key
 from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
 from ganger.settings import Home

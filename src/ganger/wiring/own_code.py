@@ -11,12 +11,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.resources import CONFIG_MAPS
-from ganger.backends.kubernetes.types import ConfigMap
+from ganger.backends.kubernetes import object_names
 from ganger.engine.submit.code_snapshot import snapshot
 from ganger.engine.submit.command_check import check_directory
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import ConfigMap
+from ganger.kubeapi.resources import CONFIG_MAPS
 from ganger.model.job import GitCode, JobSpec
 from ganger.wiring.job_code import check_size, packed
 from ganger.wiring.person import REFUSED, CannotError, Person
@@ -44,19 +44,19 @@ async def brought(spec: JobSpec, directory: str) -> Brought | None:
 async def bring(who: Person, code: Brought) -> None:
     """Have it where pods find it. Once more when the GangJob is made: before that, a controller knows of nobody who
     uses what it finds there, and may remove it. Raises ApiError and CannotError."""
-    name = names.code_name(code.digest)
+    name = object_names.code_name(code.digest)
     about = {"name": name, "namespace": who.namespace}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "immutable": True}
     there = await _found(who, name)
     if there is None:
         try:
-            there = await who.api.create(CONFIG_MAPS, body | {"binaryData": {names.ARCHIVE: code.content}})
+            there = await who.api.create(CONFIG_MAPS, body | {"binaryData": {object_names.ARCHIVE: code.content}})
         except ApiError as error:
             if not error.conflict:
                 raise
             there = await who.api.get(CONFIG_MAPS, name, who.namespace)
     # Whoever brought the same code before; or somebody who wants other code to run.
-    if there.binary_data.get(names.ARCHIVE) != code.content:
+    if there.binary_data.get(object_names.ARCHIVE) != code.content:
         why = f"the ConfigMap {name} of namespace {who.namespace} has other code than its name says"
         next_ = who.kubectl("-n", who.namespace, "delete", "configmap", name)
         raise CannotError("code_replaced", why, next_, REFUSED)

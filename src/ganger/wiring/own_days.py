@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Final
 
 from ganger import registry
-from ganger.backends.simulator.occupancy import Occupancy
-from ganger.backends.simulator.series import STRETCHES
-from ganger.backends.simulator.traces.recorded import Finding
 from ganger.engine.policy_doc.policy_text import changes
 from ganger.model.cluster import Node
 from ganger.model.event import Stamped
 from ganger.model.policy import PolicyDocument
+from ganger.simulation.metrics.occupancy import Occupancy
+from ganger.simulation.metrics.time_series import STRETCHES
+from ganger.simulation.traces.trace import Finding
 from ganger.wiring.again import Again, as_recorded, live_again
 from ganger.wiring.asked import parts_of
 from ganger.wiring.clusters import nodes_of, size_of

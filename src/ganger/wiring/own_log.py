@@ -13,9 +13,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any, Final
 
-from ganger.backends.simulator.history import History
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.traces.recorded import Finding, Findings, Flaw, NodeFault
+from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
@@ -27,6 +25,8 @@ from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import GangState, Job, Origin, array_of
 from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.units import format_duration
+from ganger.simulation.metrics.run_history import History
+from ganger.simulation.traces.trace import Finding, Findings, Flaw, NodeFault
 from ganger.wiring.histories import Histories, Life
 from ganger.wiring.own_work import Work
 

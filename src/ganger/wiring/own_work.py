@@ -7,7 +7,7 @@ the work that there was in mean.
 
 from dataclasses import dataclass, field
 
-from ganger.backends.simulator.script import Behaviour
+from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from ganger.backends.kubernetes.transport import Api
+from ganger.kubeapi.api_client import Api
 
 Record = dict[str, Any]
 

@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.follow import Follower
-from ganger.backends.kubernetes.resources import POLICIES, QUEUES
-from ganger.backends.kubernetes.status import Statuses
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Custom
+from ganger.backends.kubernetes.status_writer import Statuses
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import check_fits, policy_from_dict
 from ganger.engine.policy_doc.trial_run import stranded
 from ganger.engine.wall_clock import WallClock
 from ganger.errors import Refused
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.objects import Custom
+from ganger.kubeapi.resources import POLICIES, QUEUES
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import DEFAULT, ROOT

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.request import Place
-from ganger.backends.kubernetes.resources import POLICIES, QUEUES, Resource
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import GROUP, Custom
 from ganger.engine.policy_doc.policy_text import policy_from_dict, read_policy
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import GROUP, Custom
+from ganger.kubeapi.request import Place
+from ganger.kubeapi.resources import POLICIES, QUEUES, Resource
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
 from ganger.spec.schema import written

@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.request import Place, Request, Use, decoded, telling
-from ganger.backends.kubernetes.resources import Resource
-from ganger.backends.kubernetes.types import GROUP, Fields
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import GROUP, Fields
+from ganger.kubeapi.request import Place, Request, Use, decoded, telling
+from ganger.kubeapi.resources import Resource
 from ganger.settings import CONTROLLER_NAMESPACE
 from ganger.wiring.person import REFUSED, UNREACHABLE, CannotError, Person
 from ganger.wiring.tickets import ALL_JOBS, ASKER, CONTROLLER, HEADER, TRIAL, USER

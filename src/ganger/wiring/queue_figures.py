@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from ganger.backends.kubernetes.api_error import ApiError
 from ganger.engine.loop import Loop
 from ganger.engine.query.listing_rows import queue_rows
+from ganger.kubeapi.api_error import ApiError
 from ganger.wiring.usage import Usage, encode, usage_of
 
 GATHER_S: Final = 1.0

@@ -25,10 +25,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ganger import __version__
-from ganger.backends.local.backend import LocalBackend
-from ganger.backends.local.devices import MEMORY_NOTE, machine
-from ganger.backends.local.layout import Layout
-from ganger.backends.local.topology import TopologyError, read_topology, whole_machine
+from ganger.backends.local.job_files import Layout
+from ganger.backends.local.local_backend import LocalBackend
+from ganger.backends.local.machine import MEMORY_NOTE, machine
+from ganger.backends.local.topology_file import TopologyError, read_topology, whole_machine
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.log_retention import Retention
 from ganger.engine.launch import launch_plans

@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import BinaryIO, Final
 
-from ganger.backends.simulator.traces.documented import write_jobs
-from ganger.backends.simulator.traces.read import read_jobs
-from ganger.backends.simulator.traces.recorded import Unreadable
 from ganger.engine.eventlog.stream_log import line
 from ganger.errors import Refused
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER
+from ganger.simulation.traces.ganger_format import write_jobs
+from ganger.simulation.traces.read_trace import read_jobs
+from ganger.simulation.traces.trace import Unreadable
 from ganger.wiring.asked import parts_of, run_of
 from ganger.wiring.clusters import size_of
 from ganger.wiring.compare import compare

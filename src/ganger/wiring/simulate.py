@@ -10,17 +10,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ganger.backends.simulator.cost import Cost, cost
-from ganger.backends.simulator.forecast import Forecast, forecast, measured
-from ganger.backends.simulator.goodput import Goodput, Pace, goodput
-from ganger.backends.simulator.history import History, Interval
-from ganger.backends.simulator.outages import Outage
-from ganger.backends.simulator.scorecard import Scorecard, score
-from ganger.backends.simulator.script import Behaviour
-from ganger.backends.simulator.spares import spare_moves
-from ganger.backends.simulator.traces.fit import jobs_that_fit
-from ganger.backends.simulator.traces.recorded import Finding, Flaw, NodeFault, RecordedJob, Trace
-from ganger.backends.simulator.world import BEGIN_MS, World
+from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.backends.simulator.virtual_cluster import BEGIN_MS, World
 from ganger.core.queues.policy_interface import Policy
 from ganger.engine.eventlog.stream_log import Recording
 from ganger.engine.loop import Loop
@@ -29,6 +20,15 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause
 from ganger.model.policy import PolicyDocument
 from ganger.model.units import DEVICE_MILLI
+from ganger.simulation.metrics.cost import Cost, cost
+from ganger.simulation.metrics.goodput import Goodput, Pace, goodput
+from ganger.simulation.metrics.goodput_forecast import Forecast, forecast, measured
+from ganger.simulation.metrics.run_history import History, Interval
+from ganger.simulation.metrics.scorecard import Scorecard, score
+from ganger.simulation.node_outages import Outage
+from ganger.simulation.oversized_jobs import jobs_that_fit
+from ganger.simulation.spare_nodes import spare_moves
+from ganger.simulation.traces.trace import Finding, Flaw, NodeFault, RecordedJob, Trace
 from ganger.wiring.clusters import levels_of
 from ganger.wiring.cycles import Cycles, SelfCost
 from ganger.wiring.gangs import Gangs, gangs_for, tenant

@@ -6,7 +6,7 @@ holds the audiences to whoever asks (questions.yaml).
 
 from typing import Final
 
-from ganger.backends.kubernetes.types import GROUP
+from ganger.kubeapi.objects import GROUP
 
 ASKER: Final = "ganger-asker"
 """The account, and the role of those who may ask."""

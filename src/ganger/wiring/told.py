@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from ganger.backends.simulator.occupancy import Occupancy
-from ganger.backends.simulator.scorecard import Scorecard
-from ganger.backends.simulator.series import STRETCHES
-from ganger.backends.simulator.traces.recorded import MEANING, Finding, RecordedJob, Trace
+from ganger.simulation.metrics.occupancy import Occupancy
+from ganger.simulation.metrics.scorecard import Scorecard
+from ganger.simulation.metrics.time_series import STRETCHES
+from ganger.simulation.traces.trace import MEANING, Finding, RecordedJob, Trace
 from ganger.wiring.simulate import Outcome, Run
 
 Record = dict[str, Any]

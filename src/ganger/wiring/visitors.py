@@ -8,11 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from ganger.backends.kubernetes.api_error import ApiError
-from ganger.backends.kubernetes.resources import Resource
-from ganger.backends.kubernetes.transport import Api
-from ganger.backends.kubernetes.types import Fields
 from ganger.faces.rest.visitors import NotReviewedError, Visitor
+from ganger.kubeapi.api_client import Api
+from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.objects import Fields
+from ganger.kubeapi.resources import Resource
 from ganger.wiring.tickets import ALL_JOBS, ASKER, CONTROLLER, USER
 
 MOST_CHARACTERS: Final = 16 << 10

@@ -15,8 +15,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from ganger.backends.kubernetes import names
-from ganger.backends.kubernetes.types import Key, Pod
+from ganger.backends.kubernetes import object_names
+from ganger.kubeapi.objects import Key, Pod
 from ganger.model.job import WORKER
 from ganger.patterns import pattern
 from ganger.ports import LogLine, LogQuery
@@ -38,9 +38,9 @@ class _Reader:
     """One pod's log, read onward. `last` is the time of the last line that was given, as it stands in the log."""
 
     def __init__(self, pod: Pod, query: LogQuery, fetch: Fetch) -> None:
-        mark = names.mark(pod)
+        mark = object_names.mark(pod)
         self._key, self._generation = pod.metadata.key, mark.generation if mark else 0
-        self._roles = names.roles(pod)
+        self._roles = object_names.roles(pod)
         self._query, self._fetch = query, fetch
         self._wanted = pattern(query.grep) if query.grep is not None else None
         self._last = ""
@@ -116,12 +116,14 @@ def follow(
 
 def _of(pods: Mapping[Key, Pod], query: LogQuery) -> list[tuple[Pod, LogQuery]]:
     """The pods that are asked for, and what of each: which rank is the last one is known by now."""
-    marked = [(mark, pod) for pod in list(pods.values()) if (mark := names.mark(pod)) and mark.gang == query.job]
+    marked = [(mark, pod) for pod in list(pods.values()) if (mark := object_names.mark(pod)) and mark.gang == query.job]
     newest = max((mark.generation for mark, _ in marked), default=0)
     first = query.generation or query.first or newest
     last = query.generation or newest
     if query.ranks is not None and -1 in query.ranks:
-        there = max((rank for mark, pod in marked if mark.generation == last for rank in names.roles(pod)), default=0)
+        there = max(
+            (rank for mark, pod in marked if mark.generation == last for rank in object_names.roles(pod)), default=0
+        )
         query = replace(query, ranks=tuple(there if rank == -1 else rank for rank in query.ranks))
     return [
         (pod, query)

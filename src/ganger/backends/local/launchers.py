@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ganger.backends.local import processes
-from ganger.backends.local.layout import Layout, TaskDirectory, read_json
+from ganger.backends.local import machine_processes
+from ganger.backends.local.job_files import Layout, TaskDirectory, read_json
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.launcher_process import Process
 
@@ -55,26 +55,28 @@ class Launchers:
 
     def find(self) -> None:
         """Watch over every launcher of this server that runs, after a restart."""
-        for directory, process in processes.launchers():
+        for directory, process in machine_processes.launchers():
             if key := self._layout.task_of(directory):
                 self._adopt(self.task(*key), process)
 
     def find_another(self, task: Task) -> bool:
         """Whether another launcher has the task, and this one was a second. If so it is watched over."""
-        return any(self._adopt(task, process) for path, process in processes.launchers() if path == task.directory.path)
+        return any(
+            self._adopt(task, process) for path, process in machine_processes.launchers() if path == task.directory.path
+        )
 
     def spawn(self, task: Task, generation: int) -> None:
         """Start the task's launcher, with a generation to run. OSError when it cannot be started."""
         layout, directory = self._layout, task.directory
         arguments = [str(layout.launcher), str(directory.path), str(layout.socket), str(generation)]
-        process, pidfd = processes.spawn(arguments, directory.launcher_log, layout.open_files)
+        process, pidfd = machine_processes.spawn(arguments, directory.launcher_log, layout.open_files)
         task.spawned_for = generation
         self._watch(task, process, pidfd)
 
     def kill(self, task: Task) -> None:
         """End the task's launcher at once. Its ranks die with it."""
         if task.process is not None:
-            processes.kill(task.process)
+            machine_processes.kill(task.process)
 
     def connected(self, connection: Connection, hello: Hello) -> Task | None:
         """The task of the launcher that has just shown its token; None when that launcher is gone already."""
@@ -108,7 +110,7 @@ class Launchers:
             return True
         if task.process is not None and task.process == _recorded(task.directory):
             return False  # a second launcher, which will find the lock taken
-        pidfd = processes.watch(process)
+        pidfd = machine_processes.watch(process)
         if pidfd is None:
             return False
         self._watch(task, process, pidfd)
@@ -122,7 +124,7 @@ class Launchers:
     def _ended(self, pidfd: int) -> None:
         task, process = self._watched.pop(pidfd)
         self._loop.remove_reader(pidfd)
-        how = processes.ending(pidfd)
+        how = machine_processes.ending(pidfd)
         os.close(pidfd)
         if task.process == process:
             task.process, task.ending = None, how or "ended"

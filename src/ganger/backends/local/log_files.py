@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ganger.backends.local.layout import Layout, TaskDirectory
+from ganger.backends.local.job_files import Layout, TaskDirectory
 from ganger.model.job import WORKER
 from ganger.ports import LogQuery
 

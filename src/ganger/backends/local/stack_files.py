@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ganger.backends.local.layout import Layout, read_json
+from ganger.backends.local.job_files import Layout, read_json
 from ganger.launcher_server.health.stall_messages import frame
 from ganger.model.views.service_views import StackGroup, Stacks
 

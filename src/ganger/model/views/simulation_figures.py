@@ -1,7 +1,7 @@
 """The figures by which simulated runs are compared: what each is called, where it is found, how it is written.
 
 `ganger sim compare` prints them (`faces.cli.sim_tables`), and its report shows the same (`wiring.report_tables`). What
-they mean is said where each is worked out (`backends.simulator.scorecard`, `wiring.told`).
+they mean is said where each is worked out (`simulation.metrics.scorecard`, `wiring.told`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

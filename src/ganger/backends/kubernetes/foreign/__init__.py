@@ -1,0 +1,1 @@
+"""Pods that were created by others and are scheduled by ganger."""

@@ -1,0 +1,1 @@
+"""Nodes of a Kubernetes cluster: capacity, health, topology."""

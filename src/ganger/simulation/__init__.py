@@ -1,0 +1,1 @@
+"""Simulated clusters: recorded jobs, or the days of ganger's own log, in virtual time."""

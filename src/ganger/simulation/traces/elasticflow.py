@@ -1,0 +1,51 @@
+"""ElasticFlow: Microsoft's training clusters of 2021 (microsoft/elasticflow-traces), times in seconds.
+
+`submission_time`, `duration` and `num_gpu` (all GPUs of the gang) were recorded; the authors of the source made up
+`num_iteration`, `model_name`, `batch_size` and `deadline`, which is a moment. Files of pkusys/ElasticFlow call three of
+these `submit_time`, `iteration` and `ddl`.
+"""
+
+from typing import Final
+
+from ganger.model.units import SECOND_MS
+from ganger.simulation.traces.record_checks import each_job, submitted_ms
+from ganger.simulation.traces.trace import RecordedJob
+from ganger.simulation.traces.trace_format import Format
+from ganger.simulation.traces.trace_row import Row
+
+_SAME: Final = {
+    "name": "job_id",
+    "duration": "duration",
+    "gpus": "num_gpu",
+    "model": "model_name",
+    "batch": "batch_size",
+}
+
+
+def job(row: Row) -> RecordedJob:
+    """One job."""
+    return RecordedJob(
+        name=row.needed("name"),
+        submitted_ms=row.rounded("submitted", SECOND_MS),
+        duration_ms=row.rounded("duration", SECOND_MS),
+        gpus=row.whole("gpus"),
+        deadline_ms=row.rounded("deadline", SECOND_MS),
+        iterations=row.whole("iterations"),
+        model_name=row.text("model"),
+        batch_size=row.whole("batch"),
+        extra=row.extra(),
+        line=row.line,
+    )
+
+
+FORMAT: Final = Format(
+    name="elasticflow",
+    doc="Microsoft's clusters of 2021, as published with ElasticFlow",
+    columns=(
+        {**_SAME, "submitted": "submission_time", "iterations": "num_iteration", "deadline": "deadline"},
+        {**_SAME, "submitted": "submit_time", "iterations": "iteration", "deadline": "ddl"},
+    ),
+    record=job,
+    watch=each_job,
+    at_ms=submitted_ms,
+)

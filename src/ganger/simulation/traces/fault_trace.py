@@ -1,0 +1,59 @@
+"""Faults of nodes: `node`, `start_day`, `end_day` (days, with a fraction), `level`, `class`, `desc`.
+
+The columns of `node_faults_348d.csv`, made of stepfun-ai/InfiniteHBD-Trace. A fault that begins before the last one of
+its node has ended is kept and told: the node is down while any of them lasts.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from ganger.model.units import DAY_MS
+from ganger.simulation.traces.trace import Flaw, NodeFault
+from ganger.simulation.traces.trace_format import Format
+from ganger.simulation.traces.trace_row import Broken, Row
+
+
+def fault(row: Row) -> NodeFault:
+    """One fault."""
+    start_ms, end_ms = row.rounded("start", DAY_MS), row.rounded("end", DAY_MS)
+    if end_ms < start_ms:
+        raise Broken(Flaw.CONTRADICTION, f"ends at {end_ms} ms, before it begins at {start_ms} ms")
+    return NodeFault(
+        node=row.needed("node"),
+        start_ms=start_ms,
+        end_ms=end_ms,
+        level=row.text("level"),
+        category=row.text("category"),
+        detail=row.text("detail"),
+        line=row.line,
+    )
+
+
+def _each_fault() -> Callable[[NodeFault], tuple[Flaw, str] | None]:
+    until_ms: dict[str, int] = {}
+
+    def look(fault: NodeFault) -> tuple[Flaw, str] | None:
+        before_ms = until_ms.get(fault.node, 0)
+        until_ms[fault.node] = max(before_ms, fault.end_ms)
+        return (Flaw.OVERLAP, f"node {fault.node} is down until {before_ms} ms") if fault.start_ms < before_ms else None
+
+    return look
+
+
+FORMAT: Final = Format(
+    name="node_faults",
+    doc="faults of nodes, in days",
+    columns=(
+        {
+            "node": "node",
+            "start": "start_day",
+            "end": "end_day",
+            "level": "level",
+            "category": "class",
+            "detail": "desc",
+        },
+    ),
+    record=fault,
+    watch=_each_fault,
+    at_ms=lambda fault: fault.start_ms,
+)
