@@ -23,7 +23,7 @@ from bench.measure import ROOT, Figure
 from bench.saving import RANKS, state_after
 from bench.serving import ganger, state_directory
 from ganger import train
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home as home_of
 
 RUNS = int(os.environ.get("GANGER_BENCH_RUNS", "50"))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ganger.client import Client
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.replay import replay
-from ganger.faces.client import Client
 from ganger.registry import policies
 
 GONE_WITHIN_S = 30.0

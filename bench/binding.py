@@ -19,6 +19,11 @@ from bench.disrupting import End, drawn, lived, nodes_for
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
+from ganger.controller.assembly import image_of
+from ganger.controller.jobs.ended_jobs import finished
+from ganger.controller.object_log import ObjectLog
+from ganger.controller.policy.policy_reconciler import PolicyObjects
+from ganger.controller.policy.queue_status import QueueFigures
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import policy_from_dict
@@ -28,11 +33,6 @@ from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
 from ganger.ports import Clock
 from ganger.registry import order
-from ganger.wiring.controller import image_of
-from ganger.wiring.finished import finished
-from ganger.wiring.policy_objects import PolicyObjects
-from ganger.wiring.queue_figures import QueueFigures
-from ganger.wiring.truth import ObjectLog
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

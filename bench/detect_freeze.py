@@ -26,7 +26,7 @@ import psutil
 from bench.measure import ROOT, Figure
 from bench.measure import median as median_of
 from bench.serving import ganger, state_directory
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home as home_of
 
 RUNS = int(os.environ.get("GANGER_BENCH_RUNS", "20"))

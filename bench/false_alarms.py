@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from bench.measure import ROOT, Figure
 from bench.serving import ganger, state_directory
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home as home_of
 
 MINUTES = float(os.environ.get("GANGER_BENCH_MINUTES", "30"))

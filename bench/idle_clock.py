@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from bench.binding import CRD, OFFER, controller
 from bench.measure import ROOT, Figure
 from bench.serving import ganger, state_directory
+from ganger.client import Client
 from ganger.engine.wall_clock import WallClock
-from ganger.faces.client import Client
 from ganger.kubeapi.credentials import Access
 from ganger.model.event import NodeCordoned
 from ganger.settings import home as home_of

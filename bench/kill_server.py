@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.audit import Findings, Promise, audit, left_of
 from bench.measure import ROOT, Figure
-from ganger.faces.client import Client, ClientError
+from ganger.client import Client, ClientError
 from ganger.settings import home as home_of
 
 KILLS = int(os.environ.get("GANGER_BENCH_KILLS", "200"))
@@ -104,7 +104,7 @@ class Servers:
         self._process: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        command = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(self._home)]
+        command = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(self._home)]
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -93,7 +93,7 @@ def controller(kubeconfig: Path, *, quiet: bool = False) -> Iterator[Controller]
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, socket.create_server(("127.0.0.1", 0)) as held:
         door = f"127.0.0.1:{held.getsockname()[1]}"
         held.close()
-        command = [sys.executable, "-P", "-m", "ganger.wiring", "controller", "--home", name, "--door", door]
+        command = [sys.executable, "-P", "-m", "ganger.controller", "--home", name, "--door", door]
         command += ["--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE, "--image", "none"]
         log = Path(name) / "log"
         with log.open("wb") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as its:

@@ -23,8 +23,8 @@ from bench.audit import left_of
 from bench.audited import Audit, audited
 from bench.kill_server import Servers
 from bench.measure import ROOT
+from ganger.client import Client, ClientError
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.faces.client import Client, ClientError
 from ganger.settings import home as home_of
 
 GANGS: Final = 50

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.measure import ROOT, Figure, median, wall_s
 from bench.serving import TORCH_BIN, ganger, state_directory
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home
 
 FAULTS, BARE_RUNS = 20, 6

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.measure import ROOT, Figure
 from bench.recovering import lines
 from bench.serving import ganger, state_directory
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home
 
 RUNS = 50

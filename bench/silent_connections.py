@@ -141,7 +141,7 @@ def _controller() -> Iterator[Target]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as name, _api(Path(name) / "config") as config:
         home, log = home_of({"GANGER_HOME": f"{name}/home"}), Path(name) / "log"
         port, rest = _free_port(), _free_port()
-        command = [sys.executable, "-P", "-m", "ganger.wiring", "controller", "--home", str(home.path)]
+        command = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(home.path)]
         command += ["--kubeconfig", str(config), "--door", f"{HOST}:{port}", "--listen", f"{HOST}:{rest}"]
         with log.open("ab") as printed, subprocess.Popen(command, stderr=printed) as process:
             try:

@@ -18,8 +18,8 @@ from ganger.engine.eventlog.log_snapshot import reading
 from ganger.model.decision import Start
 from ganger.model.event import Decided, Stamped
 from ganger.settings import home as home_of
-from ganger.wiring.again import Again, as_recorded, live_again
-from ganger.wiring.own_log import read_past
+from ganger.simulation.from_log.recorded_days import read_past
+from ganger.simulation.from_log.replay_days import Again, as_recorded, live_again
 
 TOPOLOGY: Final = """\
 nodes:

@@ -18,9 +18,9 @@ from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.model.units import MINUTE_MS
+from ganger.simulation.run import Run, simulate
 from ganger.simulation.traces.read_trace import read_jobs, read_nodes
 from ganger.simulation.traces.trace import RecordedJob
-from ganger.wiring.simulate import Run, simulate
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
 CLUSTER: Final = "elasticflow/cluster04.csv.gz"

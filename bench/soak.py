@@ -17,7 +17,7 @@ import psutil
 
 from bench.measure import Figure
 from bench.serving import ganger, state_directory
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home as home_of
 
 JOBS = int(os.environ.get("GANGER_BENCH_JOBS", "10000"))

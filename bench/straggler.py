@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.measure import ROOT, Figure
 from bench.serving import ganger, state_directory
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import home as home_of
 
 RUNS = int(os.environ.get("GANGER_BENCH_RUNS", "10"))

@@ -15,11 +15,11 @@ from generate_environment import travels, variables
 from generate_policy import policy_keys
 from generate_tables import code, table
 
+from ganger.cli.exit_codes import EXIT_CODES
+from ganger.cli.jobs.explain_spec import described, keys
+from ganger.cli.jobs.init import TEMPLATES
 from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
-from ganger.faces.cli.exit_codes import EXIT_CODES
-from ganger.faces.cli.explain_spec import described, keys
-from ganger.faces.cli.init import TEMPLATES
 from ganger.model.event import Event
 from ganger.model.pending_reason import REMEDY, Reason, Why, sentence
 from ganger.model.units import HOUR_MS

@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from ganger.faces.cli import COMMANDS, ganger
-from ganger.faces.cli.exit_codes import EXIT_CODES
+from ganger.cli import COMMANDS, ganger
+from ganger.cli.exit_codes import EXIT_CODES
 
 PAGE: Final = Path(__file__).with_name("cli.md")
 WIDTH: Final = 96

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from generate_tables import code, table
 
-from ganger.faces.rest.app import make_app
+from ganger.rest.app import make_app
 
 NO_BOUND: Final = 1 << 60
 """Larger numbers only keep the database from a fault."""

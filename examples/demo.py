@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ganger import settings
-from ganger.faces.client import Client
+from ganger.client import Client
 
 EXAMPLES = Path(__file__).resolve().parent
 GANGER = str(Path(sys.executable).with_name("ganger"))

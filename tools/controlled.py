@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from ganger.faces.client import Client, ClientError
+from ganger.client import Client, ClientError
 from ganger.settings import Home
 from tools.testcluster import BASE_IMAGE, Cluster
 from tools.testcluster.waiting import until
@@ -68,7 +68,7 @@ class Controlled:
             thread.join()
 
     def _launch(self) -> None:
-        command = [sys.executable, "-P", "-m", "ganger.wiring", "controller", "--home", str(self.home.path)]
+        command = [sys.executable, "-P", "-m", "ganger.controller", "--home", str(self.home.path)]
         command += ["--kubeconfig", str(self._kubeconfig), "--namespace", OWN]
         command += ["--door", self._door, "--listen", self.listens, "--image", BASE_IMAGE]
         with self._printed.open("ab") as log:

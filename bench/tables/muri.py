@@ -24,9 +24,9 @@ from ganger import registry
 from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
+from ganger.simulation.run import Run, simulate
 from ganger.simulation.traces.read_trace import read_jobs
 from ganger.simulation.traces.trace import RecordedJob, Trace
-from ganger.wiring.simulate import Run, simulate
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
 NODES, GPUS = 8, 8

@@ -18,8 +18,8 @@ from ganger.core.state.state import State
 from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.simulation.metrics.scorecard import Scorecard
+from ganger.simulation.run import Run, simulate
 from ganger.simulation.traces.read_trace import read_jobs
-from ganger.wiring.simulate import Run, simulate
 
 TRACES: Final = ROOT.parent / "shared" / "traces"
 ORDERS: Final = {"fifo": "strict_fifo", "greedy": "first_fit", "sjf": "sjf", "easy": "easy"}

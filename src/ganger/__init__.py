@@ -13,24 +13,24 @@ or later. The names of the SDK are fetched when they are used; __init__.pyi tell
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncClient": "sdk.client",
-    "AsyncJob": "sdk.job",
-    "BadRequest": "client.errors",
-    "Client": "sdk.client",
-    "ClientError": "client.errors",
-    "Cluster": "sdk.cluster",
-    "ClusterJob": "sdk.cluster",
-    "Job": "sdk.job",
-    "JobFailed": "sdk.values",
-    "JobFields": "sdk.fields",
-    "JobFile": "sdk.values",
-    "LogLine": "sdk.values",
-    "NotFound": "client.errors",
-    "Refused": "client.errors",
-    "Report": "sdk.values",
+    "AsyncClient": "sdk.clients",
+    "AsyncJob": "sdk.job_handles",
+    "BadRequest": "client.client_errors",
+    "Client": "sdk.clients",
+    "ClientError": "client.client_errors",
+    "Cluster": "sdk.kubernetes_cluster",
+    "ClusterJob": "sdk.kubernetes_cluster",
+    "Job": "sdk.job_handles",
+    "JobFailed": "sdk.sdk_types",
+    "JobFields": "sdk.job_fields",
+    "JobFile": "sdk.sdk_types",
+    "LogLine": "sdk.sdk_types",
+    "NotFound": "client.client_errors",
+    "Refused": "client.client_errors",
+    "Report": "sdk.sdk_types",
     "Task": "sdk.tasks",
-    "TimedOut": "client.errors",
-    "Unreachable": "client.errors",
+    "TimedOut": "client.client_errors",
+    "Unreachable": "client.client_errors",
     "events": "sdk.shortcuts",
     "explain": "sdk.shortcuts",
     "logs": "sdk.shortcuts",
@@ -40,7 +40,7 @@ _HOMES = {
     "task": "sdk.tasks",
     "wait": "sdk.shortcuts",
 }
-"""The module below `ganger.faces` that each name comes from."""
+"""The module below `ganger` that each name comes from."""
 __all__ = [*_HOMES]  # noqa: PLE0604 - which are strings
 
 
@@ -50,9 +50,9 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     try:
-        home = import_module(f"{__name__}.faces.{_HOMES[name]}")
+        home = import_module(f"{__name__}.{_HOMES[name]}")
     except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.faces":
+        if error.name not in (f"{__name__}.client", f"{__name__}.sdk"):
             raise
         # In a task of a job there is always the part of ganger that a training script needs, and perhaps no more.
         raise ImportError(f"ganger.{name}: this Python has no ganger of its own: pip install ganger") from None

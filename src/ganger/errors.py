@@ -33,3 +33,16 @@ def unwritable(path: Path, error: OSError) -> Refused:
     is_full = error.errno in _FULL
     remedy = f"free some space on that disk: df -h {directory}" if is_full else f"see who may write: ls -ld {directory}"
     return Refused("no_room", f"cannot write {path}: {error.strerror}", remedy, 507)
+
+
+KUBERNETES_EXTRA = "pip install 'ganger[kubernetes]'"
+
+
+def missing_module(error: ModuleNotFoundError) -> str:
+    """Return the sentence that names a module of the `kubernetes` extra that is not installed.
+
+    Raises the error itself when the module is one of ganger's own.
+    """
+    if (error.name or "").partition(".")[0] in ("", "ganger"):
+        raise error
+    return f"what ganger needs for Kubernetes is not installed: there is no module {error.name}"

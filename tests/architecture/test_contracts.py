@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ganger"
-FLOORS = ("", "backends", "faces")
+FLOORS = ("", "backends")
 
 
 def rooms() -> Iterator[str]:

@@ -18,13 +18,13 @@ from typing import Self
 
 import psutil
 
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import Home
 
 DEADLINE_S = 120.0
 BIN = Path(sys.executable).parent
 GANGER = str(BIN / "ganger")
-SERVE = (sys.executable, "-P", "-m", "ganger.wiring", "serve")
+SERVE = (sys.executable, "-P", "-m", "ganger.server", "serve")
 TOPOLOGY = "nodes: [{name: n1, gpu: h100:2, cpu: 4, memory: 4Gi}, {name: n2, gpu: h100:2, cpu: 4, memory: 4Gi}]\n"
 WAIT = """\
 import pathlib, sys, time

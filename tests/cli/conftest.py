@@ -10,10 +10,10 @@ from typing import IO
 
 import pytest
 
-from ganger.faces.cli import call
+from ganger.cli import call
 from tests.cli.world import World, serve
 
-PROGRAM = [sys.executable, "-c", "from ganger.faces.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from ganger.cli import main; main()"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from ganger.faces.cli.exit_codes import NOT_FOUND, USAGE
+from ganger.cli.exit_codes import NOT_FOUND, USAGE
 from tests.cli.live import Live, live, place
 from tests.cli.test_json import COMMANDS
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from ganger.faces.cli.exit_codes import USAGE
+from ganger.cli.exit_codes import USAGE
 from ganger.model.queue import Amount, UserLimits
 from tests.cli.conftest import Shell
 from tests.cli.world import REASON, T0, WIDE, World, ended, job, line, node, queue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.faces.cli import COMMANDS
+from ganger.cli import COMMANDS
 from tests.cli.conftest import Shell
 from tests.cli.world import World, ended, job, queue
 

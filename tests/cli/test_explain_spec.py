@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.faces.cli.explain_spec import FORMS, keys
+from ganger.cli.jobs.explain_spec import FORMS, keys
 from ganger.spec import json_schema, parse_spec
 from ganger.spec.field_types import TABLES, forms
 from tests.cli.conftest import Shell

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from ganger.faces.cli import follow
-from ganger.faces.cli.follow import _RecordBuffer
+from ganger.cli.output import follower
+from ganger.cli.output.follower import _RecordBuffer
 from tests.cli.world import line
 
 DEADLINE_S = 60.0
@@ -14,7 +14,7 @@ RECORDS = 40
 
 @pytest.mark.parametrize(("limit", "value"), [("MOST_AHEAD", 4), ("MOST_AHEAD_CHARACTERS", 4 * 100)])
 def test_records_come_in_order_and_few_are_read_ahead(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(follow, limit, value)
+    monkeypatch.setattr(follower, limit, value)
     buffer, handed_over = _RecordBuffer(), []
 
     def read() -> None:

@@ -2,10 +2,10 @@
 
 from dataclasses import asdict
 
+from ganger.cli.output.top_view import NARROW, drawn, spoken
 from ganger.core.cycle.plan import plan
 from ganger.core.state.state import State
 from ganger.engine.query.cluster_overview import MOST_CELLS, overview
-from ganger.faces.cli.glance import NARROW, drawn, spoken
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.views.overview import Order, Overview

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from ganger.faces.cli import COMMANDS, ganger
-from ganger.faces.cli.init import TEMPLATES
-from ganger.faces.cli.starters import SCRIPTS
+from ganger.cli import COMMANDS, ganger
+from ganger.cli.jobs.init import TEMPLATES
+from ganger.cli.jobs.templates import SCRIPTS
 from ganger.spec import parse_spec
 from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import World, ended, job
@@ -53,8 +53,8 @@ def test_help_without_import_says_what_the_command_says() -> None:
 
 def test_help_loads_nothing_but_click() -> None:
     look = (
-        "import sys\nfrom ganger.faces.cli import call\ncall(['--help'])\n"
-        "heavy = ('rich', 'pydantic', 'http', 'numpy', 'ganger.faces.client', 'ganger.model')\n"
+        "import sys\nfrom ganger.cli import call\ncall(['--help'])\n"
+        "heavy = ('rich', 'pydantic', 'http', 'numpy', 'ganger.client', 'ganger.model')\n"
         "sys.stderr.write(' '.join(name for name in heavy if name in sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
@@ -66,7 +66,7 @@ def test_a_command_that_is_piped_loads_neither_rich_nor_pydantic(shell: Shell, w
     world.submitted = ended(job())
     world.add(world.submitted)
     look = (
-        f"import sys\nfrom ganger.faces.cli import call\nassert call({words!r}) == 0\n"
+        f"import sys\nfrom ganger.cli import call\nassert call({words!r}) == 0\n"
         "sys.stdout.write('heavy: ' + ' '.join({'rich', 'pydantic', 'numpy'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ganger.faces.cli.exit_codes import EXIT_CODES, OK
+from ganger.cli.exit_codes import EXIT_CODES, OK
 from tests.cli.live import Live, live, place
 from tests.cli.test_help import every_command
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.faces.cli import lines
-from ganger.faces.cli.lines import WINDOW_MS, Collapser, Writing, collapsed, processes_of
+from ganger.cli.output import rank_lines
+from ganger.cli.output.rank_lines import WINDOW_MS, Collapser, Writing, collapsed, processes_of
 from ganger.model.job import JobSpec, Role
 from tests.cli.world import SPEC, WIDE, line
 
@@ -99,7 +99,7 @@ def lines_executed(work: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal executed
-        if frame.f_code.co_filename != lines.__file__:
+        if frame.f_code.co_filename != rank_lines.__file__:
             return None
         executed += event == "line"
         return trace
@@ -124,7 +124,7 @@ def test_equal_lines_of_one_moment_take_no_more_work_each_the_more_there_are(ran
 
 @pytest.mark.parametrize(("limit", "value"), [("MOST_HELD", 4), ("MOST_HELD_CHARACTERS", 4 * 10)])
 def test_no_more_is_held_than_fits(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(lines, limit, value)
+    monkeypatch.setattr(rank_lines, limit, value)
     collapser = Collapser()
     records = [line(f"{number:010d}") for number in range(10)]
     ready = [same for record in records for same in collapser.push(record)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.faces.cli.exit_codes import NOT_FOUND, OK, USAGE
+from ganger.cli.exit_codes import NOT_FOUND, OK, USAGE
 from tests.cli.live import Live, live, place
 
 __all__ = ["live", "place"]

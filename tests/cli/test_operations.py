@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.faces.cli.exit_codes import USAGE
-from ganger.faces.cli.top import SORTS
+from ganger.cli.cluster.top import SORTS
+from ganger.cli.exit_codes import USAGE
 from ganger.model.views.service_views import Entrance, GpuSample, JobView, RankSample, Samples
 from tests.cli.conftest import Shell
 from tests.cli.world import T0, World, ended, job, line

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ganger.faces.cli.exit_codes import UNREACHABLE
+from ganger.cli.exit_codes import UNREACHABLE
 from tests.cli.conftest import Shell
 from tests.cli.world import World, ended, job
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ganger.faces.client.seen import Seen
+from ganger.client.local.log_position import Seen
 from tests.cli.world import line
 
 

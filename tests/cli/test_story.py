@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ganger.faces.cli.detail import job_lines
-from ganger.faces.cli.render import ago, clock, quoted, when
-from ganger.faces.cli.story import Progress, attempt_failed, cost_lines, plan_lines, size, start_of_job, waiting
+from ganger.cli.output.job_detail_text import job_lines
+from ganger.cli.output.messages import Progress, attempt_failed, cost_lines, plan_lines, size, start_of_job, waiting
+from ganger.cli.output.tables import ago, clock, quoted, when
 from ganger.model.job import Checkpoint, GpuRequest, Resources, Role
 from ganger.model.views.service_views import AttemptView, Ledger, Loss
 from tests.cli.world import REASON, SPEC, T0, WIDE, job

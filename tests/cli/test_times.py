@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ganger.faces.cli.times import parse_ahead, parse_states, parse_time
+from ganger.cli.times import parse_ahead, parse_states, parse_time
 
 NOW = datetime(2026, 11, 21, 14, 30, 20).astimezone()
 NOW_MS = int(NOW.timestamp() * 1000)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ganger.faces.client import Client
+from ganger.client import Client
 from tests.real.cluster import ENDED, until
 from tests.real.cluster import Cluster as Embedded
 from tools.controlled import Controlled

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ganger.server.state_directory import lost_files
 from ganger.settings import Home
-from ganger.wiring.place import lost_files
 from tests.badinput.yard import Worked, Yard, wait_for, worked
 
 FILES = ("server.sock", "launcher.sock", "ganger.db")

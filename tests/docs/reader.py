@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from shutil import copy
 
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.registry import frameworks, trait
 from ganger.settings import home
 from tests.docs.pages import ROOT, Block, agrees, typed

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from ganger.faces.cli import ganger
-from ganger.faces.cli.explain_spec import keys
+from ganger.cli import ganger
+from ganger.cli.jobs.explain_spec import keys
 from tests.docs.pages import ROOT, written
 from tests.docs.test_pages import name
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ganger.controller.object_log import ObjectLog
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -17,7 +18,6 @@ from ganger.errors import Refused
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
-from ganger.wiring.truth import ObjectLog
 from tests.crash.scripts import SCRIPTS, Script, world_of
 from tests.engine.scenes import ends, folded, job, played, raw, serve
 

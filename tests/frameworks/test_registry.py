@@ -137,7 +137,7 @@ def test_a_server_does_not_begin_whose_queue_order_is_gone(tmp_path: Path, text:
     if text:
         installed(tmp_path, {"my_policy": text}, "[ganger.policies]\nmine = my_policy\n")
     done = subprocess.run(
-        [sys.executable, "-m", "ganger.wiring", "serve", "--home", str(home)],
+        [sys.executable, "-m", "ganger.server", "serve", "--home", str(home)],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.binding import CRD, OFFER, Controlled, controller
-from ganger.faces.rest.app import make_app
-from ganger.faces.rest.visitors import Visitor, Visitors
+from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, HEADER, TRIAL, USER
+from ganger.controller.jobs.gang_job_reconciler import GangJobs
+from ganger.controller.jobs.job_builder import JobsToBe
+from ganger.controller.jobs.job_code import JobCode
+from ganger.controller.object_service import ObjectService
+from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
+from ganger.rest.app import make_app
+from ganger.rest.proxy_identity import Visitor, Visitors
 from ganger.settings import Home
-from ganger.wiring.gang_jobs import GangJobs
-from ganger.wiring.job_code import JobCode
-from ganger.wiring.job_to_be import JobsToBe
-from ganger.wiring.object_service import ObjectService
-from ganger.wiring.policy_objects import PolicyObjects
-from ganger.wiring.tickets import ALL_JOBS, HEADER, TRIAL, USER
 from tests.kubernetes.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of
 from tools.controlled import GANGER

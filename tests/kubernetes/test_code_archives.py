@@ -14,13 +14,13 @@ from bench.binding import CRD
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
+from ganger.client.kubernetes.caller import Person
+from ganger.client.kubernetes.upload_code import Brought, bring
+from ganger.controller.jobs.code_archives import AT_ONCE, KEPT_S, LOOK_S, NOTE, Archives
 from ganger.engine.launch import launch_plans
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.objects import Key
-from ganger.wiring.code_archives import AT_ONCE, KEPT_S, LOOK_S, NOTE, Archives
-from ganger.wiring.own_code import Brought, bring
-from ganger.wiring.person import Person
 from tests.kubernetes.test_manifests import roles
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop

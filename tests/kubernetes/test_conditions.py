@@ -2,10 +2,10 @@
 
 import pytest
 
+from ganger.controller.jobs.conditions import conditions, refused
 from ganger.errors import Refused
 from ganger.model.job import GangState
 from ganger.model.views.service_views import JobRow
-from ganger.wiring.conditions import conditions, refused
 
 WAITS = {"reason": "no_capacity", "message": "waiting for 2 nodes"}
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ganger.faces.client import ClientError
+from ganger.client import ClientError
 from tools.controlled import OVER, OWN, Controlled, controlled, printed
 from tools.testcluster import BASE_IMAGE, Cluster, binaries
 from tools.testcluster.waiting import until

@@ -53,7 +53,7 @@ def _from_here(made: Any) -> None:
     if made["kind"] == "Deployment":
         pod = made["spec"]["template"]["spec"]
         (container,) = pod["containers"]
-        container["command"] = ["/opt/python/bin/python3", "-P", "-m", "ganger.wiring"]
+        container["command"] = ["/opt/python/bin/python3", "-P", "-m", "ganger.controller"]
         container["args"].append(f"--image={BASE_IMAGE}")
         container["env"] += [
             {"name": "PYTHONPATH", "value": "/opt/ganger:/opt/packages"},

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
+from ganger.controller.jobs.gang_job_reconciler import GangJobs
+from ganger.controller.jobs.job_builder import JobsToBe
+from ganger.controller.jobs.job_code import JobCode
 from ganger.engine.launch import launch_plans
 from ganger.kubeapi.credentials import Access
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import GangState
 from ganger.settings import Home
-from ganger.wiring.gang_jobs import GangJobs
-from ganger.wiring.job_code import JobCode
-from ganger.wiring.job_to_be import JobsToBe
 from tools.fakeapi import FakeApi
 
 NODES = 2

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.code_archive import packed
+from ganger.controller.jobs.job_code import JobCode
 from ganger.errors import Refused
 from ganger.kubeapi.objects import Meta
 from ganger.model.job import JobSpec, Origin
 from ganger.settings import Home
 from ganger.spec import spec_from_dict
-from ganger.wiring.job_code import JobCode, packed
 
 ORIGIN = Origin(directory="/ganger/work")
 ABOUT = Meta(name="bert", namespace="team")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.binding import Controlled, controller
+from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
-from ganger.wiring.policy_objects import PolicyObjects
 from tests.kubernetes.test_others import bound, group, node, pod, said, scene, until
 from tests.kubernetes.test_policy_objects import accepted, definition, policy, queue
 from tools.fakeapi import FakeApi
@@ -25,7 +25,7 @@ IN_FORCE = ("True", "InForce", "")
 
 @asynccontextmanager
 async def following(access: Access, folder: Path) -> AsyncIterator[Controlled]:
-    """A controller whose policy is what the objects say, as `wiring.controller` has it."""
+    """A controller whose policy is what the objects say, as `controller.assembly` has it."""
     async with Api(access) as api:
         policies = PolicyObjects(api, lambda: True)
         tasks = [asyncio.create_task(policies.run())]

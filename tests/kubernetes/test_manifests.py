@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 
 from ganger.backends.kubernetes import object_names
-from ganger.faces.cli import ganger
-from ganger.faces.cli.install import FILES
+from ganger.cli import ganger
+from ganger.cli.admin.install import FILES
 from tests.docs.pages import ROOT
 from tests.kubernetes.test_resources import MANIFESTS, schema_of
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, OFFER, controller, job_of
+from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.engine.loop import Loop
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
-from ganger.wiring.policy_objects import PolicyObjects
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
 

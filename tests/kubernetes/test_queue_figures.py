@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from bench.binding import Controlled, controller, job_of
+from ganger.controller.policy.policy_reconciler import PolicyObjects
+from ganger.controller.policy.queue_status import CALM_S, USAGE_S
 from ganger.core.state.state import State
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.model.event import StopRequested, Submitted
-from ganger.wiring.policy_objects import PolicyObjects
-from ganger.wiring.queue_figures import CALM_S, USAGE_S
 from tests.kubernetes.test_policy_objects import queue, scene, until
 from tools.fakeapi import Call, FakeApi, Fault
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
+from ganger.cli.jobs.init import TEMPLATES
 from ganger.engine.policy_doc.policy_text import policy_from_dict
 from ganger.errors import Refused
-from ganger.faces.cli.init import TEMPLATES
 from ganger.model.job import JobSpec
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from tests.docs.pages import ROOT, blocks, written

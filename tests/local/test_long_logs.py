@@ -9,7 +9,7 @@ import pytest
 from ganger.backends.local import log_reader
 from ganger.backends.local.job_files import Layout
 from ganger.backends.local.log_files import Source, parts_of
-from ganger.faces.client.seen import Seen
+from ganger.client.local.log_position import Seen
 from ganger.launcher.logs.log_file import PARTS, SMALLEST_PART_BYTES, LogFile
 from ganger.launcher.logs.python_error import read_error
 from ganger.model.units import format_bytes

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ganger.faces.client import Client, ClientError
+from ganger.client import Client, ClientError
 from ganger.settings import home
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.faces.client import ClientError
+from ganger.client import ClientError
 from tests.real.cluster import ROOT, Cluster, until
 
 KILLS = 20

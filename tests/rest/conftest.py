@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from ganger.faces.rest.app import make_app
+from ganger.rest.app import make_app
 from tests.rest.serving import Place
 from tests.service.world import Embedded, launcher
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import Home
 
 DEADLINE_S = 60.0
@@ -55,7 +55,7 @@ class Place:
 
     def serve(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run a server in the foreground until it ends; for those that end at once."""
-        command = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(self.home.path), *arguments]
+        command = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(self.home.path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
     def ganger(self, *words: str) -> "subprocess.CompletedProcess[str]":

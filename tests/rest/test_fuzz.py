@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 
-from ganger.faces.rest.app import make_app
+from ganger.rest.app import make_app
 from tests.rest.test_openapi import ROUTES
 from tests.service.world import Embedded, launcher
 

@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 from ganger.engine.service import Submission
-from ganger.faces.rest.answers import CHUNK_BYTES, ndjson
-from ganger.faces.rest.problems import MAX_BODY_BYTES
 from ganger.ports import LogQuery
+from ganger.rest.problem_json import MAX_BODY_BYTES
+from ganger.rest.responses import CHUNK_BYTES, ndjson
 from tests.rest.asgi import DEADLINE_S, Answer, call, request
 from tests.service.world import Embedded, python
 

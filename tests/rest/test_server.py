@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ganger.faces.client import Client, ClientError
+from ganger.client import Client, ClientError
 from ganger.launcher.build_archive import build
 from tests.rest.serving import Place, frames, streaming, wait_until
 
@@ -32,10 +32,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place.close()
 
 
-START = (
-    "import sys; from pathlib import Path; from ganger.settings import Home; from ganger.faces.client import Client; \
+START = "import sys; from pathlib import Path; from ganger.settings import Home; from ganger.client import Client; \
 print(Client(Home(Path(sys.argv[1]))).connect().server()['pid'])"
-)
 
 
 def test_clients_that_start_at_once_get_one_server(place: Place) -> None:
@@ -239,7 +237,7 @@ def test_a_core_that_dies_takes_the_server_with_it(place: Place) -> None:
     wait_until(lambda: not place.servers(), "it has ended")
     with place.home.server_log.open("ab") as log:
         broken = (
-            "import ganger.engine.loop as l; l.Loop.run = lambda self: 1 / 0; import ganger.wiring.__main__ as m, sys; \
+            "import ganger.engine.loop as l; l.Loop.run = lambda self: 1 / 0; import ganger.server.__main__ as m, sys; \
 sys.exit(m.main(['serve', '--home', sys.argv[1]]))"
         )
         done = subprocess.run([sys.executable, "-c", broken, str(place.home.path)], stderr=log, timeout=60, check=False)
@@ -315,7 +313,7 @@ def test_a_server_that_is_suspended_is_told_from_one_that_is_not_there(
         waiting = pool.submit(place.client.wait, name, 60)
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "it is suspended")
-        monkeypatch.setattr("ganger.faces.client.client.SIGN_OF_LIFE_S", 0.2)
+        monkeypatch.setattr("ganger.client.client.SIGN_OF_LIFE_S", 0.2)
         with pytest.raises(ClientError, match=f"the server with pid {pid} has not answered for 0.2 s: it is") as caught:
             Client(place.home).connect()
         assert (caught.value.next, caught.value.exit_code) == (f"kill -CONT {pid}", 5)
@@ -333,7 +331,7 @@ def test_another_users_socket_is_not_spoken_to(place: Place, monkeypatch: pytest
         theirs.bind(str(place.home.socket("server")))
         theirs.listen()
         theirs.settimeout(10)
-        monkeypatch.setattr("ganger.faces.client.wire.os.getuid", lambda: os.geteuid() + 1)
+        monkeypatch.setattr("ganger.client.local.http.os.getuid", lambda: os.geteuid() + 1)
         with pytest.raises(ClientError, match="another user's program listens at") as caught:
             place.client.submit(place.request(["true"], env={"TOKEN": "secret"}))
         assert caught.value.exit_code == 5
@@ -423,7 +421,7 @@ def test_the_log_replays_and_the_doctor_finds_nothing_wrong(place: Place) -> Non
         place.client.wait(place.submit(["true"], nodes=2), 60)
 
     def errand(name: str, seed: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-P", "-m", "ganger.wiring", name, "--home", str(place.home.path)]
+        command = [sys.executable, "-P", "-m", "ganger.server", name, "--home", str(place.home.path)]
         return subprocess.run(
             command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}, check=False
         )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ganger.wiring import server_log
-from ganger.wiring.server_log import LINES_A_MINUTE, ServerLog, shorten
+from ganger.server import server_log
+from ganger.server.server_log import LINES_A_MINUTE, ServerLog, shorten
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ganger.faces.client.spawn import running
+from ganger.client.local.start_server import running
 from ganger.launcher_server.acceptor import MOST_SILENT_OF_ADDRESS
-from ganger.wiring.server_log import LINES_A_MINUTE
+from ganger.server.server_log import LINES_A_MINUTE
 from tests.rest.serving import DEADLINE_S, Place, wait_until
 from tests.rest.test_tcp import ask, bearer, url_of
 
@@ -24,7 +24,7 @@ CROWD = 350
 def limited(place: Place, soft: int, hard: int) -> Iterator[int]:
     """The pid of a server that may have so many descriptors."""
     limits = ["sh", "-c", f'ulimit -Sn {soft}; ulimit -Hn {hard}; exec "$@"', "sh"]
-    serve = [sys.executable, "-P", "-m", "ganger.wiring", "serve", "--home", str(place.home.path)]
+    serve = [sys.executable, "-P", "-m", "ganger.server", "serve", "--home", str(place.home.path)]
     with place.home.server_log.open("ab") as log:
         process = subprocess.Popen([*limits, *serve, "--listen", "127.0.0.1:0"], stderr=log)
     with process:

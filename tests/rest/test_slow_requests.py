@@ -8,8 +8,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from ganger.wiring import connection
-from ganger.wiring.connection import Connection
+from ganger.server import http_connection
+from ganger.server.http_connection import Connection
 
 LIMIT_S = 0.1
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -52,7 +52,7 @@ async def said_to(sent: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits a minute here."""
-    monkeypatch.setattr(connection, "REQUEST_S", LIMIT_S)
+    monkeypatch.setattr(http_connection, "REQUEST_S", LIMIT_S)
 
 
 @pytest.mark.parametrize("sent", NEVER_WHOLE.values(), ids=NEVER_WHOLE.keys())

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ganger.faces.client import Client, ClientError
+from ganger.client import Client, ClientError
 from tests.rest.serving import DEADLINE_S, Place, frames, streaming, wait_until
 
 LONG_NOTE = "x" * 16_000

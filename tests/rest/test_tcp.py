@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from ganger.client import ClientError
 from ganger.engine.api_tokens import Tokens
 from ganger.errors import Refused
-from ganger.faces.client import ClientError
 from tests.rest.serving import Place
 
 PORT = "127.0.0.1:0"

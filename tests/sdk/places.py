@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ganger.faces.client import Client
+from ganger.client import Client
 from ganger.settings import Home
 
 DEADLINE_S = 120.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ganger import AsyncClient, AsyncJob, BadRequest, Client, JobFailed, NotFound, TimedOut, Unreachable
-from ganger.faces import client as faces
+from ganger.client import Client as LocalClient
 from ganger.settings import Home
 from tests.sdk.places import DEADLINE_S, waits_for
 from tests.sdk.work import divided
@@ -130,7 +130,7 @@ def test_the_blocking_client_works_beside_a_running_loop(home: Path, folder: Pat
 
 
 def test_followers_outlive_a_restart_and_are_told_of_an_end(own_home: Path, folder: Path) -> None:
-    server = faces.Client(Home(own_home))
+    server = LocalClient(Home(own_home))
 
     async def main() -> None:
         job = await AsyncClient(own_home).run(waits_for(folder / "go"))

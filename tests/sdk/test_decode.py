@@ -6,9 +6,9 @@ from dataclasses import asdict
 import pytest
 
 from ganger import ClientError
-from ganger.faces.sdk.decode import view
 from ganger.model.job import After, Array, GitCode, JobSpec, Parallel, Retry, Role, Rule, Volume
 from ganger.model.views.service_views import AttemptView, EventRow, JobRow, JobView, Ledger
+from ganger.sdk.decode import view
 
 ROW = JobRow(
     id="a-1", name="a", user="u", queue="q", priority=0, state="running", shape="1x1 cpu", submitted_ms=1, nodes=("n",)

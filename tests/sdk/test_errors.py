@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from ganger import BadRequest, Client, ClientError, Job, JobFailed, LogLine, NotFound, Refused, Unreachable
-from ganger.faces import client as faces
-from ganger.faces.client.errors import client_error
+from ganger.client import Client as LocalClient
+from ganger.client.client_errors import client_error
 from ganger.settings import Home
 from tests.sdk.places import DEADLINE_S, python, waits_for
 
@@ -83,11 +83,11 @@ def test_a_server_that_was_stopped_is_started_again_by_the_next_request(own_home
     client = Client(own_home)
     job = client.run("echo there")
     job.wait(DEADLINE_S)
-    faces.Client(Home(own_home)).connect().shutdown()
+    LocalClient(Home(own_home)).connect().shutdown()
     assert [line.text for line in job.logs()] == ["there"]
-    faces.Client(Home(own_home)).connect().shutdown()
+    LocalClient(Home(own_home)).connect().shutdown()
     assert client.run("true").wait(DEADLINE_S).row.state == "succeeded"
-    faces.Client(Home(own_home)).connect().shutdown()
+    LocalClient(Home(own_home)).connect().shutdown()
     with pytest.raises(Refused):
         job.stop()
 
@@ -100,7 +100,7 @@ def test_followers_outlive_a_restart_of_the_server(own_home: Path, folder: Path)
     waiter.start()
     lines = job.logs(follow=True)
     assert next(lines).text == "waits"
-    faces.Client(Home(own_home)).connect().restart()
+    LocalClient(Home(own_home)).connect().restart()
     (folder / "go").touch()
     assert [line.text for line in lines] == ["went"]
     waiter.join(DEADLINE_S)

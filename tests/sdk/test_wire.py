@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.faces.client.wire import Answer
+from ganger.client.local.http import Answer
 
 
 def lines_of(chunks: list[bytes], end: bytes = b"0\r\n\r\n") -> list[bytes]:

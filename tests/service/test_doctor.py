@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ganger.server.doctor import Check, examine, restore_to
 from ganger.settings import Home
-from ganger.wiring.doctor import Check, examine, restore_to
 from tests.engine.test_damaged_rows import a_day
 
 

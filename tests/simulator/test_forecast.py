@@ -11,7 +11,7 @@ from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.simulation.metrics.goodput import Pace
 from ganger.simulation.metrics.goodput_forecast import Failures, daly_ms, expected_ms, measured, wait_ms, young_ms
 from ganger.simulation.node_outages import Outage
-from ganger.wiring.simulate import Costs, Faults, simulate
+from ganger.simulation.run import Costs, Faults, simulate
 from tests.simulator.test_simulated import cluster, recorded, run
 
 H, M = HOUR_MS, MINUTE_MS

@@ -13,8 +13,8 @@ from ganger.model import event as e
 from ganger.model.decision import Start, Stop
 from ganger.simulation.metrics.goodput import Loss
 from ganger.simulation.node_outages import Faultiness, outages
+from ganger.simulation.run import Costs, Faults, Outcome, Run, simulate
 from ganger.simulation.traces.trace import NodeFault, RecordedJob, Trace
-from ganger.wiring.simulate import Costs, Faults, Outcome, Run, simulate
 from tests.simulator.test_simulated import M, cluster, recorded, run
 
 NODES = cluster(3, 4)

@@ -13,8 +13,8 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.simulation.metrics.run_history import Summary
 from ganger.simulation.node_outages import Outage
-from ganger.wiring.simulate import Costs, Faults, Outcome, Run, simulate
-from ganger.wiring.told import figures, looks
+from ganger.simulation.result import figures, looks
+from ganger.simulation.run import Costs, Faults, Outcome, Run, simulate
 from tests.simulator.test_goodput import ORDERS, Drawn, runs
 from tests.simulator.test_simulated import QUEUE, M, cluster, recorded, run
 

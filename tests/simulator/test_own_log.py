@@ -23,10 +23,10 @@ from ganger.model.job import Array, Checkpoint, Origin, Retry, Role
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ganger.settings import Home, Keep
+from ganger.simulation.from_log.recorded_days import Past, past_of, read_past
+from ganger.simulation.from_log.replay_days import Again, as_recorded, live_again
+from ganger.simulation.run import Outcome
 from ganger.simulation.traces.trace import Flaw
-from ganger.wiring.again import Again, as_recorded, live_again
-from ganger.wiring.own_log import Past, past_of, read_past
-from ganger.wiring.simulate import Outcome
 from tests.engine.days import Day, days
 from tests.engine.scenes import ends, limits, node, nodes, played, submit
 

@@ -14,7 +14,7 @@ from ganger.errors import Refused
 from ganger.model.event import QueueSet
 from ganger.model.queue import Queue
 from ganger.model.units import DAY_MS, HOUR_MS
-from ganger.wiring.own_log import read_past
+from ganger.simulation.from_log.recorded_days import read_past
 from tests.cli.conftest import Shell, shell
 from tests.engine.scenes import nodes, played, submit
 

@@ -6,7 +6,7 @@ from typing import Never
 
 import psutil
 
-from ganger.wiring.parallel import Broke, Came, Far, Tell, in_parallel
+from ganger.simulation.process_pool import Broke, Came, Far, Tell, in_parallel
 
 
 def doubled(asked: int, tell: Tell) -> int:

@@ -18,9 +18,9 @@ from ganger.model.cluster import Node
 from ganger.model.policy import Rules, document_of
 from ganger.simulation.metrics.run_history import History
 from ganger.simulation.metrics.scorecard import score
+from ganger.simulation.run import Run, simulate
 from ganger.simulation.traces.read_trace import read_jobs
 from ganger.simulation.traces.trace import RecordedJob
-from ganger.wiring.simulate import Run, simulate
 from tests.simulator.recorded import TRACES
 
 FIRST = 150

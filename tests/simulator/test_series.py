@@ -11,7 +11,7 @@ from ganger.model import event as e
 from ganger.simulation.metrics.occupancy import Occupancy
 from ganger.simulation.metrics.run_history import History, waited
 from ganger.simulation.metrics.time_series import STRETCHES, heads, series
-from ganger.wiring.simulate import simulate
+from ganger.simulation.run import simulate
 from tests.simulator.test_simulated import QUEUE, cluster, recorded, run
 
 

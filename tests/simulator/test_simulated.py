@@ -15,8 +15,8 @@ from ganger.model.decision import Decision, Wait
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.units import MINUTE_MS
 from ganger.simulation.node_outages import Outage
+from ganger.simulation.run import Costs, Faults, Run, simulate
 from ganger.simulation.traces.trace import RecordedJob, Trace
-from ganger.wiring.simulate import Costs, Faults, Run, simulate
 from tests.engine.scenes import POLICIES
 
 M = MINUTE_MS

@@ -1,10 +1,9 @@
 """Accepts connections over TCP, and limits those that have yet to show a token before anything of them is read.
 
-Used by the launcher listener (`door`) and by the REST listener on TCP (`ganger.wiring.serve`). Everything here runs on
-the event loop. A connection is silent until its first byte: until then it costs one descriptor, and neither TLS nor a
-protocol is begun for it. Silent strangers and those that speak are limited apart, so that silence, which costs its
-sender nothing, takes no place from a launcher in its handshake.
-"""
+Used by the launcher listener (`door`) and by the REST listener on TCP (`ganger.server.assembly`). Everything here runs
+on the event loop. A connection is silent until its first byte: until then it costs one descriptor, and neither TLS nor
+a protocol is begun for it. Silent strangers and those that speak are limited apart, so that silence, which costs its
+sender nothing, takes no place from a launcher in its handshake."""
 
 import asyncio
 import errno

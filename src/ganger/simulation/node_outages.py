@@ -1,6 +1,7 @@
 """The faults of one cluster, recorded, as outages of another: other nodes, another rate, another time to repair.
 
-Pure: the same faults, nodes and seed give the same outages. Called by `wiring.faults`; played by `wiring.simulate`.
+Pure: the same faults, nodes and seed give the same outages. Called by `simulation.arguments.fault_arguments`; played by
+`simulation.run`.
 
 Where each node with a fault is a node of the cluster and the rate is 1, faults stay where they were. Elsewhere nodes
 are drawn: those of the record are shuffled, with those that never failed, and each node of the cluster has the faults

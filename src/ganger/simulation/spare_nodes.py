@@ -1,6 +1,6 @@
 """Spare nodes: held back until a node is known to be lost, whose place one of them takes at once.
 
-Pure: who is held back follows from the outages alone, so that it is known beforehand. Called by `wiring.simulate`. A
+Pure: who is held back follows from the outages alone, so that it is known beforehand. Called by `simulation.run`. A
 spare is a node that is cordoned; the last nodes of the cluster are the first spares. A node that comes back is the next
 spare, unless one is still missing: a job that has begun on a spare is not moved for it.
 """

@@ -471,18 +471,14 @@ class Supervisor:
 
     def _pod_key(self, generation: Generation, node: str) -> Key:
         at = generation.start.nodes.index(node)
-        return Key(
-            object_names.key_of(generation.gang).namespace,
-            object_names.pod_name(generation.gang, generation.number, at),
-        )
+        namespace = object_names.key_of(generation.gang).namespace
+        return Key(namespace, object_names.pod_name(generation.gang, generation.number, at))
 
     def _let_go(self, generation: Generation) -> None:
         generation.forget_deadline()
         self._contact.forget(generation)
-        self._addresses.pop((generation.gang, generation.number), None)
-        self._begun.pop((generation.gang, generation.number), None)
-        self._placed.pop((generation.gang, generation.number), None)
-        self._turned_away_s.pop((generation.gang, generation.number), None)
+        for known in (self._addresses, self._begun, self._placed, self._turned_away_s):
+            known.pop((generation.gang, generation.number), None)
 
     def _address(self, gang: str, node: str) -> str | None:
         generation = self._generations.get(gang)

@@ -1,8 +1,7 @@
 """The Kubernetes backend: follows the cluster, and takes the core's decisions on its thread to the event loop.
 
-Built by `wiring.controller`, which runs `run` while this controller leads. Everything that touches the cluster lives on
-the event loop; what readers ask for on threads of their own is fetched from there.
-"""
+Built by `controller.assembly`, which runs `run` while this controller leads. Everything that touches the cluster lives
+on the event loop; what readers ask for on threads of their own is fetched from there."""
 
 import asyncio
 import logging

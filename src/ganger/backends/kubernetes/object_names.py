@@ -30,6 +30,10 @@ RANKS: Final = f"{GROUP}/ranks"
 """Annotation: the ranks that the pod has, by role, as `chief:0 worker:1,2`."""
 DEVICES: Final = f"{GROUP}/devices"
 """Annotation, written with the Binding: the slots of the node that the pod has, by index, with commas between."""
+ASKED_BESIDE: Final = ("user", "suspend", "stop")
+"""Keys of a GangJob's spec that are none of a job's."""
+NOBODY: Final = "nobody"
+"""The user of a GangJob whose spec names none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A log that is only read, as it was when it was opened: no byte is written there, and its server goes on.
 
-Called by `wiring.own_log`, for the log of this user's server and for a copy of any.
+Called by `simulation.from_log.recorded_days`, for the log of this user's server and for a copy of any.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """An event log that is read while it is written: each row goes to whoever takes it, and nothing is kept.
 
 For runs in virtual time, which nobody restores and nobody asks while they last. Given to `engine.loop` by
-`wiring.simulate`; `line` is how a row is written where somebody wants the log itself.
+`simulation.run`; `line` is how a row is written where somebody wants the log itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

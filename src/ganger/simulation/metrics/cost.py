@@ -1,8 +1,8 @@
 """What a run cost: node-hours by their prices, and what an hour of a GPU came to that was of use. Pure.
 
-Called by `wiring.simulate` and `wiring.again`. A node is paid for from the first submission to the last end while it is
-there, whether jobs run on it or not, spares too; one that is lost is not paid for until it is back.
-"""
+Called by `simulation.run` and `simulation.from_log.replay_days`. A node is paid for from the first submission to the
+last end while it is there, whether jobs run on it or not, spares too; one that is lost is not paid for until it is
+back."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

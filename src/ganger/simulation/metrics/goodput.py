@@ -1,6 +1,6 @@
 """Where GPU time went: how much of it was useful, and what the rest was lost to. Pure: no clock, no file.
 
-Called by `wiring.simulate` with what became of each job. An attempt of a job is divided without a rest: it starts, it
+Called by `simulation.run` with what became of each job. An attempt of a job is divided without a rest: it starts, it
 works, and from a moment on it does not work any more, because a node of it was lost or it was told to stop. Work that
 is in the newest checkpoint, or all of it where the job came to its end, is useful; work after the newest checkpoint is
 rolled back. So for each job, in integers: allocated = useful + what was lost, by cause.

@@ -1,8 +1,8 @@
 """What a run with failures should come to by the closed form, beside which a simulation is printed. Pure.
 
-Called by `wiring.faults`. A job on n nodes that each fail at a constant rate (exponential times between failures) loses
-a node every M = 1 / (n x rate) ms of running. To get through R ms of starting and x ms of work and writing takes, with
-D ms from each failure until it can start again,
+Called by `simulation.arguments.fault_arguments`. A job on n nodes that each fail at a constant rate (exponential times
+between failures) loses a node every M = 1 / (n x rate) ms of running. To get through R ms of starting and x ms of work
+and writing takes, with D ms from each failure until it can start again,
 
     E(R, x) = (M + D) (exp(R / M)) (exp(x / M) - 1)
 

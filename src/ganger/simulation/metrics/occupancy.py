@@ -1,8 +1,8 @@
 """What is on which GPUs, from the rows of a log as they come: for fragmentation and the Gantt picture of nodes.
 
-Called by `wiring.compared`, as a reader of `wiring.simulate`. A gang has its devices from its start until a node says
-that nothing of it is left there, or is lost. Nodes are looked at from time to time, at first every `step_ms`; when
-there are more looks than a picture can show, every other one is dropped, and they come half as often from then on.
+Called by `simulation.compare.contender`, as a reader of `simulation.run`. A gang has its devices from its start until a
+node says that nothing of it is left there, or is lost. Nodes are looked at from time to time, at first every `step_ms`;
+when there are more looks than a picture can show, every other one is dropped, and they come half as often from then on.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

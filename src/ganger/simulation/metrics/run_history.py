@@ -1,7 +1,7 @@
 """What became of a job in a run, simulated or recorded, and the summary of many figures. Pure: no clock, no file.
 
-Made by `wiring.histories` and its callers; every figure of a run is computed from it: `scorecard`, `goodput`, `series`.
-"""
+Made by `simulation.history_recorder` and its callers; every figure of a run is computed from it: `scorecard`,
+`goodput`, `series`."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,8 @@
 """How a run went over time: use of the cluster, who waits, and what each tenant has, from what ran when. Pure.
 
-Called by `wiring.compared` for pictures. Every value is the mean over its stretch of time, not a sample: what is drawn
-adds up to the integrals of `scorecard`. A job waits from its submission until it ends, while it does not run; one that
-was stopped for good waits no more.
-"""
+Called by `simulation.compare.contender` for pictures. Every value is the mean over its stretch of time, not a sample:
+what is drawn adds up to the integrals of `scorecard`. A job waits from its submission until it ends, while it does not
+run; one that was stopped for good waits no more."""
 
 import heapq
 from collections import Counter

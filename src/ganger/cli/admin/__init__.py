@@ -1,0 +1,1 @@
+"""Commands about the server itself: tokens, secrets, completion, installation."""

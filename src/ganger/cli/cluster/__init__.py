@@ -1,0 +1,1 @@
+"""Commands about the cluster: nodes, queues, policy, capacity."""

@@ -1,0 +1,81 @@
+"""What a shell offers at Tab: jobs, queues, nodes and more that the server knows at that moment.
+
+Called by click's completion, through the arguments and options that name one of these. Without a server, or with one
+that does not answer at once, there is nothing to offer, and nothing is said.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ganger import settings
+from ganger.model.job import ENDED
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+NEWEST: Final = 200
+"""Jobs that are looked at: nobody chooses among more."""
+
+Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
+
+
+def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    """Ids, and names, of the newest jobs."""
+    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={NEWEST}"))
+
+
+def live_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    """The same, of jobs that have not ended."""
+    rows = [row for row in _rows(f"/jobs?limit={NEWEST}") if row["state"] not in ENDED]
+    return _jobs(ctx, param, incomplete, rows)
+
+
+def ended_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    """The same, of jobs that have ended."""
+    return _jobs(ctx, param, incomplete, _rows(f"/jobs?limit={NEWEST}&all=true&state={','.join(ENDED)}"))
+
+
+def _named(target: str) -> Completer:
+    """Names of what a listing has."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+        return _matching(((row["name"], "") for row in _rows(target)), ctx, param, incomplete)
+
+    return complete
+
+
+queues: Final = _named("/queues")
+nodes: Final = _named("/nodes")
+secrets: Final = _named("/secrets")
+tokens: Final = _named("/tokens")
+
+
+def _jobs(
+    ctx: click.Context, param: click.Parameter, incomplete: str, rows: list[dict[str, Any]]
+) -> list["CompletionItem"]:
+    ids = [(row["id"], f"{row['state']}, queue {row['queue']}") for row in rows]
+    names = [(name, "the newest of that name") for name in dict.fromkeys(row["name"] for row in rows)]
+    return _matching([*ids, *names], ctx, param, incomplete)
+
+
+def _rows(target: str) -> list[dict[str, Any]]:
+    from ganger.client.local.quick_look import glance
+
+    page = glance(settings.home(os.environ), target)
+    return page["items"] if isinstance(page, dict) else []
+
+
+def _matching(
+    found: Iterable[tuple[str, str]], ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    """Those that begin so and are not on the line already."""
+    from click.shell_completion import CompletionItem
+
+    given = ctx.params.get(param.name or "") or ()
+    taken = given if isinstance(given, tuple) else (given,)
+    return [
+        CompletionItem(word, help=about) for word, about in found if word.startswith(incomplete) and word not in taken
+    ]

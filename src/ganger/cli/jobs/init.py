@@ -1,0 +1,138 @@
+"""`ganger init`: a job file to start from, and a script that it runs."""
+
+import importlib.resources
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ganger.cli.exit_codes import REFUSED
+from ganger.cli.jobs.templates import SCRIPTS
+from ganger.cli.options import output_option
+from ganger.cli.output.error_output import Problem
+from ganger.cli.output.tables import show, show_json
+
+FILE: Final = Path("job.yaml")
+SCRIPT: Final = Path("train.py")
+
+_HEAD: Final = """\
+# A ganger job. Run it: ganger run -f job.yaml     Try it first: ganger run -f job.yaml --dry-run
+# Every line but `run` may go; flags of `ganger run` override what is here. A key: ganger explain-spec KEY
+name: {name}
+queue: default
+priority: normal                # low, normal, high, or -1000 to 1000
+"""
+
+_CHECKPOINT: Final = """\
+checkpoint:
+  dir: checkpoints              # ganger.train.checkpoint() writes here, ganger.train.latest() finds the newest
+  every: 30m                    # when ganger.train.should_checkpoint() says so
+  grace: 30s                    # time to save before it is stopped
+"""
+
+_PARALLEL: Final = """\
+params:
+  tp: 1                         # another for one run: --param tp=2
+  pp: 1
+parallel:                       # tp x pp x dp must be nodes x nproc_per_node; also GANGER_TP, GANGER_PP, GANGER_DP
+  tp: ${{ params.tp }}
+  pp: ${{ params.pp }}
+  # dp: 2                       # without it: what tp and pp leave
+"""
+
+_TAIL: Final = """\
+# code: .                       # copy this directory and run there; without it the job runs in place
+# setup: pip install -r requirements.txt    # once on each node, before the processes
+# env:
+#   BATCH: "80"                 # a variable of every process
+# secrets: [HF_TOKEN]           # a variable that is never shown: from this shell, or from `ganger secret set`
+# labels: {team: nlp}           # found again with `ganger ls`
+# retry:
+#   max: 3                      # forgiven attempts without a new checkpoint: a script that cannot even start, too
+limits:
+  time: 24h                     # over all attempts; it also tells others when they may start
+"""
+
+_MEGATRON_RUN: Final = """\
+run: >-
+  python pretrain_gpt.py --mock-data --tokenizer-type NullTokenizer --vocab-size 32000
+  --tensor-model-parallel-size $GANGER_TP --pipeline-model-parallel-size $GANGER_PP
+  --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024
+  --micro-batch-size 1 --global-batch-size $((8 * GANGER_DP)) --train-iters 1000 --lr 1e-4 --bf16
+  --save checkpoints --load checkpoints --save-interval 200
+"""
+
+
+def _job(framework: str, about: str, body: str, *, nproc: int = 2) -> str:
+    """A job file for one framework."""
+    return (
+        _HEAD.format(name="train")
+        + f"""\
+framework: {framework:<21}# {about}
+nodes: 1                        # the gang: all of them or none
+nproc_per_node: {nproc:<16}# without it: one for each GPU
+resources:
+  # gpu: 8                      # GPUs on each node; H100:8 names the type
+  cpu: 2                        # CPUs on each node
+  memory: 2Gi
+"""
+        + body
+        + _TAIL
+    )
+
+
+_RUN: Final = "run: python train.py\n"
+TEMPLATES: Final = {
+    "torch": _job("torch", "every process gets RANK, WORLD_SIZE, MASTER_ADDR ...: no torchrun", _RUN + _CHECKPOINT),
+    "mpi": _job("mpi", "mpirun reaches every node through ganger: no ssh", "run: mpirun python train.py\n"),
+    "jax": _job("jax", "jax.distributed.initialize() needs no arguments", _RUN),
+    "tensorflow": _job("tensorflow", "every process gets TF_CONFIG", _RUN),
+    "deepspeed": _job("deepspeed", "every process gets what the deepspeed launcher gives", _PARALLEL + _RUN),
+    "megatron": _job("megatron", "as torch; pretrain_gpt.py is Megatron-LM's", _PARALLEL + _MEGATRON_RUN),
+    "plain": _HEAD.format(name="job")
+    + """\
+framework: plain                # every process gets GANGER_RANK, LOCAL_RANK, WORLD_SIZE
+nodes: 1                        # the gang: all of them or none
+nproc_per_node: 1
+resources:
+  cpu: 1                        # CPUs on each node
+run: echo "process $GANGER_RANK of $WORLD_SIZE"
+"""
+    + _TAIL,
+}
+
+
+@click.command("init")
+@click.argument("template", type=click.Choice(list(TEMPLATES)), default="torch", metavar=f"[{'|'.join(TEMPLATES)}]")
+@output_option
+def init_command(template: str, output: str) -> None:
+    """Write a job.yaml to start from.
+
+    Beside it a train.py, where the template has one. What exists is never overwritten.
+    """
+    _write(FILE, f"# yaml-language-server: $schema={_schema()}\n{TEMPLATES[template]}")
+    written = [FILE]
+    if template in SCRIPTS and not SCRIPT.exists():
+        _write(SCRIPT, SCRIPTS[template])
+        written.append(SCRIPT)
+    if output == "json":
+        show_json({"written": [str(path) for path in written]})
+        return
+    for path in written:
+        show(f"wrote {path}")
+    show(f"next: ganger run -f {FILE} --dry-run")
+
+
+def _schema() -> str:
+    """Where the JSON Schema is that editors check a job file by."""
+    return Path(str(importlib.resources.files("ganger") / "job.schema.json")).as_uri()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise Problem(f"{path} exists already, and is left as it is", f"ganger run -f {FILE}", REFUSED) from None
+    except OSError as error:
+        raise Problem(f"cannot write {path} in {Path.cwd()}: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Text of answers: tables, messages, live screens."""

@@ -1,0 +1,1 @@
+"""`ganger sim`: commands that simulate."""

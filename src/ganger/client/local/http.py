@@ -1,0 +1,212 @@
+"""HTTP over a unix socket: one request a connection, problems as `ClientError`. Called by `client` and `spawn`.
+
+http.client is imported with the first request, because it costs more than the rest of a short command.
+"""
+
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ganger.client.client_errors import (
+    NOT_FOUND,
+    REFUSED,
+    UNREACHABLE,
+    USAGE,
+    ClientError,
+    Unreachable,
+    client_error,
+    timed_out,
+    unreachable,
+)
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+PREFIX: Final = "/api/v1"
+ANSWER_S: Final = 60.0
+"""How long a plain request may take."""
+SUBMIT_S: Final = 600.0
+"""How long a submission may take: the code directory is copied first."""
+_READ_BYTES: Final = 64 << 10
+_EXIT_CODES: Final = {403: REFUSED, 404: NOT_FOUND, 409: REFUSED, 507: REFUSED}
+_OF_THE_STATE: Final = frozenset(
+    ("already_ended", "conflict", "not_running", "queue_in_use", "request_id_reused", "still_live", "token_exists")
+)
+"""Codes with status 409 that speak of how things are. The others speak of what was asked for: usage, to a person."""
+
+
+class Answer:
+    """A response that came: read it whole, or line by line."""
+
+    def __init__(self, response: "HTTPResponse", link: socket.socket) -> None:
+        """Over `link`, whose time-out `lines` sets."""
+        self._response = response
+        self._link = link
+
+    def read(self) -> bytes:
+        """The whole body."""
+        return self._response.read()
+
+    def lines(self, deadline: float | None = None) -> Iterator[bytes]:
+        """Lines as they come, without their ends, empty ones too. TimeoutError at `deadline` (time.monotonic)."""
+        parts: list[bytes] = []  # of a line whose end has not come
+        while block := self._some(deadline):
+            first, *others = block.split(b"\n")
+            parts.append(first)
+            for line in others:
+                yield b"".join(parts).removesuffix(b"\r")
+                parts = [line]
+        if last := b"".join(parts):
+            yield last
+
+    def _some(self, deadline: float | None) -> bytes:
+        """Read what is there, at least a byte; b"" at the end."""
+        if deadline is not None:
+            self._link.settimeout(max(0.001, deadline - time.monotonic()))
+        return self._response.read1(_READ_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, below /api/v1. `timeout_s` bounds every wait for bytes; None waits. A repeat under the same `key`
+    changes nothing once more."""
+
+    method: str
+    target: str
+    body: Any = None
+    timeout_s: float | None = ANSWER_S
+    key: str | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again when nobody knows if it was heard."""
+        return self.method != "POST" or self.key is not None
+
+    @property
+    def content(self) -> bytes:
+        """The body as it is sent."""
+        return b"" if self.body is None else json.dumps(self.body).encode()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are not HTTP's own."""
+        given = {"Content-Type": "application/json"} if self.body is not None else {}
+        return given | ({"Idempotency-Key": self.key} if self.key else {})
+
+
+@contextmanager
+def exchange(path: Path, request: Request) -> Iterator[Answer]:
+    """Send one request and give its answer, good ones only."""
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection("localhost")
+    try:
+        connection.sock = link = connected(path, request.timeout_s)
+        connection.request(request.method, PREFIX + request.target, request.content or None, request.headers)
+        response = connection.getresponse()
+        if response.status >= 400:
+            raise problem_of(response.status, response.read())
+        yield Answer(response, link)
+    except TimeoutError:
+        raise not_in_time(request) from None
+    except (HTTPException, OSError) as error:
+        raise went_away(path, error) from None
+    finally:
+        connection.close()
+
+
+def not_in_time(request: Request) -> ClientError:
+    """The error of an answer that does not come."""
+    return timed_out(f"no answer in time to {request.method} {request.target}")
+
+
+def went_away(path: Path, error: Exception) -> Unreachable:
+    """The error of a connection that broke."""
+    lost = unreachable(f"the server at {path} went away: {str(error) or type(error).__name__}")
+    lost.sent = True
+    return lost
+
+
+def listens(path: Path) -> bool:
+    """Whether anybody accepts connections there."""
+    try:
+        connected(path, 1).close()
+    except (ClientError, OSError):
+        return False
+    return True
+
+
+def listener(path: Path) -> int | None:
+    """Pid of the process that listens there (SO_PEERCRED of unix(7)), or None."""
+    try:
+        with connected(path, 1) as link:
+            return _peer(link)[0]
+    except (ClientError, OSError):
+        return None
+
+
+def connected(path: Path, timeout_s: float | None) -> socket.socket:
+    """A connection to this user's own server."""
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.settimeout(timeout_s)
+        link.connect(str(path))
+    except TimeoutError:
+        link.close()
+        raise
+    except OSError as error:
+        link.close()
+        raise unreachable(f"no server listens at {path}: {error.strerror or error}", "ganger server start") from None
+    # A deep state directory has its sockets under /tmp, where they may be cleaned away and another user be the next.
+    if _peer(link)[1] != os.getuid():
+        link.close()
+        stranger = unreachable(f"another user's program listens at {path}: nothing was sent to it", f"ls -l {path}")
+        stranger.is_final = True
+        raise stranger
+    return link
+
+
+def _peer(link: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the process that listens at the other end."""
+    pid, uid, _gid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid), int(uid)
+
+
+def problem_of(status: int, body: bytes) -> ClientError:
+    """The error that an answer with this status tells of."""
+    try:
+        problem = json.loads(body)
+        said = (problem["code"], problem["detail"], problem.get("next", ""))
+    except (ValueError, KeyError, TypeError):
+        said = ("no_problem", f"status {status} without a reason: {body[:200]!r}", "ganger server status")
+    if status == 409 and said[0] not in _OF_THE_STATE:
+        return client_error(*said, exit_code=USAGE)
+    return client_error(*said, exit_code=_EXIT_CODES.get(status, USAGE if status < 500 else UNREACHABLE))
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path. NotFound for what would be none, or several."""
+    from urllib.parse import quote
+
+    if not name or "/" in name:
+        raise client_error(
+            "not_found", f"{name!r} is nothing's name: one is not empty and has no /", "ganger ls", NOT_FOUND
+        )
+    return quote(name, safe="")
+
+
+def query_of(values: Mapping[str, Any]) -> str:
+    """The query that says what is not None, with its question mark."""
+    from urllib.parse import urlencode
+
+    given = {
+        name: str(value).lower() if value is True else value for name, value in values.items() if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""

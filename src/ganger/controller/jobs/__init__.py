@@ -1,0 +1,1 @@
+"""GangJob objects: reconciled with the loop, with their code and their conditions."""

@@ -1,0 +1,1 @@
+"""Queue and SchedulingPolicy objects, and the usage that is written to them."""

@@ -1,5 +1,0 @@
-"""The one way to a server from outside its process: used by the command line and the SDK."""
-
-from ganger.faces.client.client import Client, ClientError
-
-__all__ = ["Client", "ClientError"]

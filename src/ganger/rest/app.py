@@ -1,0 +1,80 @@
+"""Puts the REST interface together. Called by `wiring`, which serves it on the unix socket and, behind `gate`,
+over TCP."""
+
+from typing import Final
+
+from anyio import CapacityLimiter
+from fastapi import FastAPI
+
+from ganger import __version__
+from ganger.engine.service import Service
+from ganger.rest import problem_json
+from ganger.rest.responses import describe
+from ganger.rest.routes import (
+    batch_routes,
+    cluster_routes,
+    element_routes,
+    event_routes,
+    job_routes,
+    live_routes,
+    metrics_routes,
+    output_routes,
+    overview_routes,
+    policy_routes,
+    report_routes,
+    secret_routes,
+    server_routes,
+    token_routes,
+)
+from ganger.rest.stream_feed import Feed
+
+PREFIX: Final = "/api/v1"
+WRITERS: Final = 4
+"""Requests that change something and are worked on at one time. More would only take the processor from the reads."""
+SUBMITTERS: Final = 1
+"""The same for submissions that bring no code. They compute, so two take turns with Python's lock and neither is done
+sooner, and a read waits for both: `python -m bench ls_under_load`."""
+STREAMERS: Final = 2
+"""Subscribers of the event stream whose next events are looked up at one time: hundreds, who all wake with the same
+event, must not take all threads from those who ask for something."""
+
+
+def make_app(service: Service, leave: server_routes.Leave) -> FastAPI:
+    """The application over `service`; `leave` ends the server that serves it."""
+    app = FastAPI(
+        title="ganger",
+        version=__version__,
+        description="Runs distributed training. Times are Unix ms, durations ms, sizes bytes.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        # The pages of documentation would load scripts from another host.
+        docs_url=None,
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,
+    )
+    app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
+    app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
+    app.state.streamers = CapacityLimiter(STREAMERS)
+    for router in (
+        server_routes.router,
+        metrics_routes.router,
+        job_routes.router,
+        element_routes.router,
+        batch_routes.router,
+        output_routes.router,
+        live_routes.router,
+        cluster_routes.queues,
+        cluster_routes.nodes,
+        cluster_routes.maintenance,
+        policy_routes.router,
+        event_routes.router,
+        report_routes.router,
+        overview_routes.router,
+        secret_routes.router,
+        token_routes.router,
+    ):
+        app.include_router(router, prefix=PREFIX)
+    problem_json.install(app)
+    app.openapi = describe(app, problem_json.SCHEMA)  # type: ignore[method-assign]
+    return app

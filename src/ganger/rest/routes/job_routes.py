@@ -1,0 +1,207 @@
+"""Routes of /jobs: list, submit, look, change, stop, run again, delete, explain."""
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import ConfigDict, Field
+
+from ganger.engine.service import JobFilter, Submission, label_terms
+from ganger.model.job import GangState
+from ganger.model.views.service_views import Explanation, JobRow, JobView
+from ganger.rest.body_types import Figures, Truth
+from ganger.rest.etags import Expected, Versioned
+from ganger.rest.proxy_identity import Asking
+from ganger.rest.responses import CHANGES, MAX_NUMBER, Served, answer, changed, documented, reads, shown
+
+router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
+
+MAX_PAGE: Final = 2_000
+MAX_NOTES: Final = 16_384
+MAX_PRIORITY: Final = 1_000
+_STATE: Final = f"({'|'.join(GangState)})"
+STATES_PATTERN: Final = f"^{_STATE}(,{_STATE})*$"
+_TERM: Final = r" *[A-Za-z0-9_./-]+ *!?= *[A-Za-z0-9_.-]* *"
+_KEY: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,316}$"
+_VALUE: Final = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[!-~]+$",
+        description="takes the place of request_id: a repeat makes no second job",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobChange:
+    """What may be changed of a job; what is left out, or null, stays. Labels and notes also after its end."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY), Figures] | None = None
+    suspended: Truth | None = None
+    labels: Annotated[
+        dict[Annotated[str, Field(pattern=_KEY)], Annotated[str, Field(pattern=_VALUE)] | None],
+        Field(description="added or replaced; null takes one away", json_schema_extra={"additionalProperties": False}),
+    ] = field(default_factory=dict)
+    notes: Annotated[str, Field(max_length=MAX_NOTES)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clone:
+    """What is to be otherwise in a job that is made from another: keys of a spec, laid over it, and the values of
+    secrets that only these name."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    overrides: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    request_id: str = ""
+
+
+@router.get("", responses=reads(JobRow, 400, 404, many=True))
+def list_jobs(
+    *,
+    service: Served,
+    version: Versioned,
+    state: Annotated[
+        str | None, Query(pattern=STATES_PATTERN, description="only jobs in these states: pending,running")
+    ] = None,
+    user: Annotated[str | None, Query(description="only jobs of this user")] = None,
+    queue: Annotated[str | None, Query(description="only jobs of this queue")] = None,
+    name: Annotated[str | None, Query(description="only jobs of this name")] = None,
+    labels: Annotated[
+        str | None,
+        Query(pattern=rf"^( *|{_TERM}(,{_TERM})*)$", description="only jobs with these labels: team=nlp,stage!=prod"),
+    ] = None,
+    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
+    until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="submitted by then; Unix ms")] = None,
+    all: Annotated[bool, Query(description="every job, page by page; else what lives and what ended last")] = False,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+    cursor: Annotated[
+        str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
+    ] = None,
+) -> Response:
+    """Jobs, newest first, for which everything that is asked for holds."""
+    wanted = JobFilter(
+        states=tuple(state.split(",")) if state else (),
+        user=user,
+        queue=queue,
+        name=name,
+        since_ms=since,
+        until_ms=until,
+        labels=label_terms(labels or ""),
+    )
+    return version.answer(lambda: service.jobs(wanted, everything=all, limit=limit, cursor=cursor))
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=shown(JobView, *CHANGES, status=201, what="The job, accepted")
+    | {
+        200: {
+            "description": "With dryRun: what would happen. Else: the job that an earlier request with this key made",
+            "content": {
+                "application/json": {
+                    "schema": {"anyOf": [{"$ref": f"#/components/schemas/{each}"} for each in ("DryRun", "JobView")]}
+                }
+            },
+        }
+    },
+)
+async def submit_job(
+    *,
+    request: Request,
+    service: Served,
+    asking: Asking,
+    submission: Submission,
+    dry_run: Annotated[
+        Literal["plan"] | None, Query(alias="dryRun", description="say what would happen; nothing changes")
+    ] = None,
+    idempotency_key: Key = None,
+) -> Response:
+    """Submit a job: 201. A repeat, with the same Idempotency-Key or request_id, gives the job of the first: 200;
+    another submission under the same key is refused: 409, request_id_reused. A key holds as long as its job is listed.
+    """
+    asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
+    if dry_run:
+        return answer(await changed(request, lambda: service.dry_run(asked, asking)))
+    job, is_new = await changed(request, lambda: service.submit(asked), submits=not _brings_code(asked))
+    return answer(job, 201 if is_new else 200)
+
+
+def _brings_code(submission: Submission) -> bool:
+    """Whether a snapshot, or a repository, may have to be waited for."""
+    return any("code" in (where or ()) for where in (submission.spec, submission.overrides, submission.spec_text))
+
+
+@router.get("/{id}", responses=reads(JobView, 404))
+def get_job(service: Served, version: Versioned, id: str) -> Response:
+    """A job in full, by id; or the newest job of that name."""
+    job = service.job(id)
+    return version.answer(lambda: job, str(job.progress["t"]) if job.progress else "")
+
+
+@router.patch("/{id}", responses=shown(JobView, *CHANGES, 404, 412))
+async def patch_job(request: Request, service: Served, id: str, body: JobChange, expected: Expected) -> Response:
+    """Change a live job's priority, suspend or resume it; change any job's labels and notes."""
+
+    def change() -> JobView:
+        name = service.find(id)
+        with service.unchanged(name, expected):
+            if body.priority is not None:
+                service.set_priority(name, body.priority)
+            if body.suspended is not None:
+                service.suspend(name, suspended=body.suspended)
+            if body.labels or body.notes is not None:
+                service.describe(name, body.labels, body.notes)
+        return service.job(name)
+
+    return answer(await changed(request, change))
+
+
+@router.delete(
+    "/{id}", status_code=204, response_class=Response, responses=documented({}, 204, "It is gone", *CHANGES, 404)
+)
+async def delete_job(request: Request, service: Served, id: str) -> Response:
+    """Take an ended job out of the listings, and its files off the disk."""
+    await changed(request, lambda: service.delete(id))
+    return Response(status_code=204)
+
+
+@router.post("/{id}/stop", status_code=202, responses=shown(JobView, *CHANGES, 404, status=202))
+async def stop_job(request: Request, service: Served, id: str) -> Response:
+    """Ask for a job to end. It may have time to save its work first."""
+    return answer(await changed(request, lambda: service.stop(id)), 202)
+
+
+_AGAIN: Final = shown(JobView, *CHANGES, 404, status=201, what="The new job") | shown(
+    JobView, what="The job that an earlier request with this key made"
+)
+
+
+@router.post("/{id}/retry", status_code=201, responses=_AGAIN)
+async def retry_job(request: Request, service: Served, id: str, idempotency_key: Key = None) -> Response:
+    """Run an ended job again, as a new job: the same spec, the same snapshot of its code."""
+    job, is_new = await changed(request, lambda: service.retry(id, request_id=idempotency_key or ""))
+    return answer(job, 201 if is_new else 200)
+
+
+@router.post("/{id}/clone", status_code=201, responses=_AGAIN)
+async def clone_job(request: Request, service: Served, id: str, body: Clone, idempotency_key: Key = None) -> Response:
+    """Make a new job from one that lives or has ended: its spec but for overrides, the same snapshot of its code."""
+    key = idempotency_key or body.request_id
+    job, is_new = await changed(request, lambda: service.clone(id, body.overrides, body.secrets, request_id=key))
+    return answer(job, 201 if is_new else 200)
+
+
+@router.get("/{id}/explain", responses=shown(Explanation, 404))
+def explain_job(service: Served, id: str) -> Response:
+    """Why a job waits, for whom, until when at the latest, and what would start it now."""
+    return answer(service.explain(id))

@@ -1,0 +1,120 @@
+"""Routes below /jobs/{id} of what a job did: its events, the reports and the lines of its ranks."""
+
+import re
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from ganger.engine.service import LogQuery, Refused
+from ganger.model.views.service_views import EventRow, Stacks
+from ganger.rest.etags import Versioned
+from ganger.rest.responses import MAX_NUMBER, NDJSON, Served, answer, event_page, ndjson, reads, shown, streamed
+from ganger.rest.stream_feed import Feed
+
+router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
+
+MAX_PAGE: Final = 2_000
+MAX_RANKS: Final = 100_000
+_PART: Final = r"([0-9]{1,6}(-[0-9]{1,6})?|last)"
+
+
+@router.get("/{id}/events", responses=reads(EventRow, 404, many=True))
+def list_job_events(
+    service: Served,
+    version: Versioned,
+    id: str,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="seq to go on after")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1_000,
+) -> Response:
+    """What happened to a job, oldest first."""
+    name = service.find(id)
+    return version.answer(lambda: event_page(service, after, name, limit))
+
+
+@router.get("/{id}/metrics", responses=streamed(NDJSON, "Lines {generation, rank, t, step, metrics}", 404))
+def read_metrics(service: Served, id: str) -> Response:
+    """Every report of rank 0, oldest first."""
+    return StreamingResponse(ndjson(service.metrics(id)), media_type=NDJSON)
+
+
+@router.get("/{id}/stacks", responses=shown(Stacks, 404))
+def read_stacks(
+    service: Served,
+    id: str,
+    attempt: Annotated[
+        int | None, Query(ge=1, le=MAX_NUMBER, description="a generation; unset: the newest that has them")
+    ] = None,
+) -> Response:
+    """Where every rank was when the job was found standing still."""
+    return answer(service.stacks(id, attempt))
+
+
+@router.get(
+    "/{id}/logs", responses=streamed(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e", 404, 409)
+)
+def read_logs(
+    *,
+    request: Request,
+    service: Served,
+    id: str,
+    follow: Annotated[bool, Query(description="go on until the job has ended")] = False,
+    rank: Annotated[
+        str | None,
+        Query(
+            pattern=f"^(all|{_PART}(,{_PART})*)$",
+            max_length=10_000,
+            description="0,3-5,last or all; unset: all of role or node, else rank 0 and every rank's stderr",
+        ),
+    ] = None,
+    role: Annotated[str | None, Query(description="only ranks of this role")] = None,
+    node: Annotated[str | None, Query(description="only ranks on this node")] = None,
+    attempt: Annotated[int | None, Query(ge=1, description="a generation; unset: the newest")] = None,
+    first: Annotated[int | None, Query(ge=1, description="or from this generation on")] = None,
+    grep: Annotated[str | None, Query(max_length=1_000, description="a regular expression found in the line")] = None,
+    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not before; Unix ms")] = None,
+    until: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="written not after; Unix ms")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only that many of the last lines")] = None,
+) -> Response:
+    """What ranks wrote, in order of time."""
+    query = LogQuery(
+        job=service.find(id),
+        ranks=_ranks(rank),
+        everything=rank == "all",
+        role=role,
+        node=node,
+        generation=attempt,
+        first=first,
+        grep=grep,
+        since_ms=since,
+        until_ms=until,
+        tail=tail,
+    )
+    feed: Feed = request.app.state.feed
+    found = service.follow(query) if follow else service.lines(query)  # refused while there is no answer yet
+    lines = feed.follow(lambda: _wire(found)) if follow else ndjson(_wire(found))
+    return StreamingResponse(lines, media_type=NDJSON)
+
+
+def _wire(lines: Any) -> Any:
+    """Log lines as the wire has them."""
+    for line in lines:
+        yield line and {
+            "t": line.at_ms,
+            "rank": line.rank,
+            "generation": line.generation,
+            "stream": line.stream,
+            "text": line.text,
+        }
+
+
+def _ranks(text: str | None) -> tuple[int, ...] | None:
+    """Ranks from `0,3-5,last`, -1 for the last; None for the default and for all."""
+    if text is None or text == "all":
+        return None
+    ranks = [-1] if "last" in text else []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        ranks += range(int(first), int(last or first) + 1)
+        if len(ranks) > MAX_RANKS:
+            raise Refused("too_many_ranks", f"rank={text[:80]} are more than {MAX_RANKS} ranks", "write rank=all")
+    return tuple(sorted(set(ranks)))

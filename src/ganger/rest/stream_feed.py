@@ -1,0 +1,140 @@
+"""What wakes those who follow: one thread for all readers of the event stream, one for each follower of logs.
+
+Nobody polls: an idle subscriber is a coroutine that sleeps. Used by the routes of events and of logs.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from ganger.engine.service import Service
+from ganger.rest.responses import ndjson
+
+WATCH_S: Final = 30.0
+"""How long the watching thread sleeps when nothing happens, before it looks whether it is still wanted."""
+AHEAD: Final = 10
+"""Chunks of lines that a follower's thread reads ahead of a slow client."""
+
+
+class Feed:
+    """Tells coroutines when the log has grown. Its thread starts with the first subscriber."""
+
+    def __init__(self, service: Service) -> None:
+        """Nobody listens yet."""
+        self.closed = False
+        self._service = service
+        self._seq = 0
+        self._grown = asyncio.Event()
+        self._thread: threading.Thread | None = None
+        self._pumps: list[_Pump] = []
+
+    async def beyond(self, seq: int, timeout_s: float) -> bool:
+        """Wait until the log has more than `seq`; False when it has not within `timeout_s`."""
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._watch, args=(loop,), name="feed", daemon=True)
+            self._thread.start()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._seq <= seq and not self.closed:
+                    await self._grown.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def follow(self, source: Callable[[], Iterator[Any | None]]) -> AsyncIterator[bytes]:
+        """NDJSON of what `source()` gives, as it comes: a thread of its own reads it. A None of the source says that
+        nothing more comes at once; it is also a chance to see that nobody listens any more."""
+        pump = _Pump(source, asyncio.get_running_loop())
+        self._pumps.append(pump)
+        try:
+            while not self.closed and (lines := await pump.next()) is not None:
+                yield lines
+        finally:
+            self._pumps.remove(pump)
+            pump.close()
+
+    def close(self) -> None:
+        """Let everybody go: the server ends. Called on the event loop."""
+        self.closed = True
+        self._grown.set()
+        for pump in self._pumps:
+            pump.close()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        seq = 0
+        while not self.closed:
+            newest = self._service.wait(seq, WATCH_S)
+            if newest > seq:
+                seq = newest
+                with suppress(RuntimeError):  # the event loop has ended before this thread
+                    loop.call_soon_threadsafe(self._publish, newest)
+
+    def _publish(self, seq: int) -> None:
+        self._seq = seq
+        if not self.closed:
+            self._grown.set()
+            self._grown = asyncio.Event()
+
+
+class _Pump:
+    """Carries lines from a thread that blocks to a coroutine that sleeps, many at a time."""
+
+    def __init__(self, source: Callable[[], Iterator[Any | None]], loop: asyncio.AbstractEventLoop) -> None:
+        self._source = source
+        self._loop = loop
+        self._ready = asyncio.Event()
+        self._room = threading.Condition()
+        self._chunks: list[bytes] = []
+        self._done = False
+        self._closed = False
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name="follow", daemon=True).start()
+
+    async def next(self) -> bytes | None:
+        """What has come since the last call; waits for something. None at the end."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            with self._room:
+                chunks, self._chunks = self._chunks, []
+                self._room.notify()
+            if chunks:
+                self._ready.set()
+                return b"".join(chunks)
+            if self._error:
+                raise self._error
+            if self._done or self._closed:
+                return None
+
+    def close(self) -> None:
+        """Nobody reads any more. Called on the event loop."""
+        with self._room:
+            self._closed = True
+            self._room.notify()
+        self._ready.set()
+
+    def _run(self) -> None:
+        try:
+            for chunk in ndjson(self._source()):
+                if self._closed:
+                    return
+                if chunk:
+                    self._put(chunk)
+        except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+            self._error = error
+        finally:
+            self._done = True
+            self._wake()
+
+    def _put(self, chunk: bytes) -> None:
+        with self._room:
+            self._room.wait_for(lambda: self._closed or len(self._chunks) < AHEAD)
+            self._chunks.append(chunk)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the event loop has ended before this thread
+            self._loop.call_soon_threadsafe(self._ready.set)

@@ -1,0 +1,107 @@
+"""The link that suspends: requests on the caller's event loop. Used by the SDK's AsyncClient.
+
+h11 speaks HTTP, asyncio carries the bytes. To find a server, or start one, may take seconds and blocks: a thread does.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import h11
+
+from ganger.client.client import Client
+from ganger.client.local.http import PREFIX, Request, connected, not_in_time, problem_of, went_away
+
+_CHUNK_BYTES = 65536
+
+
+class AsynchronousLink:
+    """A way to the server that a client of faces.client found (`talk.Link`)."""
+
+    def __init__(self, finder: Client) -> None:
+        self._finder = finder
+        self._turn = threading.Lock()
+        self._searches = 0
+
+    async def connect(self) -> None:
+        """Find the server; start one if there is none. Of many who want it at once one looks, and the others see."""
+        await asyncio.to_thread(self._connect, self._searches)
+
+    async def came_back(self) -> bool:
+        """Wait for a server that restarts; False when there is none any more."""
+        return await asyncio.to_thread(self._finder.came_back)
+
+    async def ask(self, request: Request) -> bytes:
+        """The body of the answer."""
+        async with aclosing(self._body(request, None)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    async def lines(self, request: Request, deadline: float | None = None) -> AsyncGenerator[bytes, None]:
+        """Lines of the answer as they come, without their ends."""
+        rest = b""
+        async with aclosing(self._body(request, deadline)) as chunks:
+            async for chunk in chunks:
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    yield line.rstrip(b"\r")
+        if rest:
+            yield rest
+
+    def _connect(self, searches: int) -> None:
+        with self._turn:
+            if searches == self._searches:
+                self._finder.connect()
+                self._searches += 1
+
+    async def _body(self, request: Request, deadline: float | None) -> AsyncGenerator[bytes, None]:
+        """The body of a good answer, in pieces; the error that it tells of, of another one."""
+        path, http = self._finder.socket, h11.Connection(h11.CLIENT)
+        writer = None
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=connected(path, request.timeout_s))
+            writer.write(_sent(http, request))
+            response = await _next(http, reader, request.timeout_s)
+            pieces = _pieces(http, reader, request, deadline)
+            if isinstance(response, h11.Response) and response.status_code >= 400:
+                raise problem_of(response.status_code, b"".join([piece async for piece in pieces]))
+            async for piece in pieces:
+                yield piece
+        except TimeoutError:
+            raise not_in_time(request) from None
+        except (h11.ProtocolError, OSError) as error:
+            raise went_away(path, error) from None
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _sent(http: h11.Connection, request: Request) -> bytes:
+    """The request as bytes."""
+    headers = {"Host": "localhost", "Content-Length": str(len(request.content)), "Connection": "close"}
+    head = h11.Request(
+        method=request.method, target=PREFIX + request.target, headers=list((headers | request.headers).items())
+    )
+    events = (head, h11.Data(data=request.content), h11.EndOfMessage())
+    return b"".join(http.send(event) or b"" for event in events)
+
+
+async def _pieces(
+    http: h11.Connection, reader: asyncio.StreamReader, request: Request, deadline: float | None
+) -> AsyncGenerator[bytes, None]:
+    """What is left of the answer."""
+    while True:
+        left_s = request.timeout_s if deadline is None else deadline - time.monotonic()
+        event = await _next(http, reader, left_s)
+        if not isinstance(event, h11.Data):
+            return
+        yield bytes(event.data)
+
+
+async def _next(http: h11.Connection, reader: asyncio.StreamReader, timeout_s: float | None) -> object:
+    """The next event of HTTP. TimeoutError when nothing comes for so long."""
+    while (event := http.next_event()) is h11.NEED_DATA:
+        async with asyncio.timeout(timeout_s):
+            http.receive_data(await reader.read(_CHUNK_BYTES))
+    return event

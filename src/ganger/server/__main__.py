@@ -1,0 +1,122 @@
+"""The server of a state directory, and the programs that read its files: `python -m ganger.server serve|replay|doctor`.
+
+serve ends with 0, or with 5 and a sentence on stderr. replay ends with 1 when a decision comes out otherwise; it prints
+sentences or, with --json, one object. doctor prints JSON and ends with 1 when something is wrong.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ganger import settings
+
+if TYPE_CHECKING:
+    from ganger.engine.replay import Replay
+
+OK, DIFFERS, CANNOT = 0, 1, 5
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one subcommand and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    home = settings.Home(arguments.home.absolute()) if arguments.home else settings.home(os.environ)
+    match arguments.subcommand:
+        case "serve":
+            return _serve(home, arguments.lock_fd, arguments.listen)
+        case "replay":
+            return _replay(home, arguments)
+        case _:
+            return _doctor(home, arguments.restore_to)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ganger.server", description=__doc__)
+    subcommands = parser.add_subparsers(dest="subcommand", required=True)
+    serve = subcommands.add_parser("serve", help="run the server of a state directory until it is told to end")
+    serve.add_argument("--lock-fd", type=int, help="the lock, handed over by a restart")
+    serve.add_argument("--listen", metavar="HOST:PORT", help="answer there too, to whoever shows a token")
+    replay = subcommands.add_parser("replay", help="decide a stretch of the log again and compare")
+    replay.add_argument("--from", dest="first", type=int, default=1, help="seq of the first event")
+    replay.add_argument("--to", dest="last", type=int, help="seq of the last event; unset: the newest")
+    replay.add_argument("--json", action="store_true", help="one object: {first, last, rounds, difference}")
+    doctor = subcommands.add_parser("doctor", help="check this machine, the state directory and the server")
+    doctor.add_argument("--restore-to", type=int, metavar="SEQ", help="take the event log back to an event")
+    for subcommand in (serve, replay, doctor):
+        subcommand.add_argument("--home", type=Path, help="the state directory; unset: as `ganger` finds it")
+    return parser
+
+
+def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
+    from ganger.server.assembly import serve
+    from ganger.server.state_directory import CannotServe
+
+    try:
+        serve(home, lock_fd, listen)
+    except CannotServe as error:
+        _say(error.detail, f"next: {error.next}")
+        return CANNOT
+    return OK
+
+
+def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
+    from ganger.engine.eventlog.event_log import EventLog
+    from ganger.engine.replay import replay
+    from ganger.errors import Refused
+    from ganger.registry import policies
+
+    if not home.database.exists():
+        _say(f"there is no event log at {home.database}")
+        return CANNOT
+    try:
+        found = replay(EventLog(home.database), policies(), arguments.first, arguments.last)  # type: ignore[arg-type]
+    except Refused as refused:
+        _say(refused.detail, f"next: {refused.next}")
+        return CANNOT
+    except KeyError as error:
+        _say(f"the log was written under policy {error}, which is not installed")
+        return CANNOT
+    if arguments.json:
+        sys.stdout.write(json.dumps(asdict(found), indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _told(found))
+    return OK if found.difference is None else DIFFERS
+
+
+def _told(found: "Replay") -> Iterator[str]:
+    """What a replay found, in sentences."""
+    if found.difference is None:
+        yield f"events {found.first} to {found.last}: {found.rounds} rounds decided again, all the same"
+        return
+    yield f"the round after event {found.difference.seq} comes out otherwise"
+    yield from (f"  in the log: {decision}" for decision in found.difference.logged or ("nothing",))
+    yield from (f"  decided now: {decision}" for decision in found.difference.planned or ("nothing",))
+
+
+def _doctor(home: settings.Home, seq: int | None) -> int:
+    from ganger.errors import Refused
+    from ganger.server.doctor import examine, restore_to
+    from ganger.server.state_directory import CannotServe
+
+    if seq is not None:
+        try:
+            kept = restore_to(home, seq)
+        except (Refused, CannotServe) as error:
+            _say(error.detail, f"next: {error.next}")
+            return CANNOT
+        _say(f"the log ends with event {seq} now; as it was before: {kept}")
+    checks = list(examine(home))
+    sys.stdout.write(json.dumps([asdict(check) for check in checks], indent=2) + "\n")
+    return OK if all(check.ok for check in checks) else DIFFERS
+
+
+def _say(*lines: str) -> None:
+    sys.stderr.writelines(f"ganger: {line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The arguments of `ganger sim`, read and checked."""

@@ -1,0 +1,1 @@
+"""Several policies on one trace, side by side."""

@@ -1,0 +1,1 @@
+"""The days of a server's own event log as a simulation."""
