@@ -11,6 +11,7 @@
 #   make bench   the figures, one file of bench/ each (NAMES="cli_help install" picks some)
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
 #   make cluster-down  nothing of it is left
+#   make dist    wheel and sdist in dist/, checked, and a job run from the wheel in a fresh environment
 #   make docs    what the pages say of the code, made anew
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
 
@@ -26,7 +27,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint test test-long demo bench cluster cluster-down docs lock
+.PHONY: setup setup-torch lint test test-long demo bench cluster cluster-down dist docs lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -74,6 +75,12 @@ cluster: $(SETUP)
 
 cluster-down: $(SETUP)
 	@$(BIN)/python -m tools.testcluster down
+
+dist: $(SETUP)
+	rm -rf dist
+	$(BIN)/python -m uv build --quiet --no-build-isolation --out-dir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m tools.dist dist
 
 docs: $(SETUP)
 	$(BIN)/python docs/generate.py
