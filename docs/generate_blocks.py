@@ -35,33 +35,64 @@ _STARTED: Final = {
     "node": "one process on each node, which starts or stands for the others there",
     "gang": "one process, on the first node, which starts the others",
 }
-_EXAMPLES: Final[dict[Why, Reason]] = {
-    Why.NO_CAPACITY: Reason(
-        why=Why.NO_CAPACITY, resource="nodes", need=2, have=1, scope="8 free GPUs", holders=("bert-7f3a",)
+_EXAMPLES: Final = (
+    Reason(why=Why.NO_CAPACITY, resource="nodes", need=2, have=1, limit=4, scope="8 free GPUs", holders=("bert-7f3a",)),
+    Reason(why=Why.MAINTENANCE, resource="nodes", need=2, have=1, scope="m42"),
+    Reason(why=Why.NO_NODE, resource="nodes", need=4, have=2, scope="8 free GPUs"),
+    Reason(why=Why.EXCLUDED, resource="nodes", need=2, have=1, scope="8 free GPUs", excluded=("n3",)),
+    Reason(
+        why=Why.OVER_QUOTA,
+        resource="gpu_milli",
+        need=8_000,
+        have=4_000,
+        limit=16_000,
+        scope="nlp",
+        holders=("bert-7f3a", "gpt-19c2"),
     ),
-    Why.NO_NODE: Reason(why=Why.NO_NODE, resource="nodes", need=4, have=2, scope="8 GPUs"),
-    Why.OVER_QUOTA: Reason(why=Why.OVER_QUOTA, resource="gpu_milli", need=8000, have=4000, limit=16000, scope="nlp"),
-    Why.USER_GPUS: Reason(why=Why.USER_GPUS, resource="gpu_milli", need=8000, have=4000, limit=16000, scope="nlp"),
-    Why.USER_TIME: Reason(why=Why.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
-    Why.USER_NODE_TIME: Reason(
+    Reason(
+        why=Why.USER_GPUS,
+        resource="gpu_milli",
+        need=8_000,
+        have=4_000,
+        limit=16_000,
+        scope="nlp",
+        holders=("bert-7f3a",),
+    ),
+    Reason(
+        why=Why.USER_JOBS,
+        resource="jobs",
+        need=1,
+        have=0,
+        limit=2,
+        scope="nlp",
+        holders=("bert-7f3a", "gpt-19c2"),
+    ),
+    Reason(why=Why.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
+    Reason(
         why=Why.USER_NODE_TIME,
         resource="node_ms",
         need=48 * HOUR_MS,
         have=10 * HOUR_MS,
         limit=100 * HOUR_MS,
         scope="nlp",
+        holders=("bert-7f3a",),
     ),
-    Why.NAMESPACE_QUOTA: Reason(
+    Reason(why=Why.HELD, holders=("bert-7f3a",)),
+    Reason(why=Why.BACKOFF, need=2),
+    Reason(
         why=Why.NAMESPACE_QUOTA,
         scope="namespace research, quota compute: requests.nvidia.com/gpu: 8 of 8 used, 8 asked by pod bert-7f3a-1-0",
     ),
-    Why.WEBHOOK_UNREACHABLE: Reason(
+    Reason(
         why=Why.WEBHOOK_UNREACHABLE,
         scope='failed calling webhook "images.example.com": ... connect: connection refused',
     ),
-    Why.DEPENDENCY: Reason(why=Why.DEPENDENCY, scope="succeeded", holders=("bert-7f3a",)),
-}
-"""Reasons with numbers, to show their sentences; the others need none."""
+    Reason(why=Why.STOPPING_OTHERS, holders=("bert-7f3a",)),
+    Reason(why=Why.NOT_LISTED),
+    Reason(why=Why.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
+    Reason(why=Why.ARRAY_LIMIT, need=10),
+)
+"""One reason for each code, with the fields that the scheduler fills in, to show the sentence that it makes."""
 
 
 def block(name: str, *words: str) -> str:
@@ -123,12 +154,9 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _reasons() -> Iterator[str]:
-    def sample(why: Why) -> str:
-        other = Reason(why=why, resource="nodes", need=2, have=1, limit=4, scope="8 GPUs", holders=("bert-7f3a",))
-        return sentence(_EXAMPLES.get(why, other))
-
+    samples = {reason.why: sentence(reason) for reason in _EXAMPLES}
     return table(
-        ("code", "for instance", "what to do"), ((code(why), sample(why), _placeholders(REMEDY[why])) for why in Why)
+        ("code", "for instance", "what to do"), ((code(why), samples[why], _placeholders(REMEDY[why])) for why in Why)
     )
 
 
