@@ -51,7 +51,7 @@ class BadHome(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The state directory of one user's server, and the files in it (docs/decisions/3-foundation.md)."""
+    """The state directory of one user's server, and the files in it (docs/state-directory.md)."""
 
     path: Path
 

@@ -1,7 +1,7 @@
 """Functions as jobs: `@task` says what a function needs, and a call of it becomes a command.
 
 A function of a module is found again by its name; one of a script by running the script under another name; one that
-has no file, of a notebook or inside another function, travels by value and needs cloudpickle. docs/decisions/4-sdk.md.
+has no file, of a notebook or inside another function, travels by value and needs cloudpickle. docs/decisions/sdk.md.
 """
 
 import hashlib
