@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+import ganger
 from ganger.launcher.health import leftovers
 from ganger.launcher.task_plan import TASK_DIRECTORY
 
@@ -12,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ganger.launcher.task_plan import Plan
 
-ARCHIVE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ARCHIVE = os.path.dirname(os.path.dirname(os.path.abspath(ganger.__file__)))
 """The zipapp this runs from: on a rank's PYTHONPATH it holds ganger.train."""
 
 OURS = (
