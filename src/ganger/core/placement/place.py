@@ -10,10 +10,10 @@ nowhere, in the other orders. All of it goes into one domain if it can: of the l
 Processes of a stacked part go where the gang is already, before they go elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, permutations
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from ganger.core.nodes.devices import Order
 from ganger.core.nodes.node_pools import Usable
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.preference import most_preferred
 from ganger.core.placement.topology_packing import bounds, lay_out, only_named, rooms
 from ganger.model.decision import NodeShare
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, SPREAD, Layout, Slices
 
 Shares = tuple[NodeShare, ...]
+Place = TypeVar("Place")
 
 ORDERS_OF_PARTS: Final = 24
 """How many orders of the parts are tried: all of four."""
@@ -115,7 +115,7 @@ def _place_part(nodes: NodeTable, part: _Part, times: Ints) -> Shares | None:
             there = times if usable is None else np.where(usable, times, 0)
             return _laid_out(nodes, replace(shape, layout=layout), there, before)
 
-        found = most_preferred(attempt, layout, points)
+        found = _most_preferred(attempt, layout, points)
     return None if found is None else part.shares(nodes, *found, first.order)
 
 
@@ -148,7 +148,33 @@ def _place_together(nodes: NodeTable, shape: Shape, parts: list[_Part], usable: 
         there = usable if better is None else better if usable is None else usable & better
         return _Together(nodes, replace(shape, layout=layout), parts, there).place()
 
-    return most_preferred(attempt, shape.layout, points)
+    return _most_preferred(attempt, shape.layout, points)
+
+
+def _most_preferred(attempt: Callable[[Layout, Usable], Place | None], layout: Layout, points: Ints) -> Place | None:
+    """Return what `attempt` finds on the nodes with the most points, by halving; None when it finds nothing on all.
+
+    points: (N,). What fits on some nodes fits where there are more of them. A gang is as fast as its slowest node: what
+    counts is the node with the fewest points. That goes before packing, which no user asked for by name; the level of
+    the network that the gang names, types in their order, and pools go before it.
+    """
+    best = attempt(layout, None)
+    if best is None:
+        return None
+    if layout.level and not layout.required:
+        inside = replace(layout, required=True)
+        inner = attempt(inside, None)
+        best, layout = (best, layout) if inner is None else (inner, inside)
+    grades = np.unique(points)
+    low, high = 0, len(grades) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        better = attempt(layout, points >= grades[middle])
+        if better is None:
+            high = middle - 1
+        else:
+            best, low = better, middle
+    return best
 
 
 class _Together:
