@@ -11,7 +11,6 @@ import numpy as np
 
 from ganger.core.queues import fifo_defaults
 from ganger.core.queues import priority_factors as of
-from ganger.core.queues.attained_service import attained_gpu_ms, width
 from ganger.core.queues.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
@@ -33,7 +32,7 @@ account_key = fifo_defaults.account_key
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Band, then order of submission."""
-    return (int(attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
+    return (int(of.attained_gpu_ms(gang, now_ms) >= YOUNG_GPU_MS), gang.number)
 
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
@@ -43,7 +42,7 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> bool:
     """Old or young: what a waiting gang has used stands still."""
-    return gang.ran_ms * width(gang) >= YOUNG_GPU_MS
+    return gang.ran_ms * of.width(gang) >= YOUNG_GPU_MS
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -53,7 +52,7 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """What it has used, then its age: one after the other, as they are compared."""
-    used = attained_gpu_ms(gang, now_ms) // MINUTE_MS
+    used = of.attained_gpu_ms(gang, now_ms) // MINUTE_MS
     said = f"it has used {used} GPU-minutes; {YOUNG_GPU_MS // MINUTE_MS} make it old"
     attained = Factor(name="attained", value=used, unit="minutes", weight=0, points=None, sentence=said)
     return attained, replace(of.age(gang, now_ms), weight=0, points=None)
@@ -61,5 +60,5 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
     """When a running gang stops being young."""
-    left_gpu_ms = YOUNG_GPU_MS - attained_gpu_ms(gang, now_ms)
-    return now_ms + -(-left_gpu_ms // width(gang)) if gang.holding and left_gpu_ms > 0 else None
+    left_gpu_ms = YOUNG_GPU_MS - of.attained_gpu_ms(gang, now_ms)
+    return now_ms + -(-left_gpu_ms // of.width(gang)) if gang.holding and left_gpu_ms > 0 else None

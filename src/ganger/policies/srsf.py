@@ -10,7 +10,6 @@ import numpy as np
 
 from ganger.core.queues import fifo_defaults
 from ganger.core.queues import priority_factors as of
-from ganger.core.queues.attained_service import left_ms, width
 from ganger.core.queues.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
@@ -63,5 +62,5 @@ def turn_ms(gang: Gang, now_ms: int) -> int | None:
 
 
 def _left_gpu_ms(gang: Gang, now_ms: int) -> int | None:
-    rest_ms = left_ms(gang, now_ms)
-    return None if rest_ms is None else rest_ms * width(gang)
+    rest_ms = of.left_ms(gang, now_ms)
+    return None if rest_ms is None else rest_ms * of.width(gang)

@@ -10,7 +10,6 @@ import numpy as np
 
 from ganger.core.queues import fifo_defaults
 from ganger.core.queues import priority_factors as of
-from ganger.core.queues.attained_service import left_ms
 from ganger.core.queues.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
@@ -31,7 +30,7 @@ account_key = fifo_defaults.account_key
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """What is left of its limit, then the order of submission."""
-    rest_ms = left_ms(gang, now_ms)
+    rest_ms = of.left_ms(gang, now_ms)
     return (NEVER_MS if rest_ms is None else rest_ms, gang.number)
 
 
@@ -42,7 +41,7 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> int:
     """One for each time that may be left: of a waiting gang it stands still."""
-    rest_ms = left_ms(gang, gang.began_ms)
+    rest_ms = of.left_ms(gang, gang.began_ms)
     return NEVER_MS if rest_ms is None else rest_ms
 
 
@@ -54,7 +53,7 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """What is left of its limit, then its age: one after the other, as they are compared."""
     aged = replace(of.age(gang, now_ms), weight=0, points=None)
-    return of.shortness(left_ms(gang, now_ms), "what is left of its limit"), aged
+    return of.shortness(of.left_ms(gang, now_ms), "what is left of its limit"), aged
 
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from ganger.core.queues import fifo_defaults
 from ganger.core.queues import priority_factors as of
-from ganger.core.queues.attained_service import attained_gpu_ms, width
 from ganger.core.queues.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
@@ -34,7 +33,7 @@ account_key = fifo_defaults.account_key
 
 def gang_key(gang: Gang, state: State, now_ms: int) -> Key:
     """Its queue, then order of submission."""
-    return (_queue(attained_gpu_ms(gang, now_ms)), gang.number)
+    return (_queue(of.attained_gpu_ms(gang, now_ms)), gang.number)
 
 
 def early(heads: Heads, state: State, now_ms: int) -> Floats:
@@ -44,7 +43,7 @@ def early(heads: Heads, state: State, now_ms: int) -> Floats:
 
 def band(gang: Gang) -> int:
     """Its queue: what a waiting gang has used stands still."""
-    return _queue(gang.ran_ms * width(gang))
+    return _queue(gang.ran_ms * of.width(gang))
 
 
 def key(gang: Gang, state: State, now_ms: int) -> Key:
@@ -54,7 +53,7 @@ def key(gang: Gang, state: State, now_ms: int) -> Key:
 
 def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
     """What it has used, then its age: one after the other, as they are compared."""
-    used = attained_gpu_ms(gang, now_ms)
+    used = of.attained_gpu_ms(gang, now_ms)
     said = f"it has used {used // SECOND_MS} GPU-seconds: it is in queue {_queue(used) + 1} of {len(LIMITS_GPU_MS) + 1}"
     attained = Factor(name="attained", value=used // MINUTE_MS, unit="minutes", weight=0, points=None, sentence=said)
     return attained, replace(of.age(gang, now_ms), weight=0, points=None)
@@ -62,9 +61,9 @@ def factors(gang: Gang, state: State, now_ms: int) -> tuple[Factor, ...]:
 
 def turn_ms(gang: Gang, now_ms: int) -> int | None:
     """When a running gang comes into the next queue."""
-    used = attained_gpu_ms(gang, now_ms)
+    used = of.attained_gpu_ms(gang, now_ms)
     left_gpu_ms = next((limit - used for limit in LIMITS_GPU_MS if used < limit), None)
-    return now_ms + -(-left_gpu_ms // width(gang)) if gang.holding and left_gpu_ms is not None else None
+    return now_ms + -(-left_gpu_ms // of.width(gang)) if gang.holding and left_gpu_ms is not None else None
 
 
 def _queue(used_gpu_ms: int) -> int:
