@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.measure import Figure, median
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
@@ -95,12 +96,12 @@ class _Days:
         """A second later, what follows of them decided."""
         self.now_ms += 1_000
         rows = [e.Stamped(self.state.seq + n, self.now_ms, event) for n, event in enumerate(events, 1)]
-        touched = {gang.id: gang for row in rows for gang in self.state.apply(row)}
+        touched = {gang.id: gang for row in rows for gang in fold(self.state, row)}
         planned = plan(self.state, self.now_ms, self._policy)
         if planned.decisions:
             decided = e.Decided(plan=planned, policy="fifo", version="bench")
             rows.append(e.Stamped(self.state.seq + 1, self.now_ms, decided))
-            touched |= {gang.id: gang for gang in self.state.apply(rows[-1])}
+            touched |= {gang.id: gang for gang in fold(self.state, rows[-1])}
         self._rows += rows
         self._projections += [project(gang, self.now_ms) for gang in touched.values()]  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.oracle import ENDED, Life, Oracle
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.replay import replay
@@ -83,7 +84,7 @@ def _folded(log: EventLog) -> list[str]:
     """The state is sound after each event."""
     state = State()
     for row in log.each(0, log.last_seq()):
-        state.apply(row)
+        fold(state, row)
         try:
             state.validate()
         except AssertionError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -84,7 +85,7 @@ class Fleet:
 
     def step(self, event: e.Event) -> None:
         """One event happens."""
-        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def round(self) -> Plan:
         """Plan, without a word to the world."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from bench.measure import Figure, median
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
@@ -89,7 +90,7 @@ def _half_full(nodes: int) -> State:
 
 
 def _step(state: State, event: e.Event) -> None:
-    state.apply(e.Stamped(state.seq + 1, AT_MS, event))
+    fold(state, e.Stamped(state.seq + 1, AT_MS, event))
 
 
 def _job(name: str, spec: JobSpec) -> Job:

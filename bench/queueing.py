@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -118,4 +119,4 @@ class Queueing:
         heapq.heappush(self.ends, (self.now_ms + runs_ms, start.gang))
 
     def _step(self, event: e.Event) -> None:
-        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))

@@ -167,7 +167,7 @@ def fill(run: Run, nodes: Iterable[Node] | None = None, pods: Iterable[Shape] | 
     named = [replace(node, name=f"{number:04}-{node.name}") for number, node in zip(names, every, strict=True)]
     score = GpuShares(score=POLICIES[run.policy], cut=GRADES, ties="order", seed=run.seed)
     table = NodeTable(named, {}, Undo(), ("rack",), Rules(gpu_shares=score))
-    table.kinds = typical(Counter(replace(pod, memory_bytes=0) for pod in asked))
+    table.set_kinds(typical(Counter(replace(pod, memory_bytes=0) for pod in asked)))
     meter = _Meter(table, typical_kinds(asked), capacity)
     placed, cpu_s = 0, 0.0
     for number, pod in enumerate(arriving):
@@ -176,7 +176,7 @@ def fill(run: Run, nodes: Iterable[Node] | None = None, pods: Iterable[Shape] | 
         if shares is not None:
             table.take(number, pod, shares)
             placed += 1
-        table.columns.trim()
+        table.trim()
         cpu_s += time.process_time() - began_s
         meter.arrived(pod, None if shares is None else table.index[shares[0].node])
     return Filled(meter.means(), len(arriving), placed, cpu_s)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.failure.checkpoint_fallback import Fallback
-from ganger.core.state.gang import Gang
+from ganger.core.state.gang import Fallback, Gang
 from ganger.engine.query.event_text import on_checkpoints
 from ganger.model import event as e
 from ganger.model.evidence import PythonError, RankEnd

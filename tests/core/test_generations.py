@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import explain
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.state import State
 from ganger.engine.query.listing_rows import node_rows
 from ganger.model import event as e
@@ -45,7 +46,7 @@ def resumed(film: Film, step: int | None, *flawed: int) -> str | None:
     gang = film.state.gangs["C"]
     older_step = gang.fallback.older_step
     event = e.Resumed(gang="C", generation=gang.generation, step=step, passed=passed, older_step=older_step)
-    why = film.state.refusal(event)
+    why = refusal(film.state, event)
     if why is None:
         film.apply(event)
     return why
@@ -121,7 +122,7 @@ def test_servers_that_began_at_different_times_use_different_ports() -> None:
         state = State()
         listed = e.NodesListed(nodes=tuple(film.state.nodes.nodes))
         for event in (e.ServerStarted(version="0"), listed, e.Submitted(job=picture.job("C:1x1"))):
-            state.apply(e.Stamped(state.seq + 1, began_ms, event))
+            fold(state, e.Stamped(state.seq + 1, began_ms, event))
         start = plan(state, began_ms, film.policy).decisions[0]
         assert isinstance(start, Start)
         ports.append(start.port)

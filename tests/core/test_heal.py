@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ganger.core.failure.retry import Verdict, matching, verdict
-from ganger.core.fold.time_accounting import Account
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import Act
+from ganger.core.state.time_accounting import Account
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.event import Failed, RuleMatch
 from ganger.model.evidence import PythonError, RankEnd

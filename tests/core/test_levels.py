@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.state.state import State
 from ganger.engine.policy_doc.trial_run import stranded, trial
@@ -34,7 +35,7 @@ NODES = (
 
 
 def happens(state: State, event: e.Event) -> None:
-    state.apply(e.Stamped(state.seq + 1, 1_000 * (state.seq + 1), event))
+    fold(state, e.Stamped(state.seq + 1, 1_000 * (state.seq + 1), event))
     state.validate()
 
 

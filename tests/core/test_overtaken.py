@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.allocations import overtaken
 from ganger.core.state.state import State
 from ganger.engine.loop import copy_of
@@ -28,9 +29,9 @@ def test_who_began_last_has_the_devices_and_the_other_can_leave() -> None:
     state.validate()
     assert [share.node for share in state.shares["B"]] == [taken]
     assert [share.node for share in state.shares["A"]] == [node for node in before.nodes if node != taken]
-    state.apply(e.Stamped(state.seq + 1, state.at_ms, e.StopRequested(gang="A")))
+    fold(state, e.Stamped(state.seq + 1, state.at_ms, e.StopRequested(gang="A")))
     for node in before.nodes:
-        state.apply(e.Stamped(state.seq + 1, state.at_ms, e.Cleared(gang="A", generation=1, nodes=(node,))))
+        fold(state, e.Stamped(state.seq + 1, state.at_ms, e.Cleared(gang="A", generation=1, nodes=(node,))))
         state.validate()
     assert [share.node for share in state.shares["B"]] == [taken]
     assert "A" not in state.shares

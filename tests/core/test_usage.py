@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.fold.time_accounting import Account, held_by, total
+from ganger.core.state.time_accounting import Account, held_by, total
 from ganger.model import event as e
 from ganger.model.decision import Cause
 from ganger.model.units import parse_duration_ms

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ganger.core.queues.fair_share import Figures
+from ganger.core.queues.share_bounds import Figures
 from ganger.core.state.state import State
 from ganger.policies import dynamic
 from tests.pictures.film import Film

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ganger.backends.simulator.virtual_cluster import World
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -68,7 +69,7 @@ def folded(log: EventLog, upto: int | None = None) -> State:
     """The fold from zero: no snapshot is asked."""
     state = State()
     for row in log.each(0, log.last_seq() if upto is None else upto):
-        state.apply(row)
+        fold(state, row)
     return state
 
 

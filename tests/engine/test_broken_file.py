@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import project
@@ -22,7 +23,7 @@ def a_log(path: Path) -> None:
     """A closed log of some 100 events on more than 20 pages."""
     log, state = EventLog(path), State()
     rows = [e.Stamped(seq, 1_000, e.Submitted(job=job(f"job-{seq}", user=f"u{seq}"))) for seq in range(1, 101)]
-    log.append(rows, [project(gang, 1_000) for row in rows for gang in state.apply(row)])
+    log.append(rows, [project(gang, 1_000) for row in rows for gang in fold(state, row)])
     log.close()
 
 

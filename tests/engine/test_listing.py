@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_filters import JobFilter, LabelTerm, label_terms
@@ -45,7 +46,7 @@ def history(log: EventLog, jobs: int) -> list[Told]:
 
     def happens(event: e.Event, at_ms: int) -> None:
         rows.append(Stamped(len(rows) + 1, at_ms, event))
-        projections.extend(project(gang, at_ms) for gang in state.apply(rows[-1]))
+        projections.extend(project(gang, at_ms) for gang in fold(state, rows[-1]))
 
     for queue in ("a", "b"):
         happens(e.QueueSet(queue=e.Queue(name=queue)), 0)

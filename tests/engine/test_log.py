@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganger.controller.object_log import ObjectLog
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -36,12 +37,12 @@ def filled(log: EventLog, jobs: int, of: str = "job") -> State:
     asked = [e.Submitted(job=job(f"{of}-{number}", user=user)) for number, user in enumerate(users)]
     rows = [Stamped(number + 1, 1_000 + number, event) for number, event in enumerate(asked)]
     for row in rows:
-        projections += [project(gang, row.at_ms) for gang in state.apply(row)]
+        projections += [project(gang, row.at_ms) for gang in fold(state, row)]
     stops = tuple(Stop(gang=f"{of}-{number}", generation=0, cause=Cause.USER) for number in range(0, jobs, 3))
     rows.append(
         Stamped(jobs + 1, 20_000, e.Decided(plan=Plan(as_of=jobs, decisions=stops), policy="fifo", version="t"))
     )
-    projections += [project(gang, 20_000) for gang in state.apply(rows[-1])]
+    projections += [project(gang, 20_000) for gang in fold(state, rows[-1])]
     log.append(rows, projections)
     return state
 
@@ -177,7 +178,7 @@ def test_a_job_is_found_by_id_name_and_request(log: EventLog) -> None:
 def test_an_id_goes_before_a_name(log: EventLog) -> None:
     state = State()
     rows = [submitted(1, "bert-1"), Stamped(2, 1_000, e.Submitted(job=job("other-1", name="bert-1")))]
-    log.append(rows, [project(gang, 1_000) for row in rows for gang in state.apply(row)])
+    log.append(rows, [project(gang, 1_000) for row in rows for gang in fold(state, row)])
     assert log.find("bert-1") == "bert-1"
 
 
@@ -192,7 +193,7 @@ def test_a_deleted_job_is_out_of_the_listings_and_in_the_log(log: EventLog) -> N
 def test_steps_beyond_any_counter_are_kept() -> None:
     """What a script reports is its own affair."""
     log, state = EventLog(MEMORY), State()
-    (gang,) = state.apply(submitted(1, "a-1"))
+    (gang,) = fold(state, submitted(1, "a-1"))
     gang.checkpoint_step = 1 << 80
     log.append([submitted(1, "a-1")], [project(gang, 1_000)])
     assert (log.job("a-1") or pytest.fail("it is there"))[2] == 1 << 80
@@ -211,7 +212,7 @@ def test_restored_equals_folded_at_every_event(script: Script, tmp_path: Path, m
     assert log._read("SELECT count(*) FROM snapshot")[0][0] > log.last_seq() // 40
     state = State()
     for row in log.each(0, log.last_seq()):
-        state.apply(row)
+        fold(state, row)
         restored = log.restore(row.seq)
         assert raw(restored) == raw(state)
         restored.validate()
@@ -289,7 +290,7 @@ def test_readers_see_whole_batches_while_there_is_writing(log: EventLog) -> None
     state = State()
     for first in range(1, 1_000, 5):
         batch = [submitted(seq, f"job-{seq}") for seq in range(first, first + 5)]
-        log.append(batch, [project(gang, 1_000) for row in batch for gang in state.apply(row)])
+        log.append(batch, [project(gang, 1_000) for row in batch for gang in fold(state, row)])
     done.set()
     for reader in readers:
         reader.join()

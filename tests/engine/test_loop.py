@@ -12,6 +12,7 @@ import pytest
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
+from ganger.core.fold.fold import fold
 from ganger.engine import loop as loops
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -343,7 +344,7 @@ def test_a_trial_on_a_copy_never_reaches_the_loop(log: EventLog) -> None:
         gang.started.clear()
         gang.account.lose(world.now_ms())
         gang.spent += 1
-    copy.apply(e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
+    fold(copy, e.Stamped(copy.seq + 1, copy.at_ms, e.NodeLost(node="n1")))
     copy.waits.clear()
     copy.queues.clear()
     assert raw(loop.copy()) == before

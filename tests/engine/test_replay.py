@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Heads, Policy
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
@@ -196,7 +197,7 @@ def first_that_differs(log: EventLog, policy: Policy) -> int:
     for row in log.each(0, log.last_seq()):
         if isinstance(row.event, e.Decided) and plan(state, row.at_ms, policy).decisions != row.event.plan.decisions:
             return row.seq
-        state.apply(row)
+        fold(state, row)
     pytest.fail("nothing differs")
 
 

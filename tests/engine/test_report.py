@@ -6,6 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ganger.core.fold.fold import fold
 from ganger.core.queues.quota import need
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -87,7 +88,7 @@ def stopped(log: EventLog, jobs: int) -> State:
 
     def happens(event: e.Event, at_ms: int) -> None:
         row = Stamped(state.seq + 1, at_ms, event)
-        log.append([row], [project(gang, at_ms) for gang in state.apply(row)])
+        log.append([row], [project(gang, at_ms) for gang in fold(state, row)])
 
     for number in range(jobs):
         name = f"job-{number}"
@@ -122,7 +123,7 @@ def test_what_ended_after_the_state_is_not_counted_twice(tmp_path: Path) -> None
     older = State(state.image())
     stop = Stop(gang="job-2", generation=0, cause=Cause.USER)
     row = Stamped(state.seq + 1, 9_000, e.Decided(plan=Plan(as_of=0, decisions=(stop,)), policy="fifo", version="0"))
-    log.append([row], [project(gang, 9_000) for gang in state.apply(row)])
+    log.append([row], [project(gang, 9_000) for gang in fold(state, row)])
     assert report(state, log, 9_000, Wanted(seq=state.seq)).jobs == {"stopped": 3}
     assert log.accounts(Wanted(seq=older.seq))[0] == {"stopped": 2}
 
@@ -132,5 +133,5 @@ def test_what_is_deleted_is_forgotten(tmp_path: Path) -> None:
     state = stopped(log, 3)
     row = Stamped(state.seq + 1, 9_000, e.Deleted(gang="job-1"))
     log.append([row], [])
-    state.apply(row)
+    fold(state, row)
     assert report(state, log, 9_000, Wanted(seq=state.seq)).jobs == {"pending": 1, "stopped": 1}

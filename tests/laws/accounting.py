@@ -1,5 +1,5 @@
 """Where a job's time went, found again from raw rows of the log: attempts are cut out of them with hindsight, then each
-stretch of time is painted. Shares nothing with `core.fold.time_accounting`.
+stretch of time is painted. Shares nothing with `core.state.time_accounting`.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import explain
+from ganger.core.fold.fold import fold
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -85,7 +86,7 @@ def impossible_jobs_change_nothing(world: World) -> None:
     state, extra = State(), 0
     for event in _impossible():
         extra += 1
-        state.apply(e.Stamped(extra, world.log[0].at_ms, event))
+        fold(state, e.Stamped(extra, world.log[0].at_ms, event))
     for row in world.log:
         event = row.event
         if isinstance(event, e.PolicySet):
@@ -96,7 +97,7 @@ def impossible_jobs_change_nothing(world: World) -> None:
             planned = plan(state, row.at_ms, world.policy)
             assert _acts(planned.decisions) == _acts(event.plan.decisions), "they blocked or evicted somebody"
             event = replace(event, plan=planned)
-        state.apply(e.Stamped(row.seq + extra, row.at_ms, event))
+        fold(state, e.Stamped(row.seq + extra, row.at_ms, event))
 
 
 _QUEUES = (
@@ -151,7 +152,7 @@ def _starts_now(world: World, gang: Gang, flags: str) -> None:
         e.StopRequested(gang=gang.id),
         e.Submitted(job=again),
     ):
-        state.apply(e.Stamped(state.seq + 1, world.now_ms, event))
+        fold(state, e.Stamped(state.seq + 1, world.now_ms, event))
     started = [d.gang for d in plan(state, world.now_ms, world.policy).decisions if isinstance(d, Start)]
     assert any(name.startswith("again") for name in started), (
         f"{gang.id} was told to come again with {flags}; {started} start"

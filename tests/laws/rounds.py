@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
@@ -62,7 +63,7 @@ def log_replays(world: World) -> None:
     for row in world.log:
         event = decode(encode(row.event))
         assert event == row.event
-        state.apply(e.Stamped(row.seq, row.at_ms, event))
+        fold(state, e.Stamped(row.seq, row.at_ms, event))
     assert encode_image(state.image()) == encode_image(world.state.image())
     assert fingerprint(state)[1:] == fingerprint(world.state)[1:]
 
@@ -75,7 +76,7 @@ def order_of_input_says_nothing(world: World, shuffle: list[int]) -> None:
         if isinstance(event, e.NodesListed):
             nodes = sorted(event.nodes, key=lambda node: shuffle[int(node.name[1:]) % len(shuffle)])
             event = replace(event, nodes=tuple(nodes))
-        state.apply(e.Stamped(row.seq, row.at_ms, event))
+        fold(state, e.Stamped(row.seq, row.at_ms, event))
     state.queues = dict(sorted(state.queues.items(), reverse=True))
-    state.set_queues()
+    state.recount()
     assert plan(state, world.now_ms, world.policy) == plan(world.state, world.now_ms, world.policy)

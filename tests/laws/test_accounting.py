@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
@@ -53,7 +54,7 @@ def all_agree(log: EventLog, chance: Random) -> None:
     state = State()
     rows = [told(row, chance) for row in log.each(0, log.last_seq())]
     for number, row in enumerate(rows, start=1):
-        for gang in state.apply(row):
+        for gang in fold(state, row):
             if isinstance(gang, Gang) and not gang.is_head:
                 account_adds_up(gang, row.at_ms)
                 if gang.ended:

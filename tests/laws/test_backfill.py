@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -86,7 +87,7 @@ class Life:
             self.apply(e.Submitted(job=draws.job(number, "ann", spec)))
 
     def apply(self, event: e.Event) -> None:
-        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def round(self) -> None:
         planned = plan(self.state, self.now_ms, POLICIES["fifo"])

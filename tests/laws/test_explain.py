@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import UNADMITTED, standing_reason
 from ganger.core.explain.hypothetical import supposed
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.gang import RUNS, Gang
 from ganger.core.state.state import State
@@ -112,8 +113,8 @@ def _every_reason_binds(world: World) -> None:
             assert reason.until_ms is not None
             now_ms = reason.until_ms
         for event in _cured(world.state, gang, reason):
-            assert state.refusal(event) is None
-            state.apply(e.Stamped(state.seq + 1, now_ms, event))
+            assert refusal(state, event) is None
+            fold(state, e.Stamped(state.seq + 1, now_ms, event))
         if reason.why is Why.DEPENDENCY and not _come_first(state, gang, now_ms, policy):
             continue
         again = state.gangs[gang.id]
@@ -200,15 +201,15 @@ def _come_first(state: State, gang: Gang, now_ms: int, policy: Policy) -> bool:
             return False
         events = [event for each in first for event in _gone(each)] if "succeeded" in asked else []
         for event in events or [e.StopRequested(gang=job)]:
-            if state.refusal(event) is None:  # it ends anyway
-                state.apply(e.Stamped(state.seq + 1, now_ms, event))
+            if refusal(state, event) is None:  # it ends anyway
+                fold(state, e.Stamped(state.seq + 1, now_ms, event))
     while any(after.job in (each.id, each.array) for after in gang.awaits for each in state.gangs.values()):
         planned = plan(state, now_ms, policy)
         if planned.decisions:
-            state.apply(e.Stamped(state.seq + 1, now_ms, e.Decided(plan=planned, policy=policy.NAME, version="0")))
+            fold(state, e.Stamped(state.seq + 1, now_ms, e.Decided(plan=planned, policy=policy.NAME, version="0")))
         for each in [each for each in state.gangs.values() if each.state in LEAVING]:
             for event in _gone(each):
-                state.apply(e.Stamped(state.seq + 1, now_ms, event))
+                fold(state, e.Stamped(state.seq + 1, now_ms, event))
     return True
 
 

@@ -10,6 +10,7 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ganger.core.fold.fold import fold
 from ganger.core.queues.fair_division import Claim, divide, fair_gpus
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -198,4 +199,4 @@ def test_an_example_of_a_tree() -> None:
 
 
 def _apply(state: State, event: e.Event) -> None:
-    state.apply(e.Stamped(state.seq + 1, 1, event))
+    fold(state, e.Stamped(state.seq + 1, 1, event))

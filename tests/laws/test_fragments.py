@@ -53,8 +53,7 @@ def fragments(table: NodeTable, kinds: tuple[Kind, ...]) -> int:
 
 def asked_about(cluster: HalfFull, kinds: tuple[Kind, ...], **said: object) -> NodeTable:
     table = cluster.table(Rules(gpu_shares=GpuShares(score="fgd", **said)))
-    table.kinds = kinds
-    table.scores.first(Shape(nodes=1, gpus=1))  # looks at the kinds
+    table.set_kinds(kinds)
     return table
 
 
@@ -91,7 +90,7 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[Kind, ...]) 
     table = asked_about(cluster, kinds)
     every = np.arange(len(table.nodes))
     left = table.devices.left_milli(every)
-    counted = Fragments(table, kinds).of(every, left, table.free_cpu_milli, table.free_memory_bytes)
+    counted = Fragments(kinds, table.of_type).of(every, left, table.free_cpu_milli, table.free_memory_bytes)
     for at, kind in enumerate(table.gpu_types):
         rest = Rest(kind, int(table.free_cpu_milli[at]), tuple(lefts(table, at)))
         assert fragmented(rest, kinds) == counted[at]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.queues.policy_interface import Policy
-from ganger.core.state.runtime_history import KEPT, LEAST
+from ganger.core.state.runtime_estimate import KEPT, LEAST
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Expect, Moved, Reserve, Start

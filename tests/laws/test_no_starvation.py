@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -40,7 +41,7 @@ class Stream:
             self.empty.apply(event)
 
     def apply(self, event: e.Event) -> None:
-        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def submit(self, spec: JobSpec) -> str:
         """A job of one of two users; its id."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import standing_reason
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -103,7 +104,7 @@ def _spec(workers: tuple[int, int, int], roles: list[tuple[int, int, int]], said
 def _state(spec: JobSpec, nodes: tuple[Node, ...]) -> State:
     state = State()
     for event in (e.NodesListed(nodes=nodes, levels=draws.LEVELS), e.Submitted(job=draws.job(1, "ann", spec))):
-        state.apply(e.Stamped(state.seq + 1, 1, event))
+        fold(state, e.Stamped(state.seq + 1, 1, event))
     return state
 
 

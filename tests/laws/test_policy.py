@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.queues.fair_share import REMEMBERED, Standings, base_of, respent
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
@@ -110,7 +111,7 @@ def leaves(path: str, data: Any) -> Any:
 
 def applied(state: State, document: PolicyDocument, at_ms: int = TODAY, **said: Any) -> None:
     event = e.PolicySet(document=document, version=state.policy_version + 1, **said)
-    state.apply(e.Stamped(state.seq + 1, at_ms, event))
+    fold(state, e.Stamped(state.seq + 1, at_ms, event))
 
 
 @given(document=documents())
@@ -144,9 +145,9 @@ def test_a_refused_document_changes_nothing(document: PolicyDocument, data: st.D
     wrong = data.draw(st.sampled_from(BAD))(document, data)
     version = wrong.pop("version", 1)
     event = e.PolicySet(document=replace(document, **wrong), version=version, forced=data.draw(st.booleans()))
-    assert state.refusal(event)
+    assert refusal(state, event)
     try:
-        state.apply(e.Stamped(1, TODAY, event))
+        fold(state, e.Stamped(1, TODAY, event))
     except ValueError:
         assert encode_image(state.image()) == before
     else:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.reservations import availability_profile, capacity_forecast
 from ganger.core.reservations.availability_profile import Profile, Stay
 from ganger.core.reservations.capacity_forecast import AT_ONCE_MS, LINGER_MS, Foresight, Promise
@@ -152,8 +153,8 @@ def clusters(draw: st.DrawFn) -> tuple[State, int]:
     pause = st.sampled_from((0, 0, 1, MINUTE_MS, 7 * MINUTE_MS, HOUR_MS))
 
     def happens(event: e.Event) -> None:
-        if state.refusal(event) is None:
-            state.apply(e.Stamped(state.seq + 1, now_ms, event))
+        if refusal(state, event) is None:
+            fold(state, e.Stamped(state.seq + 1, now_ms, event))
 
     happens(e.NodesListed(nodes=draw(draws.nodes(4)), levels=draws.LEVELS))
     for number in range(draw(st.integers(0, 5), label="jobs")):

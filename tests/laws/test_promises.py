@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import held, plan
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.placement.start_check import ask
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.reservations import availability_profile
@@ -53,7 +54,7 @@ class Trustworthy:
             self.apply(event)
 
     def apply(self, event: e.Event) -> None:
-        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def submit(self, spec: JobSpec) -> None:
         self.number += 1
@@ -67,7 +68,7 @@ class Trustworthy:
         from_ms = self.now_ms + self.chance.choice((0, 1, 7 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS))
         until_ms = from_ms + self.chance.choice((1, 7 * MINUTE_MS, 2 * HOUR_MS))
         told = e.MaintenanceSet(id=f"m{self.number}", nodes=nodes, from_ms=from_ms, until_ms=until_ms)
-        if self.state.refusal(told) is None:
+        if refusal(self.state, told) is None:
             self.windows[told.id] = told
             self.news.append(told)
             self.apply(told)

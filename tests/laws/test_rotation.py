@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy, reservations
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
@@ -46,7 +47,7 @@ class FullCluster:
         self.decide(self.plan())
 
     def apply(self, event: e.Event) -> None:
-        self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event))
+        fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event))
 
     def submit(self, queue: str, nodes: int) -> None:
         asked = Resources(gpu=GpuRequest(count=1), cpu_milli=1)

@@ -114,23 +114,23 @@ def test_no_score_loses_a_place(
     what they are found to be anew."""
     shape = draws.possible(replace(spec, placement=said)).shape
     table = cluster.table(Rules(gpu_shares=replace(shares, score=score)))
-    table.kinds = (Kind(shape.one, 2), Kind(Shape(nodes=1, gpus=2), 1))
+    table.set_kinds((Kind(shape.one, 2), Kind(Shape(nodes=1, gpus=2), 1)))
     table.columns.hold(shape.parts)
     assert (place(table, shape) is None) == (place(cluster.table(), shape) is None)
     given = []
     while (found := place(table, shape)) is not None and len(given) < 4:
         table.take(200 + len(given), shape, found)
         assert place(table, shape) == place(table, shape), "the same of the same"
-        table.columns.validate()
+        table.validate()
         given.append(found)
     for shares_of in given[::2]:
         table.release(shape, shares_of)
-        table.columns.validate()
+        table.validate()
     if given:
         with table.trial():
             table.take(300, shape, given[0])
-            table.columns.validate()
-        table.columns.validate()
+            table.validate()
+        table.validate()
 
 
 def test_random_is_any_node_and_another_each_time() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganger.core.fold.fold import fold
 from ganger.core.queues.fair_share import REMEMBERED, Spent, Standings, base_of, own_points
 from ganger.core.queues.policy_interface import Heads, Policy
 from ganger.core.queues.quota import QueueTree
-from ganger.core.state.runtime_estimate import least_ms
 from ganger.core.state.state import State
 from ganger.core.state.undo import Undo
 from ganger.engine.eventlog.codec import encode_image
@@ -187,7 +187,7 @@ def _spec(gpus: int) -> JobSpec:
 
 
 def _apply(state: State, at_ms: int, event: e.Event) -> None:
-    state.apply(e.Stamped(state.seq + 1, at_ms, event))
+    fold(state, e.Stamped(state.seq + 1, at_ms, event))
 
 
 def _turn(state: State, at_ms: int) -> None:
@@ -263,7 +263,7 @@ def test_no_key_begins_with_less_than_a_first_look_says(
     for _ in range(2):
         owners = list(dict.fromkeys((gang.queue, gang.job.user) for gang in gangs))
         whose = (owners.index((gang.queue, gang.job.user)) for gang in gangs)
-        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority, least_ms(gang)) for gang in gangs)
+        own = ((gang.number, gang.submitted_ms, gang.job.spec.priority, gang.least_ms) for gang in gangs)
         heads = Heads(owners, *np.array([(at, *each) for at, each in zip(whose, own, strict=True)]).T)
         early = policy.early(heads, state, now_ms).tolist()
         firsts = [policy.key(gang, state, now_ms)[0] for gang in gangs]

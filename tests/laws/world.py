@@ -10,6 +10,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.gang import Gang
@@ -53,12 +54,12 @@ class World:
 
     def happens(self, event: e.Event) -> bool:
         """Fold one event in, unless it is refused; then nothing must have changed."""
-        if self.state.refusal(event) is not None:
+        if refusal(self.state, event) is not None:
             return False
         stamped = e.Stamped(self.state.seq + 1, self.now_ms, event)
         failing = self._judged(event)
         spent = failing.spent if failing else 0
-        touched = self.state.apply(stamped)
+        touched = fold(self.state, stamped)
         self.log.append(stamped)
         self.raw.apply(event)
         gangs = [each for each in touched if isinstance(each, Gang)]

@@ -3,13 +3,14 @@
 What happens, separated by `;`: jobs are submitted (`C:2x4 D:1x1`), `+30m` passes, or a verb of `Film`. The picture is
 who holds what (`tests.pictures.picture`), `#` on a cordoned and `x` on a lost node. After `|` comes everybody who does
 not simply run: why it waits, the state it is in, or how it ended since the line before. All of it goes through
-`State.apply`.
+`core.fold.fold`.
 """
 
 from dataclasses import replace
 
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import explain, reason_view, standing_reason
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
@@ -85,7 +86,7 @@ class Film:
 
     def apply(self, event: e.Event) -> None:
         """One event, numbered and stamped."""
-        for each in self.state.apply(e.Stamped(self.state.seq + 1, self.now_ms, event)):
+        for each in fold(self.state, e.Stamped(self.state.seq + 1, self.now_ms, event)):
             if each.ended and not (isinstance(each, Gang) and each.is_head):
                 self.ended[each.id] = each.state
         self.state.validate()
@@ -153,7 +154,7 @@ class Film:
         if at.failure is None:
             self.apply(fact)
         else:
-            assert self.state.refusal(fact), "a second failure is the wake of the first"
+            assert refusal(self.state, fact), "a second failure is the wake of the first"
 
     def _gone(self, gang: str, *nodes: str) -> None:
         self.apply(e.Cleared(**self._of(gang, nodes)))

@@ -4,6 +4,7 @@ import pytest
 
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.hypothetical import supposed
+from ganger.core.fold.fold import fold
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -44,7 +45,7 @@ def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(fi
         with supposed(film.state, job, film.now_ms):
             foretold = acts(film.state, film)
         state = copy_of(film.state)
-        state.apply(e.Stamped(state.seq + 1, film.now_ms, e.Submitted(job=job)))
+        fold(state, e.Stamped(state.seq + 1, film.now_ms, e.Submitted(job=job)))
         assert acts(state, film) == foretold
         assert [each.gang for each in foretold if isinstance(each, Reserve)] == ["S"], "the oldest is the first"
 

@@ -1,6 +1,5 @@
 """Pools of nodes in the order in which they are filled and given back; what breaks up GPUs least."""
 
-from ganger.core.nodes.node_pools import give_back
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 from tests.pictures.play import scenarios
@@ -65,8 +64,10 @@ def test_pools_are_given_back_in_reverse() -> None:
     cluster = "n1:..,label=pay:o n2:..,label=pay:o n3:..,label=pay:s n4:..,label=pay:r n5:.. n6:..,label=pay:s"
     film = Film(POLICIES["priority"], cluster, "")
     film.play(f"{POOLS}; C:1x2,on=pay:s -> .. .. CC .. .. ..")
-    assert give_back(film.state, 9) == ("n2", "n1", "n6"), "neither reserved nodes, nor such as work or are in no pool"
-    assert give_back(film.state, 2) == ("n2", "n1")
+    assert film.state.nodes.give_back(9) == ("n2", "n1", "n6"), (
+        "neither reserved nodes, nor such as work or are in no pool"
+    )
+    assert film.state.nodes.give_back(2) == ("n2", "n1")
 
 
 WANTED = "X:9x2 Y:9x2 Z:9x0,milli=600"

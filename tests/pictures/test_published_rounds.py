@@ -6,6 +6,7 @@ from types import FrameType
 import pytest
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.model import event as e
@@ -71,7 +72,7 @@ def _calls_to_start_one(policy: Policy, nodes: int) -> int:
     state = State()
 
     def happens(event: e.Event) -> None:
-        state.apply(e.Stamped(state.seq + 1, 1_000_000_000, event))
+        fold(state, e.Stamped(state.seq + 1, 1_000_000_000, event))
 
     def submits(name: str, many: int, gpus: int) -> None:
         gpu = GpuRequest(count=gpus)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ganger.core.fold.time_accounting import total
+from ganger.core.state.time_accounting import total
 from ganger.engine.service import JobFilter, LogQuery
 from ganger.errors import Refused
 from tests.service.world import Embedded, python

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ganger.core.explain.max_fit import Wanted
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.service import JobFilter
 from ganger.errors import Refused
@@ -108,7 +109,7 @@ def test_no_job_could_be_where_none_may_take_any_time(world: Embedded, limit: st
     with pytest.raises(Refused, match=f"user_limits.{limit} is 0, and no job takes no time"):
         world.service.set_queue(queue)
     state = State()
-    state.apply(e.Stamped(1, 0, e.QueueSet(queue=queue)))
+    fold(state, e.Stamped(1, 0, e.QueueSet(queue=queue)))
     assert "x" in state.tree.index, "a log that has one is still read"
 
 

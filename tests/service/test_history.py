@@ -3,6 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.query.job_history import History
 from ganger.model import event as e
@@ -97,7 +98,7 @@ def test_a_log_that_begins_in_the_midst_of_it_has_what_is_under_way() -> None:
     whole.take(rows)
     there = whole.attempts(None)
     for row in rows:
-        state.apply(row)
+        fold(state, row)
         gang = state.gangs.get("a")
         if gang is None:
             continue

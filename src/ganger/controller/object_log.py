@@ -13,10 +13,11 @@ from typing import Any, Protocol
 from ganger.controller.jobs import ended_jobs
 from ganger.controller.jobs.conditions import conditions, time_of
 from ganger.core.explain.explain import own_reason
-from ganger.core.fold.time_accounting import held_by, in_gpus
+from ganger.core.fold.fold import fold
 from ganger.core.queues.quota import need
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Image, State
+from ganger.core.state.time_accounting import held_by, in_gpus
 from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.codec import decode_image, encode_image
 from ganger.engine.eventlog.event_log import EventLog
@@ -68,7 +69,7 @@ class ObjectLog(EventLog):
         if not state.seq:
             state = State(decode_image(encode_image(self._first)))
         for stamped in self.each(state.seq, last):
-            state.apply(stamped)
+            fold(state, stamped)
         return state
 
     def append(

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from ganger.core.cycle.cycle_skip import Settled
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.job_arrays import ArrayJob
@@ -366,12 +367,12 @@ class Loop:
             why_not = Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
             turn.answers.append((done, why_not))
             return
-        why = self._state.refusal(event)
+        why = refusal(self._state, event)
         if event.kind in REQUESTS and event.kind not in FREEING and not self._log.reserve.held:
             turn.answers.append((done, self._log.reserve.missing()))
         elif why is None:
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
-            turn.take(row, self._state.apply(row))
+            turn.take(row, fold(self._state, row))
             turn.encoded[row.seq] = encoded
             turn.answers.append((done, row.seq))
             if self._settled is not None:
@@ -391,7 +392,7 @@ class Loop:
             plan_kept = Plan(as_of=planned.as_of, decisions=planned.decisions)
             event = Decided(plan=plan_kept, policy=policy.NAME, version=self._version)
             row = Stamped(self._state.seq + 1, now_ms, event, closes=False)
-            turn.take(row, self._state.apply(row))
+            turn.take(row, fold(self._state, row))
             turn.decisions = planned.decisions
 
     def _put_off(self, wishes: list[Wish]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
@@ -67,9 +68,9 @@ def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) ->
             policy = policies[row.event.document.order]
         elif isinstance(row.event, ServerStarted):
             policy = None  # the server that took over may have another
-        if isinstance(row.event, Unreadable) or state.refusal(row.event):
+        if isinstance(row.event, Unreadable) or refusal(state, row.event):
             raise _broken_off(log, row)
-        state.apply(row)
+        fold(state, row)
         if row.closes and policy is not None and not _decides(after, row):
             yield _compared(state, row, (), policy)
 

@@ -12,9 +12,10 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from ganger.core.queues.fair_share import NOTHING, REMEMBERED, Spent, respent
+from ganger.core.queues.fair_share import REMEMBERED, Spent, respent
 from ganger.core.queues.quota import Vector
-from ganger.core.state.runtime_history import KEPT, SIZES, Runs
+from ganger.core.queues.share_bounds import NOTHING
+from ganger.core.state.runtime_estimate import KEPT, SIZES, Runs
 from ganger.core.state.state import State
 from ganger.model.queue import ROOT
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.cycle.cycle import Round
-from ganger.core.cycle.pending import Entry, Kind, Line
 from ganger.core.cycle.pending_index import (
     AGAIN,
     KIND,
@@ -29,7 +28,10 @@ from ganger.core.cycle.pending_index import (
     SINCE,
     STAYS,
     SUBMITTED,
+    Entry,
     Group,
+    Kind,
+    Line,
 )
 from ganger.core.nodes.topology import Ints
 from ganger.core.queues.policy_interface import Heads, Key, joined

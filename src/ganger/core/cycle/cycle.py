@@ -22,11 +22,11 @@ from ganger.core.reservations.earliest_start import earliest
 from ganger.core.reservations.queue_rotation import QueueRotation, is_large_cluster
 from ganger.core.reservations.reservations import Promises
 from ganger.core.state.gang import Gang
-from ganger.core.state.runtime_estimate import least_ms
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import Moved
 from ganger.model.pending_reason import Reason, Why
 from ganger.model.policy import FRAGMENTATION
+from ganger.model.shape import Shape
 
 CURABLE: Final = (
     Why.USER_GPUS,
@@ -84,7 +84,7 @@ class Round:
 
     def __post_init__(self) -> None:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
-            self.state.nodes.kinds = kinds_of(self.state)
+            self.state.nodes.set_kinds(kinds_of(_live_shapes(self.state)))
         self.promises = Promises(self.state, self.now_ms, self.ending)
         if is_large_cluster(self.state) and reservations(self.policy, self.state.rules) is not None:
             lines = self.state.lines(self.policy)
@@ -287,7 +287,7 @@ class Round:
 
     def held_back(self, gang: Gang, found: Shares) -> Reason | None:
         """The answer for a gang that has room but for what is promised to others; None: it has room beside that."""
-        for_ms = None if gang.time_ms is None else least_ms(gang)
+        for_ms = None if gang.time_ms is None else gang.least_ms
         if not self.promises.standing:
             return None
         if not self.promises.keep_out(gang) and self.promises.start(gang, ask(gang), for_ms=for_ms):
@@ -347,6 +347,12 @@ class Round:
             self.state.undo.put(self.state.meant, gang.id, +1)
         else:
             self.state.undo.drop(self.state.meant, gang.id)
+
+
+def _live_shapes(state: State) -> Iterator[tuple[Shape, int]]:
+    """Shapes that live gangs ask for, with numbers of gangs. O(classes that wait + gangs that hold something)."""
+    yield from ((members[0].shape, len(members)) for members in state.classes.values())
+    yield from ((state.gangs[name].shape, 1) for name in state.shares)
 
 
 def _is_below(count: int, most: int | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from ganger.core.cycle.cycle import Round
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state.gang import Gang
-from ganger.core.state.runtime_estimate import NEVER_MS, least_ms
+from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.job import GangState
@@ -76,4 +76,4 @@ def _changes_nothing(now: Round, gang: Gang, now_ms: int) -> bool:
     if not now.promises.standing:
         return False
     longest_ms = now.promises.laid.longest_ms(gang.shape.parts)
-    return longest_ms < NEVER_MS and least_ms(gang) > longest_ms - (now_ms - now.now_ms)
+    return longest_ms < NEVER_MS and gang.least_ms > longest_ms - (now_ms - now.now_ms)

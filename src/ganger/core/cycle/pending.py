@@ -6,16 +6,12 @@ always goes first, whatever is used and whatever time it is, so that a round com
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Protocol
 
-from ganger.core.cycle.pending_index import Alike, Group, Groups
+from ganger.core.cycle.pending_index import Crowd, Entry, Groups, Kind, Line, LineKey
 from ganger.core.state.gang import ClassKey, Gang
-from ganger.core.state.runtime_estimate import NEVER_MS, least_ms
 from ganger.model.shape import Shape
-
-LineKey = tuple[str, str, Hashable]
-"""(queue, user, band)"""
 
 
 class Numbers:
@@ -39,63 +35,14 @@ class Numbers:
         heappush(self._free, number)
 
 
-@dataclass(slots=True, eq=False)
-class Kind:
-    """Gangs that the nodes treat alike. at: its number; parts: of their shape; avoids: nodes that it must not have;
-    waiting: how many there are; stays: how many of them stay for how long, at least; again: how many pass reservations;
-    failed_at: the growth of its columns when it had last no place, though each part had room."""
+class Banding(Protocol):
+    """What says in which line a pending gang waits: a policy. See `core.queues.policy_interface`."""
 
-    at: int
-    shape: Shape
-    parts: tuple[Shape, ...]
-    avoids: tuple[str, ...]
-    waiting: int = 0
-    stays: dict[int, int] = field(default_factory=dict)
-    again: int = 0
-    failed_at: tuple[int, ...] | None = None
+    NAME: str
 
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """Gangs of one user in one queue and one band, the oldest first. at: its number; queue, crowd: its queue; owner,
-    owner_at: (queue, user), and their number; groups: those that are alike; since_ms: none has waited for longer."""
-
-    at: int
-    key: LineKey
-    queue: str
-    owner: tuple[str, str]
-    owner_at: int
-    crowd: "Crowd"
-    entries: list["Entry"] = field(default_factory=list)
-    groups: dict[Alike, Group] = field(default_factory=dict)
-    since_ms: int = NEVER_MS
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One gang in its line. group: those that it is alike to."""
-
-    gang: Gang
-    group: Group
-
-    @property
-    def line(self) -> Line:
-        """The line that it is in."""
-        return self.group.line
-
-    @property
-    def kind(self) -> Kind:
-        """What it needs of the nodes."""
-        return self.group.kind
-
-
-@dataclass(slots=True, eq=False)
-class Crowd:
-    """All that wait in one queue. at: its number; lines: theirs; untold: how many of them no moment can be told to."""
-
-    at: int = 0
-    untold: int = 0
-    lines: dict[Line, None] = field(default_factory=dict)
+    def band(self, gang: Gang) -> Hashable:
+        """Return the band of a gang: of one user's gangs in one queue and one band the older always goes first."""
+        ...
 
 
 class Lines:
@@ -163,7 +110,7 @@ class Lines:
         """Another time may be expected of these gangs; nothing happens to those that are in no line yet."""
         for gang in gangs:
             entry = self.entry(gang)
-            if entry is not None and entry.group.stays_ms != least_ms(gang):
+            if entry is not None and entry.group.stays_ms != gang.least_ms:
                 self.remove(gang)
                 self.add(gang.class_key, gang)
 
@@ -187,7 +134,7 @@ class Lines:
         for gang in gangs:
             key = queue, user, self._band(gang)
             line = self.of.get(key) or self._line(key)
-            stays_ms, again = least_ms(gang), gang.passes_reservations
+            stays_ms, again = gang.least_ms, gang.passes_reservations
             kind.waiting += 1
             kind.stays[stays_ms] = kind.stays.get(stays_ms, 0) + 1
             kind.again += again

@@ -4,20 +4,17 @@ Owned by `core.cycle.pending`, which keeps it up to date; read by `core.cycle.ca
 the same of the nodes, for the same time, and the older goes first: while the first of them is not worth a try none is,
 but for one that pauses, or that has waited for so long that it gets its turn whatever there is."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
+from ganger.core.state.gang import Gang, Times
 from ganger.core.state.runtime_estimate import NEVER_MS
-
-if TYPE_CHECKING:
-    from ganger.core.cycle.pending import Entry, Kind, Line
-    from ganger.core.state.gang import Times
+from ganger.model.shape import Shape
 
 LINE, KIND, QUEUE, STAYS, AGAIN, SINCE, OWNER, NUMBER, SUBMITTED, PRIORITY, COLUMNS = range(11)
 """Columns: the line, the kind and the queue, by number; how long each must be able to stay; whether they pass
@@ -26,9 +23,70 @@ was submitted, and its priority."""
 _BEGIN: Final = 64
 """Rows that there is room for at first."""
 
-Alike = tuple[int, int, "Times", str, int, bool, bool]
+LineKey = tuple[str, str, Hashable]
+"""(queue, user, band)"""
+Alike = tuple[int, int, Times, str, int, bool, bool]
 """(its kind, by number, priority, its limits, its array where that has a limit, how long it must be able to stay,
 whether it passes reservations, whether the cluster did not admit its newest start)"""
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """Gangs that the nodes treat alike. at: its number; parts: of their shape; avoids: nodes that it must not have;
+    waiting: how many there are; stays: how many of them stay for how long, at least; again: how many pass reservations;
+    failed_at: the growth of its columns when it had last no place, though each part had room."""
+
+    at: int
+    shape: Shape
+    parts: tuple[Shape, ...]
+    avoids: tuple[str, ...]
+    waiting: int = 0
+    stays: dict[int, int] = field(default_factory=dict)
+    again: int = 0
+    failed_at: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Crowd:
+    """All that wait in one queue. at: its number; lines: theirs; untold: how many of them no moment can be told to."""
+
+    at: int = 0
+    untold: int = 0
+    lines: dict["Line", None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Gangs of one user in one queue and one band, the oldest first. at: its number; queue, crowd: its queue; owner,
+    owner_at: (queue, user), and their number; groups: those that are alike; since_ms: none has waited for longer."""
+
+    at: int
+    key: LineKey
+    queue: str
+    owner: tuple[str, str]
+    owner_at: int
+    crowd: Crowd
+    entries: list["Entry"] = field(default_factory=list)
+    groups: dict[Alike, "Group"] = field(default_factory=dict)
+    since_ms: int = NEVER_MS
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One gang in its line. group: those that it is alike to."""
+
+    gang: Gang
+    group: "Group"
+
+    @property
+    def line(self) -> Line:
+        """The line that it is in."""
+        return self.group.line
+
+    @property
+    def kind(self) -> Kind:
+        """What it needs of the nodes."""
+        return self.group.kind
 
 
 @dataclass(slots=True, eq=False)

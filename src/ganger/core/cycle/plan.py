@@ -25,7 +25,7 @@ from ganger.core.placement.start_check import ask, could_ever, over_quota
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.state import job_arrays
 from ganger.core.state.gang import RUNS, ClassKey, Gang
-from ganger.core.state.runtime_history import outlived
+from ganger.core.state.runtime_estimate import outlived
 from ganger.core.state.state import Shares, State
 from ganger.core.state.timers import deadline_ms, moments_ms
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
@@ -47,7 +47,7 @@ def plan(state: State, now_ms: int, policy: Policy, settled: Settled | None = No
     late = tuple(_outlived(state, now_ms))
     if late:
         return Plan(as_of=state.seq, decisions=late, next_wake_ms=now_ms)
-    state.nodes.columns.trim()
+    state.nodes.trim()
     state.shares.now_ms = state.windows.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
     now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})

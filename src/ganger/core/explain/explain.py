@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ganger.core.cycle import pending_reasons
 from ganger.core.cycle.cycle import Round
-from ganger.core.cycle.pending import Crowd, Entry
+from ganger.core.cycle.pending_index import Crowd, Entry
 from ganger.core.cycle.plan import held
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import Tried, ahead, changes

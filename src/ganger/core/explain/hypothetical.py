@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold import fold_arrays
 from ganger.core.fold.fold import submitted
 from ganger.core.queues.policy_interface import Policy
-from ganger.core.state import job_arrays
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.decision import Start
@@ -21,7 +21,7 @@ def supposed(state: State, job: Job, now_ms: int) -> Iterator[Gang]:
     """Inside it the job waits, as its submission would make it wait; no event may be applied. Its id is a new one."""
     gang = submitted(job, state.seq + 1, now_ms)
     if gang.is_head:
-        job_arrays.begin(state, gang)
+        fold_arrays.begin(state, gang)
     state.gangs[gang.id] = gang
     state.enqueue(gang)
     state.due.note(gang, lives=True)

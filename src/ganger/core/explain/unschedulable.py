@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import EVERY
-from ganger.core.nodes.node_table import NodeTable, picks_devices
+from ganger.core.nodes.node_arrays import picks_devices
+from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.topology_packing import most
 from ganger.core.state.state import State

@@ -3,53 +3,17 @@
 Called by `core.failure.retry`, which judges a failure, and by `core.fold.fold_attempt`, which folds it in. Pure.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.failure.signatures import CRASHES
+from ganger.core.state.gang import Fallback, Gang
 from ganger.model.decision import Cause
-
-if TYPE_CHECKING:
-    from ganger.core.state.gang import Gang
-    from ganger.model.event import Failed
+from ganger.model.event import Failed
 
 LOADED_MS: Final = 10 * 60_000
 """From then on a gang that has never reported a step is taken to be past its checkpoint: it may not report any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fallback:
-    """The checkpoints beside the one that a gang goes on from.
-
-    older_step: the newest whole one before it, None where none is known.
-    skipped: those that the next attempt passes over.
-    tried: those on which attempts failed since there was progress, the newest attempt last.
-    failure: how the last of these failed.
-    """
-
-    older_step: int | None = None
-    skipped: tuple[int, ...] = ()
-    tried: tuple[int, ...] = ()
-    failure: str = ""
-
-    def saved(self, step: int, before: int | None) -> Fallback:
-        """Return what holds once a checkpoint of `step` is complete; `before` is the newest until then.
-
-        One that is skipped stays so until it is older than what is saved, or is itself saved anew: till then it would
-        be taken for the newest.
-        """
-        return Fallback(older_step=before, skipped=tuple(each for each in self.skipped if each > step))
-
-    def begun(self) -> Fallback:
-        """Return what holds when a generation begins: checkpoints may have been removed since the one before."""
-        return replace(self, older_step=None)
-
-    def stepped(self) -> Fallback:
-        """Return what holds once a step was made: the checkpoint that this attempt began from is sound."""
-        return replace(self, tried=(), failure="")
 
 
 def failed_on_checkpoint(gang: Gang, failed: Failed, at_ms: int) -> bool:

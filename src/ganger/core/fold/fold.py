@@ -1,29 +1,30 @@
-"""What each event does to the state: one function a kind of event. Called by `core.state.state` alone.
+"""The fold of events into a state: the only way that a state changes for good. One function a kind of event.
 
 `refusal` says which events cannot be folded in now. Facts about an older generation are stale: the log never holds
 them, so that the fold never has to tell them apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Final
 
 from ganger.core.failure import retry
-from ganger.core.fold import fold_attempt, fold_cluster, fold_policy
-from ganger.core.fold.time_accounting import Account
-from ganger.core.state import dependencies, job_arrays, maintenance
+from ganger.core.fold import fold_arrays, fold_attempt, fold_cluster, fold_policy
+from ganger.core.state import maintenance
 from ganger.core.state.gang import HEAD, STRIDE, Gang
+from ganger.core.state.job_arrays import ArrayJob, untouched
 from ganger.core.state.lifecycle import GANG, Act, GangStep, Member, reaction
+from ganger.core.state.state import State
+from ganger.core.state.time_accounting import Account
 from ganger.model import event as e
 from ganger.model.decision import Cause, Decision, Expect, Reserve, Start, Stop, Wait
 from ganger.model.job import GangState, Job
 
-if TYPE_CHECKING:
-    from ganger.core.state.state import State
-
 Touched = tuple[Gang, ...]
 GIVES_WAY = (Act.AGAIN, Act.ELSEWHERE)
+TAKES_ONLY: Final = (e.Submitted, e.Started, e.Progressed, e.Checkpointed, e.Finished)
+"""Events that free nothing sooner than was known."""
+TOLD_APART: Final = (e.Decided, e.Cleared)
+"""Events of which the state says whether they do."""
 
 
 def refusal(state: State, event: e.Event) -> str | None:
@@ -73,8 +74,34 @@ def refusal(state: State, event: e.Event) -> str | None:
             return None
 
 
-def fold(state: State, stamped: e.Stamped) -> Touched:
-    """Change the state by one event that was not refused; gives the gangs it changed."""
+def fold(state: State, stamped: e.Stamped) -> tuple[Gang | ArrayJob, ...]:
+    """Change a state by one event. Return the gangs that it changed, ended ones too, then the arrays they belong to.
+
+    ValueError: the event is out of order or refused.
+    """
+    if stamped.seq != state.seq + 1 or stamped.at_ms < state.at_ms:
+        raise ValueError(
+            f"event {stamped.seq} at {stamped.at_ms} after {state.seq} at {state.at_ms}: the log has a hole"
+        )
+    why = refusal(state, stamped.event)
+    if why:
+        raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
+    state.seq, state.at_ms = stamped.seq, stamped.at_ms
+    if not isinstance(stamped.event, TAKES_ONLY + TOLD_APART):
+        state.soonest.clear()
+    if state.at_ms >= state.standings.until_ms:
+        state.recount()
+    if state.windows:
+        state.windows.forget(state.at_ms)
+    touched = fold_arrays.recount(state, _changes(state, stamped), stamped.at_ms)
+    for changed in touched:
+        if isinstance(changed, Gang):
+            state.due.note(changed, lives=state.gangs.get(changed.id) is changed)
+    return touched
+
+
+def _changes(state: State, stamped: e.Stamped) -> Touched:
+    """Change a state by one event that is not refused. Return the gangs that it changed."""
     event, at_ms = stamped.event, stamped.at_ms
     match event:
         case e.ServerStarted():
@@ -85,12 +112,12 @@ def fold(state: State, stamped: e.Stamped) -> Touched:
         case e.Submitted(job=job):
             return _submitted(state, job, stamped)
         case e.StopRequested(gang=name):
-            asked = job_arrays.meant(state, name)
+            asked = fold_arrays.meant(state, name)
             for gang in asked:
                 gang.end_cause = Cause.USER
             return tuple(asked)
         case e.SuspendRequested(gang=name) | e.ResumeRequested(gang=name) | e.PriorityChanged(gang=name):
-            able = [gang for gang in job_arrays.meant(state, name) if _cannot_take(gang, event) is None]
+            able = [gang for gang in fold_arrays.meant(state, name) if _cannot_take(gang, event) is None]
             return tuple(_changed(state, gang, event, at_ms) for gang in able)
         case e.Deleted() | e.Described() | e.Unreadable():
             return ()
@@ -161,16 +188,13 @@ def _submitted(state: State, job: Job, stamped: e.Stamped) -> Touched:
     at_ms = stamped.at_ms
     # What an untouched element comes to is told to nobody, so it gets a gang of its own.
     named = [
-        gang
-        for each in job.awaits
-        if job_arrays.untouched(state, each.job)
-        for gang in job_arrays.meant(state, each.job)
+        gang for each in job.awaits if untouched(state.arrays, each.job) for gang in fold_arrays.meant(state, each.job)
     ]
     gang = submitted(job, stamped.seq, at_ms)
     if gang.is_head:
-        job_arrays.begin(state, gang)
+        fold_arrays.begin(state, gang)
     state.gangs[gang.id] = gang
-    dependencies.waits(state, gang)
+    state.dependents.add(gang, state.is_live)
     state.enqueue(gang)
     return (*named, gang)
 
@@ -225,7 +249,7 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
 
 
 def _begin(state: State, start: Start, at_ms: int) -> Touched:
-    gang = job_arrays.meant(state, start.gang)[0]
+    gang = fold_arrays.meant(state, start.gang)[0]
     if _is_as_promised(state, gang, start, at_ms):
         del state.promises[gang.id]  # nothing is free sooner by it
     state.dequeue(gang)

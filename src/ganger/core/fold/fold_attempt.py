@@ -3,20 +3,15 @@
 Called by `core.fold.fold`, and by `core.fold.fold_cluster` for what a lost node takes with it. Facts about an older
 generation, and what is known already, are stale: the log never holds them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ganger.core.failure import checkpoint_fallback, retry
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import Act, GangStep
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import UNADMITTED, Cause
 from ganger.model.job import GangState
-
-if TYPE_CHECKING:
-    from ganger.core.state.state import State
 
 Touched = tuple[Gang, ...]
 Fact = e.Started | e.Progressed | e.Checkpointed | e.Resumed | e.Slow | e.Finished | e.Done | e.Failed | e.Cleared

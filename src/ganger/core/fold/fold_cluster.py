@@ -3,22 +3,17 @@
 A node that is lost, or comes back smaller than what it ran, takes its gangs' generations with it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ganger.core.fold import fold_attempt
 from ganger.core.queues.quota import wrong_with
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import NODE, NodeStep, node_next
+from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.decision import Cause
 from ganger.model.queue import DEFAULT, ROOT, Queue
-
-if TYPE_CHECKING:
-    from ganger.core.state.state import State
 
 Touched = tuple[Gang, ...]
 OfNode = e.NodeLost | e.NodeReturned | e.NodeCordoned | e.NodeUncordoned | e.NodeDrained | e.NodePreempted
@@ -46,13 +41,13 @@ def take(state: State, change: Change, at_ms: int) -> Touched:
         case e.QueueSet(queue=queue):
             state.queues[queue.name] = queue
             state.policy_version += 1
-            state.set_queues()
+            state.recount()
             return ()
         case e.QueueDeleted(queue=name):
             state.standings.pass_on(name, state.queues[name].parent or ROOT)
             del state.queues[name]
             state.policy_version += 1
-            state.set_queues()
+            state.recount()
             return ()
         case _:
             return _node_changed(state, change, at_ms)

@@ -4,19 +4,14 @@ All of it is in force with the event that brings it, between two rounds; what is
 tree) is made anew. Jobs whose queue is gone go to the nearest queue above it that is still there.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ganger.core.queues.quota import wrong_with
 from ganger.core.state.gang import Gang
+from ganger.core.state.state import State
 from ganger.model.event import PolicySet
 from ganger.model.job import GangState, Job
 from ganger.model.queue import DEFAULT, ROOT, Queue
-
-if TYPE_CHECKING:
-    from ganger.core.state.state import State
 
 
 def refusal(state: State, policy: PolicySet) -> str | None:
@@ -83,7 +78,7 @@ def take(state: State, policy: PolicySet) -> tuple[Gang, ...]:
         state.standings.pass_on(name, heir)
     state.rules, state.queues = document.rules, dict(document.queues)
     state.policy_version = policy.version
-    state.set_queues()
+    state.recount()
     return tuple(moved)
 
 

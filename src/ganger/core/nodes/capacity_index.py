@@ -4,51 +4,18 @@ Owned by `core.nodes.node_table`; asked by `core.placement.start_check` and `cor
 placed. A column is made when its need is first asked about, and reads the journal of changed nodes when it is asked
 again: what nobody asks about costs nothing."""
 
-from __future__ import annotations
-
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.topology import Ints
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 MOST_COLUMNS: Final = 4_096
 """Beyond that many needs those that nobody asks about any more are let go."""
-
-JOURNAL: Final = 4
-"""Entries a node that the journal may have before it is let go."""
-
-
-class Journal:
-    """Indices of nodes in the order in which they changed. Put through an `Undo` like a value, an entry is made again
-    when the change is undone: undoing is a change too."""
-
-    def __init__(self) -> None:
-        """Nothing has changed."""
-        self.entries = array("q")
-
-    def __getitem__(self, at: int | Ints) -> None:
-        return None
-
-    def __setitem__(self, at: int | Ints, value: None) -> None:
-        if isinstance(at, int):
-            self.entries.append(at)
-        else:
-            self.entries.frombytes(at.astype(np.int64, copy=False).tobytes())
-
-    def since(self, read: int, nodes: int) -> NDArray[np.int64]:
-        """Which of so many nodes have changed since it had so many entries: rising, each once."""
-        there = np.zeros(nodes, dtype=bool)
-        there[np.array(self.entries[read:])] = True
-        return np.flatnonzero(there)
 
 
 @dataclass(slots=True)
@@ -64,13 +31,14 @@ class Column:
 
 
 class Columns:
-    """The columns of one table of nodes."""
+    """The columns of one table of nodes. cleared: how often all columns were let go: an old one is read no more."""
 
-    def __init__(self, nodes: NodeTable) -> None:
+    def __init__(self, nodes: NodeArrays) -> None:
         """None yet."""
         self._nodes = nodes
         self._of: dict[Shape, Column] = {}
         self._columns: dict[Shape, Column] = {}
+        self.cleared = 0
 
     def of(self, part: Shape) -> Column:
         """The column of a part's need, as the nodes are now."""
@@ -119,16 +87,11 @@ class Columns:
         column.total += int(now.sum()) - int(before.sum())
         column.times[changed] = now
 
-    def trim(self) -> None:
-        """Let go of a journal that has become longer than reading all nodes anew would be."""
-        entries = self._nodes.journal.entries
-        if len(entries) <= JOURNAL * max(1, len(self._nodes.nodes)):
-            return
-        self._nodes.scores.trim()
+    def rewind(self) -> None:
+        """Read the journal to its end, before it is let go: what comes then is read from its beginning."""
         for column in self._columns.values():
             self.refresh(column)
             column.read = 0
-        del entries[:]
 
     def validate(self) -> None:
         """Count everything anew and compare. AssertionError names what differs."""
@@ -137,14 +100,13 @@ class Columns:
             now = self._nodes.times_at(part, slice(None))
             assert (column.times == now).all(), f"what nodes hold of {part} differs from the nodes"
             assert column.total == now.sum(), f"the sum of what nodes hold of {part} is not {now.sum()}"
-        self._nodes.scores.validate()
 
     def _made(self, part: Shape) -> Column:
         alike = part.one
         if alike not in self._columns:
             if len(self._columns) >= MOST_COLUMNS:
                 self._of, self._columns = {}, {}
-                self._nodes.scores.forget()
+                self.cleared += 1
             times = self._nodes.times_at(alike, slice(None))
             self._columns[alike] = Column(alike, times, int(times.sum()), len(self._nodes.journal.entries))
         return self._columns[alike]

@@ -5,21 +5,17 @@ lives on one device, and its compute and its memory are counted separately: what
 no room for it. It goes to the device with the least left that holds it (reference: elastic-network-data, section 4).
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.state.undo import Undo
+from ganger.model.cluster import Node
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ganger.model.cluster import Node
 
 FREE: Final = -1
 """Owner of a device that nobody holds."""
@@ -45,7 +41,7 @@ class Devices:
     (D,) int64, how many shares are on it, and what they have together.
     """
 
-    def __init__(self, nodes: "Sequence[Node]", undo: Undo) -> None:
+    def __init__(self, nodes: Sequence[Node], undo: Undo) -> None:
         """All free but those that others use."""
         self._undo = undo
         gpus = np.array([node.gpus for node in nodes], dtype=np.int64)

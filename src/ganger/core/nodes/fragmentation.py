@@ -5,19 +5,17 @@ the kind fits nowhere on the node, or asks for no GPU. The expected fragment is 
 often as it is asked for. Asked by `core.placement.scores.fgd`; `core.cycle.cycle` says what is asked for. Source:
 fragmentation gradient descent (Weng et al., ATC 2023); here on integers: sums are weighted by counts."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.queues.share_bounds import Floats
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
 
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
-    from ganger.core.state.state import State
+Floats = NDArray[np.float64]
 
 TYPICAL: Final = 95
 """Per cent of what is asked for that the typical kinds cover, the most frequent first."""
@@ -32,12 +30,10 @@ class Kind(NamedTuple):
     times: int
 
 
-def kinds_of(state: "State") -> tuple[Kind, ...]:
-    """What the live gangs ask for. O(classes that wait + gangs that hold something)."""
+def kinds_of(shapes: Iterable[tuple[Shape, int]]) -> tuple[Kind, ...]:
+    """Return the typical needs of gangs of these shapes, each with the number of gangs that have it."""
     counts: dict[Shape, int] = {}
-    waiting = ((members[0].shape, len(members)) for members in state.classes.values())
-    holding = ((state.gangs[name].shape, 1) for name in state.shares)
-    for shape, many in (*waiting, *holding):
+    for shape, many in shapes:
         for part in shape.parts:
             alike = Shape(
                 nodes=1,
@@ -71,8 +67,8 @@ def _size(need: Shape) -> tuple[int, int, str, int, int]:
 class Fragments:
     """Kinds as arrays, to be asked of any nodes in any state. `times`: of all kinds together."""
 
-    def __init__(self, nodes: "NodeTable", kinds: Sequence[Kind]) -> None:
-        """Of these kinds, on these nodes."""
+    def __init__(self, kinds: Sequence[Kind], of_type: Callable[[str | None], NDArray[np.bool_]]) -> None:
+        """Of these kinds; of_type: (N,) the nodes with a GPU type, all of them for None."""
         useful = [kind for kind in kinds if kind.need.has_gpus]
         needs = [kind.need for kind in useful]
         self.times = sum(kind.times for kind in kinds)
@@ -83,7 +79,7 @@ class Fragments:
         self._cpu_milli = np.array([need.cpu_milli for need in needs], dtype=np.int64)
         memory_bytes = np.array([need.memory_bytes for need in needs], dtype=np.int64)
         self._memory_bytes = memory_bytes if memory_bytes.any() else None
-        usable = np.array([nodes.of_type(need.gpu_type) for need in needs], dtype=bool)
+        usable = np.array([of_type(need.gpu_type) for need in needs], dtype=bool)
         self._usable = None if usable.all() else usable.reshape(len(needs), -1).T
 
     def of(self, at: Ints, left: Ints, cpu_milli: Ints, memory_bytes: Ints) -> Ints:

@@ -6,17 +6,13 @@ nodes without any before it is elsewhere. A node is in the first pool whose labe
 last. Given back are nodes in the reverse order."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.model.cluster import Node
-from ganger.model.policy import CPU, RESERVED, Pool
+from ganger.model.policy import CPU, Pool
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from ganger.core.state.state import State
 
 Usable = NDArray[np.bool_] | None
 """(N,) nodes that may be used; None: all of them."""
@@ -57,13 +53,3 @@ class Pools:
     def _of(self, node: Node) -> int:
         fits = (at for at, pool in enumerate(self.pools) if pool.nodes.items() <= node.labels.items())
         return next(fits, len(self.pools))
-
-
-def give_back(state: "State", most: int) -> tuple[str, ...]:
-    """Up to so many nodes on which nothing is, to be given back: those of the last pool first, of one pool the last in
-    topology order. Reserved nodes are paid for anyway, and those in no pool are nobody's to give back."""
-    nodes = state.nodes
-    pools = [*(pool.kind != RESERVED for pool in nodes.pools.pools), False]
-    idle = np.flatnonzero(nodes.empty() & np.array(pools)[nodes.pools.of])
-    order = idle[np.lexsort((-idle, -nodes.pools.of[idle]))]
-    return tuple(nodes.names[at] for at in order[:most].tolist())

@@ -1,36 +1,29 @@
-"""Nodes and devices as arrays, in topology order (domains, then name): what each has, and what is free.
+"""The nodes of the cluster: their arrays, shares that are taken and released, and the caches that are kept beside them.
 
 Owned by `core.state.state`; read by `core.placement.place`, `core.reservations.earliest_start` and
-`core.explain.explain`. The only other order nodes ever have is this one: a node's index in every array is its place in
-the network, so a domain of any level is a slice."""
+`core.explain.explain`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.capacity_index import MOST_COLUMNS, Columns, Journal
-from ganger.core.nodes.devices import EVERY, FREE, Devices, Order, Places
-from ganger.core.nodes.fragmentation import Kind
-from ganger.core.nodes.node_attributes import Traits
-from ganger.core.nodes.node_pools import Pools
+from ganger.core.nodes.capacity_index import MOST_COLUMNS, Columns
+from ganger.core.nodes.devices import EVERY, FREE, Order
+from ganger.core.nodes.node_arrays import NO_RULES, NO_STATES, NodeArrays, picks_devices
 from ganger.core.nodes.score_cache import Scored
-from ganger.core.nodes.topology import Ints, Topology, by_labels, in_order
+from ganger.core.nodes.topology import Ints
 from ganger.core.state.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
-from ganger.model.policy import Rules
+from ganger.model.policy import RESERVED, Rules
 from ganger.model.shape import Shape
-from ganger.model.terms import SHARED, WHOLE, Selector
+from ganger.model.terms import SHARED
 
-NO_RULES: Final = Rules()
-UNREADY: Final = "unready"
-NO_STATES: Final[Mapping[str, NodeState]] = MappingProxyType({})
-UNCOUNTED: Final = 1 << 20
-"""How many fit on a node of what needs nothing."""
+JOURNAL: Final = 4
+"""Entries a node that the journal may have before it is let go."""
 
 
 class Kept(NamedTuple):
@@ -50,21 +43,12 @@ class Kept(NamedTuple):
         return Kept(self.at[mine], *free, self.guests[mine], self.alone[mine])
 
 
-class NodeTable:
-    """Struct of arrays over N nodes and their D devices.
+class NodeTable(NodeArrays):
+    """The arrays, with what a round keeps from a gang, and the caches that follow the journal of changed nodes.
 
-    gpus, free_gpus: (N,) int32; cpu_milli, free_cpu_milli, memory_bytes, free_memory_bytes: (N,) int64;
-    devices: these one by one; first_device, owner: its arrays; free_gpus counts devices that nobody has any of, others
-    included; foreign: (N,) int32, of how many devices others have some, or None where they have none anywhere;
-    doubt: (N,) int64, what speaks against a node where all else is equal; doubts: whether anything does; guests, alone:
-    (N,) int32, how many shares of gangs are on a node, and how many of these are of gangs that share it with nobody;
-    held: (N,) bool, kept by a round for a gang that cannot start yet (never outside one); barred: (N,) bool, nodes that
-    the gang in question must not have (never outside `without`); kept: what is free and not to be taken by it (never
-    outside `keeping`); pools: in which each node is, by the `rules` of the policy; kinds: what jobs here ask for, where
-    these rules heed it. `nodes` and `states` are lists in the same order, and `listed`: the nodes as they were told, of
-    `listed_levels`, where the rules have levels of their own; `topology` has the domains, `traits` what nodes are by
-    label, taint and network. journal: nodes that changed; columns: what of each need they
-    hold; scores: what is said of each for a need by the score of the policy.
+    barred: (N,) bool, nodes that the gang in question must not have (never outside `without`); kept: what is free and
+    not to be taken by it (never outside `keeping`); columns: what of each need nodes hold; scores: what is said of each
+    node for a need by the score of the policy.
     """
 
     def __init__(
@@ -77,47 +61,14 @@ class NodeTable:
     ) -> None:
         """All free that others do not use. `states` of nodes that it does not name are ready; `rules` say in which
         pools nodes are."""
+        super().__init__(nodes, states, undo, levels, rules)
         self._undo = undo
-        self.listed_levels = tuple(levels)
-        if rules.topology:
-            told, levels = {node.name: node for node in nodes}, tuple(level.name for level in rules.topology)
-            self.nodes = in_order(by_labels(told.values(), rules.topology), levels)
-            self.listed = [told[node.name] for node in self.nodes]
-        else:
-            self.nodes = self.listed = in_order(nodes, levels)
-        self.topology = Topology(self.nodes, levels)
-        self.index = {node.name: at for at, node in enumerate(self.nodes)}
-        self.kinds: tuple[Kind, ...] = ()
-        self.rules, self.pools = rules, Pools(self.nodes, rules.pools)
-        self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
-        self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
-        self.names = [node.name for node in self.nodes]
-        self.doubt = _doubts(self.nodes)
-        self.doubts = bool(self.doubt.any())
-        self.gpus = np.array([node.gpus for node in self.nodes], dtype=np.int32)
-        self.cpu_milli = np.array([node.cpu_milli for node in self.nodes], dtype=np.int64)
-        self.memory_bytes = np.array([node.memory_bytes for node in self.nodes], dtype=np.int64)
-        self.free_gpus = self.gpus.copy()
-        self.free_cpu_milli = self.cpu_milli.copy()
-        self.free_memory_bytes = self.memory_bytes.copy()
-        self.foreign = _foreign(self.nodes)
-        if self.foreign is not None:
-            self.free_gpus -= self.foreign
-        self.devices = Devices(self.nodes, undo)
-        self.first_device, self.owner = self.devices.first, self.devices.owner
-        self.ready = np.array([self._takes_gangs(at) for at in range(len(self.nodes))], dtype=bool)
-        self.held = np.zeros(len(self.nodes), dtype=bool)
         self.barred = np.zeros(len(self.nodes), dtype=bool)
-        self.guests = np.zeros(len(self.nodes), dtype=np.int32)
-        self.alone = np.zeros(len(self.nodes), dtype=np.int32)
         self.kept: Kept | None = None
-        self._of_type: dict[str, NDArray[np.bool_]] = {}
         self._large_enough: dict[Shape, NDArray[np.bool_]] = {}
         self._bare: NodeTable | None = None
-        self.journal = Journal()
         self.columns = Columns(self)
-        self.scores = Scored(self)
-        self.traits = Traits(self.nodes)
+        self.scores = Scored(self, self.columns)
 
     def set_state(self, name: str, state: NodeState) -> None:
         """A node's new state; decides whether it takes gangs."""
@@ -140,33 +91,6 @@ class NodeTable:
         """The same nodes under these rules, with nothing taken, by others either."""
         return NodeTable([node.unused for node in self.listed], states, Undo(), self.listed_levels, rules)
 
-    def shown_state(self, at: int) -> str:
-        """The state of a node for people: `unready` for one that is not ready and in no other state that says more."""
-        return UNREADY if self.nodes[at].unready and self.states[at] is NodeState.READY else self.states[at]
-
-    def is_lost(self, name: str) -> bool:
-        """Whether a node does not answer."""
-        return self.states[self.index[name]] in (NodeState.LOST, NodeState.LOST_CORDONED)
-
-    def empty(self) -> NDArray[np.bool_]:
-        """(N,) nodes that nobody has anything of that could be in the way of one who shares with nobody."""
-        empty: NDArray[np.bool_] = self.guests == 0
-        return empty if self.foreign is None else empty & (self.foreign == 0)
-
-    def of_type(self, gpu_type: str | None) -> NDArray[np.bool_]:
-        """(N,) nodes with that GPU type; None is every node."""
-        key = gpu_type or ""
-        if key not in self._of_type:
-            self._of_type[key] = np.array([not gpu_type or has == gpu_type for has in self.gpu_types], dtype=bool)
-        return self._of_type[key]
-
-    def _takes_gangs(self, at: int) -> bool:
-        return self.states[at] is NodeState.READY and not self.nodes[at].unready
-
-    def meant(self, selector: Selector) -> NDArray[np.bool_]:
-        """(N,) nodes that a gang may have by its labels, taints and networks."""
-        return self.traits.meant(selector)
-
     def able(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that could hold one of the part's nodes if nothing else ran, whatever their state."""
         return ~self.barred & self.large_enough(part)
@@ -177,47 +101,12 @@ class NodeTable:
         if found is None:
             if len(self._large_enough) >= MOST_COLUMNS:
                 self._large_enough.clear()
-            found = self._large_enough[part] = self._holding_alone(part)
+            found = self._large_enough[part] = self.holding_alone(part)
         return found
-
-    def _holding_alone(self, part: Shape) -> NDArray[np.bool_]:
-        enough = self.gpus == part.devices if part.selector.sharing == WHOLE else self.gpus >= part.devices
-        if picks_devices(part):
-            enough &= self.devices.most(part) > 0
-        return (
-            self.of_type(part.gpu_type)
-            & self.meant(part.selector)
-            & enough
-            & (self.cpu_milli >= part.cpu_milli)
-            & (self.memory_bytes >= part.memory_bytes)
-        )
 
     def fitting(self, part: Shape) -> NDArray[np.bool_]:
         """(N,) nodes that can take one of the part's nodes now."""
         return self.fits(part, EVERY) & ~self.barred
-
-    def fits(self, part: Shape, at: Places) -> NDArray[np.bool_]:
-        """Which of these nodes can take one of the part's nodes now. Bars are not looked at."""
-        fits = self._fits(part, at)
-        return fits & (self.devices.counts(part, at) > 0) if picks_devices(part) else fits
-
-    def _fits(self, part: Shape, at: Places) -> NDArray[np.bool_]:
-        """The same, if it were all the same which devices they have."""
-        fits: NDArray[np.bool_] = (
-            self.ready[at]
-            & ~self.held[at]
-            & self.of_type(part.gpu_type)[at]
-            & self.meant(part.selector)[at]
-            & (self.free_gpus[at] >= part.gpus)
-            & (self.free_cpu_milli[at] >= part.cpu_milli)
-            & (self.free_memory_bytes[at] >= part.memory_bytes)
-            & (self.alone[at] == 0)
-        )
-        if part.selector.sharing == SHARED:
-            return fits
-        left_over = (self.gpus[at] != part.devices) & (part.selector.sharing == WHOLE)
-        fits &= (self.guests[at] == 0) & ~left_over
-        return fits if self.foreign is None else fits & (self.foreign[at] == 0)
 
     def times(self, part: Shape) -> NDArray[np.int64]:
         """(N,) how many of the part's nodes each can take now: one at most, unless they may share a node. Not to be
@@ -230,21 +119,6 @@ class NodeTable:
             times = times.copy()
             times[self.kept.at] = np.minimum(times[self.kept.at], self._times_beside(part, self.kept))
         return times
-
-    def times_at(self, part: Shape, at: Places) -> NDArray[np.int64]:
-        """The same of these nodes. Bars are not looked at."""
-        free = (self.free_gpus[at], self.free_cpu_milli[at], self.free_memory_bytes[at])
-        times = self._times(part, self._fits(part, at), free)
-        return np.minimum(times, self.devices.counts(part, at)) if picks_devices(part) else times
-
-    def capacities(self, part: Shape, among: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """(N,) how many of the part's nodes each of those `among` would hold if nothing else ran."""
-        times = self._times(part, among, (self.gpus, self.cpu_milli, self.memory_bytes))
-        return np.minimum(times, self.devices.most(part)) if picks_devices(part) else times
-
-    def capacity(self, part: Shape, among: NDArray[np.bool_]) -> int:
-        """How many of the part's nodes those `among` hold if nothing else ran."""
-        return int(self.capacities(part, among).sum())
 
     def room(self, part: Shape) -> int:
         """How many of the part's nodes there is room for now."""
@@ -267,18 +141,8 @@ class NodeTable:
             fits &= amount >= need
         if part.selector.sharing != SHARED:
             fits &= ~kept.guests
-        times = self._times(part, fits, free)
+        times = self.times_among(part, fits, free)
         return np.minimum(times, free[0]) if part.has_share else times
-
-    def _times(
-        self, part: Shape, among: NDArray[np.bool_], has: tuple[NDArray[np.integer[Any]], ...]
-    ) -> NDArray[np.int64]:
-        times = among.astype(np.int64)
-        if part.stacked:
-            each = (part.gpus, part.cpu_milli, part.memory_bytes)
-            most = [amount // need for need, amount in zip(each, has, strict=True) if need]
-            times *= np.minimum.reduce(most) if most else UNCOUNTED
-        return times
 
     def choose(self, part: Shape, at: Ints, many: Ints, order: Order | None) -> Iterator[tuple[int, ...]]:
         """`many` times, for each of these nodes, the indices on it of the devices that one of the part's nodes gets:
@@ -370,6 +234,29 @@ class NodeTable:
         finally:
             self.kept = before
 
+    def give_back(self, most: int) -> tuple[str, ...]:
+        """Return up to `most` nodes on which nothing is, to be given back: those of the last pool first, of one pool
+        the last in topology order.
+
+        Reserved nodes are paid for anyway, and those in no pool are not the policy's to give back.
+        """
+        pools = [*(pool.kind != RESERVED for pool in self.pools.pools), False]
+        idle = np.flatnonzero(self.empty() & np.array(pools)[self.pools.of])
+        order = idle[np.lexsort((-idle, -self.pools.of[idle]))]
+        return tuple(self.names[at] for at in order[:most].tolist())
+
+    def trim(self) -> None:
+        """Let go of a journal that has become longer than reading all nodes anew would be."""
+        if len(self.journal.entries) > JOURNAL * max(1, len(self.nodes)):
+            self.scores.rewind()
+            self.columns.rewind()
+            del self.journal.entries[:]
+
+    def validate(self) -> None:
+        """Count and score everything anew and compare. AssertionError names what differs."""
+        self.columns.validate()
+        self.scores.validate()
+
     def trial(self) -> AbstractContextManager[None]:
         """Inside it shares may be taken; all of it is undone at the end."""
         return self._undo.trial()
@@ -387,11 +274,6 @@ class NodeTable:
         self._undo.put(self.journal, where, None)
 
 
-def picks_devices(part: Shape) -> bool:
-    """Whether it is not the same to the part which devices of a node it gets."""
-    return part.has_share or bool(part.gpus and part.selector.devices)
-
-
 def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape, list[NodeShare]]]:
     """The parts that have any of the shares, with these."""
     every = list(shares)
@@ -399,16 +281,3 @@ def _by_part(shape: Shape, shares: Iterable[NodeShare]) -> Iterator[tuple[Shape,
         its = [share for share in every if share.part == index] if shape.more else every
         if its:
             yield part, its
-
-
-def _foreign(nodes: Sequence[Node]) -> NDArray[np.int32] | None:
-    counts = np.array([len(node.foreign) for node in nodes], dtype=np.int32)
-    return counts if counts.any() else None
-
-
-def _doubts(nodes: Sequence[Node]) -> NDArray[np.int64]:
-    """(N,) more for a node that is under suspicion; of equally suspicious ones more for the slower."""
-    suspicion = np.array([node.suspicion for node in nodes], dtype=np.int64)
-    performance = np.array([node.performance_milli for node in nodes], dtype=np.int64)
-    doubts: NDArray[np.int64] = suspicion * 1_000_000 + (performance.max(initial=0) - performance)
-    return doubts

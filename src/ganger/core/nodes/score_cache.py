@@ -4,24 +4,18 @@ Owned by `core.nodes.node_table`; asked by `core.placement.place` before nodes a
 nodes that changed since a kind of need was last asked about are scored anew, for which the journal of changed nodes is
 read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import Final
 
 import numpy as np
 
-from ganger.core.nodes.fragmentation import Fragments, Kind
+from ganger.core.nodes.capacity_index import Column, Columns
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.scores import SCORES, pack
 from ganger.model.policy import LEAST
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ganger.core.nodes.capacity_index import Column
-    from ganger.core.nodes.node_table import NodeTable
 
 MOST_SCORED: Final = 512
 """Beyond that many needs those that nobody asks about any more are let go."""
@@ -40,15 +34,14 @@ class _Column:
 
 
 class Scored:
-    """The scores of one table of nodes. fragments: of what jobs here ask for."""
+    """The scores of one table of nodes, for needs of which `rooms` has a column."""
 
-    def __init__(self, nodes: NodeTable) -> None:
+    def __init__(self, nodes: NodeArrays, rooms: Columns) -> None:
         """None yet."""
-        self._nodes = nodes
+        self._nodes, self._rooms = nodes, rooms
         self._every = np.arange(len(nodes.nodes))
         self._columns: dict[tuple[str, Shape], _Column] = {}
-        self._kinds = nodes.kinds
-        self.fragments = Fragments(nodes, nodes.kinds)
+        self._fragments, self._cleared = nodes.fragments, rooms.cleared
 
     def first(self, part: Shape) -> tuple[Ints, ...]:
         """(N,) each, what is compared of nodes before what they have left, the least first; ties as the policy says."""
@@ -67,37 +60,31 @@ class Scored:
             return np.argsort(own, kind="stable")
         return np.lexsort((own, numbers)) if said.ties == LEAST else np.argsort(numbers, kind="stable")
 
-    def trim(self) -> None:
-        """The journal is to be let go: all of it is read."""
+    def rewind(self) -> None:
+        """Read the journal to its end, before `rooms` do and it is let go: then it is read from its beginning."""
+        self._drop_stale()
         for column in self._columns.values():
-            self._nodes.columns.refresh(column.room)
+            self._rooms.refresh(column.room)
             self._refresh(column)
         for column in self._columns.values():
             column.read = 0
 
-    def forget(self) -> None:
-        """What nodes hold is to be let go, too."""
-        self._columns.clear()
-
     def _of(self, score: ModuleType, part: Shape) -> Ints:
         """(N,) by a score. To place a gang once, or one that does not exist, no column is made."""
-        nodes = self._nodes
-        if nodes.kinds is not self._kinds:
-            self._look(nodes.kinds)
-        room = nodes.columns.kept(part) if score.LASTS else None
+        self._drop_stale()
+        room = self._rooms.kept(part) if score.LASTS else None
         if room is None:
-            found: Ints = score.of_nodes(nodes, part, self._every)
+            found: Ints = score.of_nodes(self._nodes, part, self._every)
             return found
         column = self._columns.get((score.NAME, part)) or self._made(score, part, room)
         self._refresh(column)
         return column.numbers
 
-    def _look(self, kinds: tuple[Kind, ...]) -> None:
-        """Other things are asked for than before, perhaps."""
-        if kinds != self._kinds:
+    def _drop_stale(self) -> None:
+        """Let go of all columns where jobs ask for other things than before, or `rooms` has let go of its own."""
+        if self._nodes.fragments is not self._fragments or self._rooms.cleared != self._cleared:
             self._columns.clear()
-            self.fragments = Fragments(self._nodes, kinds)
-        self._kinds = kinds
+            self._fragments, self._cleared = self._nodes.fragments, self._rooms.cleared
 
     def _made(self, score: ModuleType, part: Shape, room: Column) -> _Column:
         alike = part.one
@@ -123,8 +110,9 @@ class Scored:
 
     def validate(self) -> None:
         """Score everything anew and compare. AssertionError names what differs."""
+        self._drop_stale()
         for (name, part), column in self._columns.items():
-            self._nodes.columns.refresh(column.room)
+            self._rooms.refresh(column.room)
             self._refresh(column)
             there = np.flatnonzero(column.room.times)
             anew = column.score.of_nodes(self._nodes, part, there)

@@ -20,17 +20,12 @@ import numpy as np
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.queues.quota import QueueTree, Vector
-from ganger.core.queues.share_bounds import SLACK, Floats, Rough
+from ganger.core.queues.share_bounds import NOTHING, SLACK, Account, Figures, Floats, Rough
 from ganger.model.policy import Weights
 from ganger.model.units import MINUTE_MS
 
 REMEMBERED: Final = 32
 """Half-lives after which what was held may be forgotten: it counts less than one part in four thousand million."""
-
-NOTHING: Final[Vector] = (0, 0, 0)
-"""Of gpus, cpu_milli and memory_bytes: what shares are of. Quota may count more."""
-Account = tuple[int, str]
-"""A queue by index, and a user in it; "" stands for all jobs of a queue that has queues below it, without those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +88,6 @@ def _recut(
             found[at] = _plus(found.get(at, NOTHING), _plus(until, _times(given, -1)))
             given = until
     return tuple(sorted(found.items()))
-
-
-class Figures(NamedTuple):
-    """One account's: held now; of that, what is metered, from its start on; and what all that was held adds up to, less
-    what growth was when what is metered began."""
-
-    held: Vector = NOTHING
-    metered: Vector = NOTHING
-    past: Vector = NOTHING
 
 
 class Use(NamedTuple):

@@ -4,22 +4,33 @@ Owned by `core.queues.fair_share`, which tells it what changes. Figures are exac
 each is the float next to it, so that what follows from them is right to one part in a thousand million at the worst.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ganger.core.queues.fair_share import Account, Figures
+from ganger.core.queues.quota import Vector
 
 Floats = NDArray[np.float64]
 SLACK: Final = 1e-9
 """By how much, in parts of one, what follows from floats may be wrong, and more."""
 _BEGIN: Final = 64
 """Rows that there is room for at first."""
+
+NOTHING: Final[Vector] = (0, 0, 0)
+"""Of gpus, cpu_milli and memory_bytes: what shares are of. Quota may count more."""
+Account = tuple[int, str]
+"""A queue by index, and a user in it; "" stands for all jobs of a queue that has queues below it, without those."""
+
+
+class Figures(NamedTuple):
+    """One account's: held now; of that, what is metered, from its start on; and what all that was held adds up to, less
+    what growth was when what is metered began."""
+
+    held: Vector = NOTHING
+    metered: Vector = NOTHING
+    past: Vector = NOTHING
 
 
 class Rough:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import EVERY, Places
-from ganger.core.nodes.node_table import NodeTable, picks_devices
+from ganger.core.nodes.node_arrays import picks_devices
+from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.shape import Shape

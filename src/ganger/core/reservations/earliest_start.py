@@ -1,17 +1,33 @@
-"""When and where a waiting gang could start at the latest, by the limits of what holds its nodes.
+"""Where and when a pending gang could start later than now.
 
-Called by `core.cycle.cycle` to keep room for a gang that starves and can be promised no moment, and by
-`core.explain.explain` for "until when". Promised starts, which count on each other, are in
-`core.reservations.reservations`."""
+`earliest` finds the first start by the limits of what holds the nodes: for a gang that starves and can have no reserved
+start, and for "until when" in explanations. `slots` and `placed_from` find starts on the availability profile, for
+reservations, which ask what quotas and other reservations say of them. The real start is placed by
+`core.placement.place` like any other: what is found here is on which nodes it is sure to be possible.
+"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import merge
 from itertools import islice
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.nodes.devices import FREE
+from ganger.core.placement.place import place
 from ganger.core.placement.start_check import Ask, where
+from ganger.core.placement.topology_packing import lay_out, rooms
+from ganger.core.reservations.availability_profile import Profile
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import NodeShare
+from ganger.model.shape import Shape
+from ganger.model.units import DEVICE_MILLI
+
+_SOMEBODY: Final = 0
+"""Owner of a device that is not free then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +89,75 @@ class _Exodus:
             end_ms = self.gangs[gone - 1].ends_ms(self._now_ms)
             self._state.windows.now_ms = self._now_ms if end_ms is None else end_ms
         return where(self._state, wanted.at_least)
+
+
+# -- on the availability profile ---------------------------------------------------------------------------------------
+
+
+def shares_on(shape: Shape, nodes: tuple[str, ...]) -> Shares:
+    """Shares of a promise: which part is on which node."""
+    parts = [number for number, part in enumerate(shape.parts) for _ in range(part.nodes)]
+    return tuple(
+        NodeShare(node, (), tuple(range(shape.parts[part].gpus)), part) for node, part in zip(nodes, parts, strict=True)
+    )
+
+
+def slots(profile: Profile, wanted: Ask, for_ms: int, usable: NDArray[np.bool_], first: int) -> Iterator[int]:
+    """Slots, rising, in which each part of it alone could begin."""
+    shape = wanted.shape
+    if not _is_plain(shape):
+        yield from range(first, len(profile.edges))
+        return
+    if len(shape.choices) == 1:
+        yield from profile.starts(shape.choices[0], (shape.nodes, for_ms), usable, first)
+        return
+    found = (profile.starts(choice, (shape.nodes, for_ms), usable, first) for choice in shape.choices)
+    yield from dict.fromkeys(merge(*found))
+
+
+def _is_plain(shape: Shape) -> bool:
+    """Whether it has one part, on nodes of its own."""
+    return not shape.more and not shape.stacked
+
+
+def placed_from(
+    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
+) -> Shares | None:
+    """Shares on which it could begin with that slot and stay for so long."""
+    shape, nodes = wanted.shape, state.nodes
+    if not _is_plain(shape):
+        return _placed_together(state, profile, wanted, when, usable)
+    for choice in shape.choices:
+        times = (profile.holding(choice, *when) & usable).astype(np.int64)
+        if int(times.sum()) < shape.nodes:
+            continue
+        found = lay_out(nodes, rooms(nodes.topology, times), shape.nodes, (shape.layout, shape.slices))
+        if found is not None:
+            names = tuple(nodes.names[at] for at in found[0].tolist())
+            return shares_on(shape, names)
+    return None
+
+
+def _placed_together(
+    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
+) -> Shares | None:
+    """The same for parts that may share nodes: placed on the nodes as they will be at their fullest."""
+    nodes, devices, undo = state.nodes, state.nodes.devices, state.undo
+    every = np.arange(len(nodes.nodes))
+    there = profile.window(every, when[0], int(profile.ends(when[1])[when[0]]))
+    owner = np.where(devices.place < (nodes.gpus - there.gpus)[devices.node], _SOMEBODY, FREE)
+    free: tuple[NDArray[Any], ...] = (nodes.free_gpus, nodes.free_cpu_milli, nodes.free_memory_bytes)
+    arrays = (*free, nodes.guests, nodes.alone, nodes.barred, devices.owner)
+    with state.trial():
+        for array in (devices.sharers, devices.used_milli, devices.used_memory_bytes):
+            undo.put(array, slice(None), 0)
+        for array, then in zip(arrays, (*there, ~usable, owner), strict=True):
+            undo.put(array, slice(None), then.astype(array.dtype))
+        undo.put(nodes.journal, every, None)
+        found = place(nodes, replace(_whole(wanted.shape), more=tuple(map(_whole, wanted.shape.more))))
+    return None if found is None else shares_on(wanted.shape, tuple(share.node for share in found))
+
+
+def _whole(part: Shape) -> Shape:
+    """With all of a device where it asks for a share: of one that has as much memory."""
+    return replace(part, gpu_milli=DEVICE_MILLI) if part.has_share else part

@@ -15,11 +15,11 @@ from ganger.core.nodes.node_table import Kept
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations.availability_profile import Profile
 from ganger.core.reservations.capacity_forecast import Foresight, Promise
+from ganger.core.reservations.earliest_start import shares_on
 from ganger.core.reservations.flat_quota_forecast import Pooled
-from ganger.core.reservations.future_placement import shares_on
 from ganger.core.reservations.quota_forecast import Allowance, Charge
 from ganger.core.state.gang import Gang
-from ganger.core.state.runtime_estimate import NEVER_MS, runs_for_ms
+from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import Moved
 from ganger.model.shape import Shape
@@ -48,7 +48,7 @@ class Laid:
 
     def promise(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: Moved) -> Promise:
         """What is promised, with what it takes of these nodes, which are there."""
-        end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + runs_for_ms(gang))
+        end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + gang.runs_for_ms)
         stays = tuple(self._seen.stays(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
         return Promise(gang, start_ms, end_ms, nodes, cause, stays)
 
@@ -81,7 +81,7 @@ class Laid:
 
     def begin(self, gang: Gang, shares: Shares) -> None:
         """A gang starts in this round."""
-        when = self.now_ms, self.now_ms + runs_for_ms(gang)
+        when = self.now_ms, self.now_ms + gang.runs_for_ms
         if self._profile is not None:
             for stay in self._seen.stays(gang, shares, when):
                 self._profile.add(stay)

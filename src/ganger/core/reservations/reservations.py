@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from ganger.core.nodes.node_table import Kept
 from ganger.core.placement.start_check import Ask, ask, placed
 from ganger.core.reservations.capacity_forecast import LINGER_MS, Promise
+from ganger.core.reservations.earliest_start import placed_from, slots
 from ganger.core.reservations.flat_quota_forecast import Pooled
-from ganger.core.reservations.future_placement import placed_from, slots
 from ganger.core.reservations.queue_rotation import is_large_cluster
 from ganger.core.reservations.quota_forecast import Allowance
 from ganger.core.reservations.reservation_table import Laid, by_start, has_share
 from ganger.core.state.gang import Gang
-from ganger.core.state.runtime_estimate import NEVER_MS, least_ms, runs_for_ms
+from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import Moved, Reserve
 from ganger.model.shape import Shape
@@ -94,7 +94,7 @@ class Promises:
     def shortened(self, gang: Gang, wanted: Ask) -> tuple[Shares, int] | None:
         """Where a gang may start that could not with all its time, and for how long at most: until the last promise, or
         the last maintenance, before which it can end. None: not even with the least that will do for it."""
-        begin_ms, end_ms = self.now_ms + least_ms(gang), self.now_ms + runs_for_ms(gang)
+        begin_ms, end_ms = self.now_ms + gang.least_ms, self.now_ms + gang.runs_for_ms
         if begin_ms >= end_ms:
             return None
         moments = [window.from_ms for window in self.state.windows.values()]
@@ -111,7 +111,7 @@ class Promises:
         """Whether they keep a gang that has not run yet from starting now, wherever that were; False: they may, too."""
         if gang.passes_reservations or (gang.id in self.standing and self.laid.has_room(gang.id)):
             return False  # its own promise is not in its way, nor are weaker ones
-        return least_ms(gang) > self.laid.longest_ms(gang.shape.parts)
+        return gang.least_ms > self.laid.longest_ms(gang.shape.parts)
 
     def began(self, name: str, gang: Gang, shares: Shares) -> None:
         """The gang starts in this round; `name`: under which it was promised."""
@@ -124,7 +124,7 @@ class Promises:
     def in_the_way_of(self, gang: Gang, shares: Shares) -> tuple[Gang, ...]:
         """Who is promised something that a start on these shares would take, for as long as it must stay; in the order
         of their promises."""
-        stays_ms = self._stays_ms(gang) if gang.time_ms is None else least_ms(gang)
+        stays_ms = self._stays_ms(gang) if gang.time_ms is None else gang.least_ms
         when, there = (self.now_ms, self.now_ms + stays_ms), {share.node: None for share in shares}
         soon = [each for each in self.laid.in_order() if each.start_ms < when[1] and each.gang is not gang]
         delayed = self.laid.delayed(gang, shares, when)
@@ -143,7 +143,7 @@ class Promises:
         by_guess = gang.time_ms is None and gang.id not in self.state.promises
         if by_guess and any(each.cause is Moved.PREDICTED for each in self.standing.values()):
             return NEVER_MS
-        return runs_for_ms(gang)
+        return gang.runs_for_ms
 
     # -- who is promised a start -------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Promises:
         """Whether until a promise, which is not laid down, too few nodes have room: then there are too few as long as
         nothing is freed sooner than is known now."""
         profile, wanted = self.laid.whole(), ask(promise.gang)
-        able = slots(profile, wanted, runs_for_ms(promise.gang), self._usable(wanted), profile.slot(self.now_ms))
+        able = slots(profile, wanted, promise.gang.runs_for_ms, self._usable(wanted), profile.slot(self.now_ms))
         first = next(able, None)
         return (first is None or int(profile.edges[first]) >= promise.start_ms) and self.laid.knows_all()
 
@@ -273,7 +273,7 @@ class Promises:
         if any(part.selector.devices for part in gang.shape.parts):
             return None  # which devices are free when is not kept
         profile, allowance = self.laid.whole(), self.laid.quota()
-        wanted, for_ms = ask(gang), runs_for_ms(gang)
+        wanted, for_ms = ask(gang), gang.runs_for_ms
         tried = self._tried_of(gang, pooled=isinstance(allowance, Pooled))
         size = gang.shape.nodes, for_ms
         known = [] if profile.exact else [at for (nodes, ms), at in tried.items() if nodes <= size[0] and ms <= for_ms]

@@ -3,13 +3,12 @@
 Owned by `core.state.state`; read by policies, `core.cycle.plan` and `core.explain.explain`. An ended gang leaves the
 state; its history is in the log."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ganger.core.failure.checkpoint_fallback import Fallback
-from ganger.core.fold.time_accounting import Account, Part
 from ganger.core.state.lifecycle import GangStep, Phase, gang_next
-from ganger.core.state.runtime_history import Expected
+from ganger.core.state.runtime_estimate import NEVER_MS, Expected
+from ganger.core.state.time_accounting import Account, Part
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
 from ganger.model.evidence import FlawedCheckpoint
@@ -42,6 +41,38 @@ LEAVING = (
     GangState.STOPPING,
 )
 """States of a gang whose generation is being stopped: its nodes will be free in a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """The checkpoints beside the one that a gang goes on from.
+
+    older_step: the newest whole one before it, None where none is known.
+    skipped: those that the next attempt passes over.
+    tried: those on which attempts failed since there was progress, the newest attempt last.
+    failure: how the last of these failed.
+    """
+
+    older_step: int | None = None
+    skipped: tuple[int, ...] = ()
+    tried: tuple[int, ...] = ()
+    failure: str = ""
+
+    def saved(self, step: int, before: int | None) -> "Fallback":
+        """Return what holds once a checkpoint of `step` is complete; `before` is the newest until then.
+
+        One that is skipped stays so until it is older than what is saved, or is itself saved anew: till then it would
+        be taken for the newest.
+        """
+        return Fallback(older_step=before, skipped=tuple(each for each in self.skipped if each > step))
+
+    def begun(self) -> "Fallback":
+        """Return what holds when a generation begins: checkpoints may have been removed since the one before."""
+        return replace(self, older_step=None)
+
+    def stepped(self) -> "Fallback":
+        """Return what holds once a step was made: the checkpoint that this attempt began from is sound."""
+        return replace(self, tried=(), failure="")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -234,6 +265,24 @@ class Gang:
         """Its time limit, over all attempts: what its start was granted, else what it asks for. None: it has none."""
         granted_ms = self.start.time_ms if self.start else None
         return self.job.spec.limits.time_ms if granted_ms is None else granted_ms
+
+    @property
+    def runs_for_ms(self) -> int:
+        """How long its next generation, or the one that runs, holds its nodes: by its limit, else as is expected."""
+        limit_ms = self.time_ms
+        if limit_ms is None:
+            return NEVER_MS if self.expected is None else max(1, self.expected.run_ms - self.ran_ms)
+        return max(1, limit_ms - self.ran_ms)
+
+    @property
+    def least_ms(self) -> int:
+        """The least time that its next generation may be granted: all that is left of its limit, unless less will do.
+
+        That a job may be granted less time than it asks for, so that it fits before a reservation, is Slurm's
+        (`--time-min`).
+        """
+        enough_ms = self.job.spec.limits.time_min_ms
+        return self.runs_for_ms if enough_ms is None else min(self.runs_for_ms, enough_ms)
 
     @property
     def node_ms(self) -> int:

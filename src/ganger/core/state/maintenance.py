@@ -6,19 +6,14 @@ for the nodes that a start must leave alone, by `core.reservations.capacity_fore
 something. One that is over is dropped with the next event. Source: Slurm's maintenance reservations (reference:
 scheduling, section 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.model.event import MaintenanceSet
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 
 class Windows(dict[str, MaintenanceSet]):
@@ -29,7 +24,7 @@ class Windows(dict[str, MaintenanceSet]):
         super().__init__((window.id, window) for window in every)
         self.now_ms = now_ms
         self._at: dict[str, tuple[MaintenanceSet, Ints]] = {}
-        self._table: NodeTable | None = None
+        self._table: NodeArrays | None = None
 
     def forget(self, at_ms: int) -> None:
         """Drop what is over by then: from now on it is then."""
@@ -37,7 +32,7 @@ class Windows(dict[str, MaintenanceSet]):
         for name in [window.id for window in self.values() if window.until_ms <= at_ms]:
             del self[name]
 
-    def away(self, nodes: NodeTable, stays_ms: int, now_ms: int | None = None) -> Ints:
+    def away(self, nodes: NodeArrays, stays_ms: int, now_ms: int | None = None) -> Ints:
         """Nodes, by index, that are not there for all of so long from now on, or from another moment. A node may occur
         more than once."""
         begin_ms = self.now_ms if now_ms is None else now_ms
@@ -53,7 +48,7 @@ class Windows(dict[str, MaintenanceSet]):
         finally:
             self.now_ms = before_ms
 
-    def at(self, nodes: NodeTable, window: MaintenanceSet) -> Ints:
+    def at(self, nodes: NodeArrays, window: MaintenanceSet) -> Ints:
         """The nodes of one, by index, as far as they are there."""
         if self._table is not nodes:
             self._table, self._at = nodes, {}
@@ -85,7 +80,7 @@ class Windows(dict[str, MaintenanceSet]):
         return min((ms for ms in moments if ms > now_ms), default=None)
 
 
-def refusal(windows: Windows, nodes: NodeTable, asked: MaintenanceSet) -> str | None:
+def refusal(windows: Windows, nodes: NodeArrays, asked: MaintenanceSet) -> str | None:
     """Why a maintenance cannot be set, or None."""
     if asked.id in windows:
         return f"maintenance {asked.id} exists already"

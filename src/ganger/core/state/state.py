@@ -1,42 +1,36 @@
-"""The state of the world: the fold of every event so far. `apply` is the only way it changes for good.
+"""The state of the world: the fold of every event so far. `core.fold.fold` is the only way it changes for good.
 
 One writer: `engine.loop`, on the core's thread. `core.cycle.plan` and `core.explain.explain` read it, and try things in
 `trial()`. What was decided but not confirmed is part of it (a gang that is starting holds its nodes) and is released by
-the fact that says otherwise. What each event does is in `core.fold.fold`."""
+the fact that says otherwise."""
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from ganger.core.cycle.pending import Lines
-from ganger.core.fold import fold
+from ganger.core.cycle.pending import Banding, Lines
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.queues.fair_share import Spent, Standings, respent
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
-from ganger.core.reservations.earliest_reservations import Soonest
-from ganger.core.state import dependencies, job_arrays
 from ganger.core.state.allocations import Holding, overtaken
+from ganger.core.state.dependencies import Dependents
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
-from ganger.core.state.job_arrays import ArrayJob
+from ganger.core.state.job_arrays import ArrayJob, untouched
 from ganger.core.state.maintenance import Windows
 from ganger.core.state.quota_charges import Charged
-from ganger.core.state.runtime_history import History, Runs
+from ganger.core.state.runtime_estimate import History, Runs
 from ganger.core.state.timers import Due
 from ganger.core.state.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import Cause, NodeShare, Reserve, Start
-from ganger.model.event import Event, MaintenanceSet, Stamped
+from ganger.model.event import MaintenanceSet
 from ganger.model.job import ENDED, GangState
 from ganger.model.pending_reason import Reason
 from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
-
-if TYPE_CHECKING:
-    from ganger.core.queues.policy_interface import Policy
 
 Shares = tuple[NodeShare, ...]
 
@@ -74,11 +68,12 @@ class State:
     rendezvous port is next; early_releases: how often something was free sooner than was known; gangs: live ones by id,
     in order of submission; classes: pending gangs by class, oldest first; shares: what each gang holds; due: who needs
     a look, and when; waits: each class's standing answer; promises: starts that waiting gangs were promised, by gang;
-    soonest: which of these cannot be earlier; rules, policy_version: the policy document in force but its queues, and
-    its number; nodes, tree: arrays of nodes, of queues; leaving: nodes that are to be taken away, and when; windows:
-    maintenance that is not over; history: how long jobs took that have ended; arrays: live array jobs by id; active:
-    how many elements of each hold nodes; dependents: who waits for the end of a live gang or array, by its id; meant:
-    within a round gangs for which room is kept (+1), and those that give way to others (-1), by id."""
+    soonest: which of these cannot be earlier until something is free sooner than was known, and when that was found;
+    rules, policy_version: the policy document in force but its queues, and its number; nodes, tree: arrays of nodes, of
+    queues; leaving: nodes that are to be taken away, and when; windows: maintenance that is not over; history: how long
+    jobs took that have ended; arrays: live array jobs by id; active: how many elements of each hold nodes; dependents:
+    who waits for the end of a live gang or array, by its id; meant: within a round gangs for which room is kept (+1),
+    and those that give way to others (-1), by id."""
 
     def __init__(self, image: Image | None = None) -> None:
         """An empty cluster with the queues root and default, or what the image holds."""
@@ -92,7 +87,7 @@ class State:
         self.arrays = {array.id: array for array in image.arrays}
         self.active: dict[str, int] = {}
         self.meant: dict[str, int] = {}
-        self.dependents: dict[str, list[str]] = {}
+        self.dependents = Dependents()
         self.waits = dict(image.waits)
         self.promises = {promise.gang: promise for promise in image.promises}
         self.leaving = dict(image.leaving)
@@ -100,7 +95,7 @@ class State:
         self.history = History(image.runs)
         self.classes: dict[ClassKey, list[Gang]] = {}
         self.due = Due()
-        self.soonest = Soonest()
+        self.soonest: dict[str, int] = {}
         self._lines: Lines | None = None
         self._shapes: dict[Shape, Shape] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
@@ -108,10 +103,10 @@ class State:
         self.shares = Holding(self.gangs, self.nodes.index)
         self.charged = Charged(self.gangs, self.shares, self.tree)
         self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
-        self._recount()
+        self.recount()
 
     def image(self) -> Image:
-        """What a snapshot keeps. Shares the gangs: encode it before the next `apply`."""
+        """What a snapshot keeps. Shares the gangs: encode it before the next event is folded in."""
         return self._image(self.standings.spent())
 
     def _image(self, spent: list[Spent]) -> Image:
@@ -148,44 +143,18 @@ class State:
         other.gangs.clear()  # what it is read by looks things up in it
         other.gangs.update((name, gangs[name]) for name in self.gangs)
         other.classes = {key: [gangs[gang.id] for gang in members] for key, members in self.classes.items()}
-        other.dependents = {name: list(waiting) for name, waiting in self.dependents.items()}
+        other.dependents = Dependents((name, list(waiting)) for name, waiting in self.dependents.items())
         other.history = self.history.copy()
         other.standings = self.standings.copy(other.tree)
         for gang in other.gangs.values():
             other.due.note(gang, lives=True)
         return other
 
-    def apply(self, stamped: Stamped) -> tuple[Gang | ArrayJob, ...]:
-        """Fold one event in; gives the gangs it changed, ended ones too, then the arrays these belong to. ValueError:
-        it is out of order or refused."""
-        if stamped.seq != self.seq + 1 or stamped.at_ms < self.at_ms:
-            raise ValueError(
-                f"event {stamped.seq} at {stamped.at_ms} after {self.seq} at {self.at_ms}: the log has a hole"
-            )
-        why = self.refusal(stamped.event)
-        if why:
-            raise ValueError(f"event {stamped.seq} ({stamped.event.kind}): {why}")
-        self.seq, self.at_ms = stamped.seq, stamped.at_ms
-        self.soonest.hear(stamped.event)
-        if self.at_ms >= self.standings.until_ms:
-            self._recount()
-        if self.windows:
-            self.windows.forget(self.at_ms)
-        touched = job_arrays.recount(self, fold.fold(self, stamped), stamped.at_ms)
-        for each in touched:
-            if isinstance(each, Gang):
-                self.due.note(each, lives=self.gangs.get(each.id) is each)
-        return touched
-
-    def refusal(self, event: Event) -> str | None:
-        """Why the event cannot be folded in now, or None. Late facts of older generations are refused as stale."""
-        return fold.refusal(self, event)
-
     def trial(self) -> AbstractContextManager[None]:
         """Inside it arrays of nodes, devices and quota may be changed; all of it is undone at the end."""
         return self.undo.trial()
 
-    # -- what plan, explain and apply do with gangs ------------------------------------------------------------------
+    # -- what plan, explain and fold do with gangs -------------------------------------------------------------------
 
     def take(self, gang: Gang, shares: Shares) -> None:
         """The gang holds these shares, and its queue and user are charged for all of it."""
@@ -250,20 +219,28 @@ class State:
 
     def is_live(self, name: str) -> bool:
         """Whether the id is that of a live gang, of a live array, or of an element of one that nobody has touched."""
-        return name in self.gangs or name in self.arrays or job_arrays.untouched(self, name) is not None
+        return name in self.gangs or name in self.arrays or untouched(self.arrays, name) is not None
 
     def stand_in(self, name: str) -> Gang | None:
         """The live gang of that id, or the head that stands for it; None when it is not live, or an array that has no
         head any more."""
-        array = job_arrays.untouched(self, name)
+        array = untouched(self.arrays, name)
         return self.gangs.get(array.id if array else name)
 
     def drop(self, gang: Gang, at_ms: int) -> tuple[Gang, ...]:
         """An ended gang leaves; gives those that waited for its end, or are expected to run for another time now."""
         del self.gangs[gang.id]
-        dependencies.forget(self, gang)
-        told = () if gang.is_head else dependencies.settle(self, gang.id, gang.state, at_ms)
+        self.dependents.forget(gang)
+        told = () if gang.is_head else self.settle(gang.id, gang.state, at_ms)
         return (*told, *self._learn(gang))
+
+    def settle(self, name: str, ended: GangState, at_ms: int) -> tuple[Gang, ...]:
+        """Let gangs go on that waited for the end of a gang or an array. Return all that waited for it."""
+        waiting = self.dependents.settle(name, ended, self.gangs, at_ms)
+        for gang in waiting:
+            if not gang.awaits and gang.state is GangState.PENDING:
+                self.enqueue(gang)
+        return waiting
 
     def enqueue(self, gang: Gang) -> None:
         """A pending gang joins its class, oldest submission first: a restarted gang keeps its place. One that comes
@@ -332,7 +309,7 @@ class State:
             gang.expected = replace(gang.expected, run_ms=run_ms, outlived=True)
         self.take(gang, shares)
 
-    def lines(self, policy: "Policy") -> Lines:
+    def lines(self, policy: Banding) -> Lines:
         """Pending gangs that come after nobody, in the lines that the policy puts them in."""
         if self._lines is None or self._lines.policy != policy.NAME:
             self._lines = Lines(policy.NAME, policy.band, self.classes)
@@ -379,19 +356,15 @@ class State:
     def set_nodes(self, cluster: Cluster, states: dict[str, NodeState]) -> None:
         """Other nodes: the arrays are made anew. Gangs must already have left what is gone."""
         self.nodes = NodeTable(cluster.nodes, states, self.undo, cluster.levels, self.rules)
-        self._recount()
+        self.recount()
 
-    def set_queues(self) -> None:
-        """`queues` or `rules` were changed: the tree, and all that follows from it, is made anew."""
-        self._recount()
-
-    def _recount(self) -> None:
-        """Derived figures from raw ones: the tree, who holds what, who waits in which class."""
+    def recount(self) -> None:
+        """Derive anew what follows from gangs, queues and rules: the tree, who holds what, who waits in which class."""
         self.tree = self._tree()
         listed, levels = self.nodes.listed, self.nodes.listed_levels
         self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.standings = self._standings_anew()
-        self.classes, self.active, self.dependents, self._lines = {}, {}, {}, None
+        self.classes, self.active, self.dependents, self._lines = {}, {}, Dependents(), None
         self.shares, self.due = Holding(self.gangs, self.nodes.index), Due()
         if self.nodes.foreign is not None:
             self.shares.set_aside(self.nodes.foreign)
@@ -399,7 +372,7 @@ class State:
         self.history.nobody_waits()
         lost = overtaken(self.gangs.values())
         for gang in self.gangs.values():
-            dependencies.waits(self, gang)
+            self.dependents.add(gang, self.is_live)
             if gang.state is GangState.PENDING:
                 self.enqueue(gang)
             elif gang.start:
@@ -458,7 +431,7 @@ class State:
         self.charged.validate(anew.charged)
         self.due.validate(anew.due)
         self.history.validate(anew.history)
-        self.nodes.columns.validate()
+        self.nodes.validate()
         if self._lines is not None:
             self._lines.validate(self.classes)
         for name in self.promises:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ganger.core.fold.time_accounting import AMOUNTS, COSTS, total
 from ganger.core.queues.quota import need
+from ganger.core.state.time_accounting import AMOUNTS, COSTS, total
 from ganger.engine.eventlog.projection import Projection
 from ganger.model.event import Stamped
 from ganger.model.job import GangState

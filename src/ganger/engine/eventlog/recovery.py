@@ -10,8 +10,8 @@ not in the state waits again. So other jobs lose nothing, and the jobs that the 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ganger.core.fold import fold_attempt
-from ganger.core.state import job_arrays
+from ganger.core.fold import fold_arrays, fold_attempt
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import RESTING, Gang
 from ganger.core.state.state import State
 from ganger.model.decision import Decision, Expect, Plan, Reserve, Start, Stop, Wait
@@ -63,15 +63,15 @@ class Recovery:
             if isinstance(event, Decided) and self.aside:
                 event = self._following(state, row.seq, event)
             try:
-                why = state.refusal(event)
+                why = refusal(state, event)
                 if why is None:
-                    state.apply(_at(state, row, event))
+                    fold(state, _at(state, row, event))
                     return True
             except Exception as error:  # noqa: BLE001 - a row may be anything that decodes
                 self.aside[row.seq] = f"it does not follow from those before: {error!r}"
                 return False
             self.aside[row.seq] = f"it does not follow from those before: {why}"
-        state.apply(_at(state, row, Unreadable(was=event.kind, why=self.aside[row.seq])))
+        fold(state, _at(state, row, Unreadable(was=event.kind, why=self.aside[row.seq])))
         return True
 
     def _following(self, state: State, seq: int, decided: Decided) -> Decided:
@@ -108,7 +108,7 @@ def _submit(state: State, job: Job, row: Listed | None) -> str:
     if job.spec.queue not in state.queues:
         job = replace(job, spec=replace(job.spec, queue=DEFAULT))
     job = replace(job, awaits=tuple(after for after in job.awaits if state.is_live(after.job)))
-    state.apply(Stamped(state.seq + 1, state.at_ms, Submitted(job=job)))
+    fold(state, Stamped(state.seq + 1, state.at_ms, Submitted(job=job)))
     state.seq -= 1  # it is not in the log
     gang = state.gangs.get(job.id)
     if gang is not None and row is not None:
@@ -156,7 +156,7 @@ def _end(state: State, gang: Gang, how: GangState) -> None:
 
 def _note(state: State, touched: Iterable[Gang]) -> None:
     """Bring up to date what follows from gangs that changed outside the fold."""
-    for each in job_arrays.recount(state, touched, state.at_ms):
+    for each in fold_arrays.recount(state, touched, state.at_ms):
         if isinstance(each, Gang):
             state.due.note(each, lives=state.gangs.get(each.id) is each)
 

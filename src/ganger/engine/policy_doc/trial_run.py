@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ganger.core.cycle.plan import plan
+from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import ask
 from ganger.core.queues.policy_interface import Policy
@@ -74,7 +75,7 @@ def trial(state: State, document: PolicyDocument, order: Callable[[str], Policy]
     lost = stranded(state, document)
     starts, places = _next(state, order(state.rules.order), now_ms)
     event = PolicySet(document=document, version=state.policy_version + 1, forced=True)
-    state.apply(Stamped(state.seq + 1, max(now_ms, state.at_ms), event))
+    fold(state, Stamped(state.seq + 1, max(now_ms, state.at_ms), event))
     would_start, would_be = _next(state, order(document.order), now_ms)
     moved = [
         Place(job=name, queue=queue, before=at, after=would_be[name][1])

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ganger.core.explain.max_fit import Wanted, sizes
+from ganger.core.fold.fold import refusal
 from ganger.core.queues.quota import lowered
 from ganger.engine.loop import Loop
 from ganger.engine.query.cluster_overview import overview
@@ -80,7 +81,7 @@ class ClusterService:
         guaranteed below it than it has, a type of GPU that is not there."""
         queue = lowered(queue)
         with self._loop.view() as state:
-            why = wrong_with(queue) or state.refusal(QueueSet(queue=queue)) or contradicts(state, queue)
+            why = wrong_with(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
         if why:
             raise Refused("bad_queue", why, "see the queues there are: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))
@@ -90,7 +91,7 @@ class ClusterService:
         """Take an empty queue away. Refused (queue_in_use, 409): jobs or queues are in it, or it is always there."""
         self.queue(name)
         with self._loop.view() as state:
-            why = state.refusal(QueueDeleted(queue=name))
+            why = refusal(state, QueueDeleted(queue=name))
         if why:
             limit = f"limit it instead: ganger queue set {name} --help"
             always = name in (ROOT, DEFAULT)
@@ -150,7 +151,7 @@ class ClusterService:
                 note=note,
                 by=self._user,
             )
-            why = state.refusal(asked)
+            why = refusal(state, asked)
         if (late_ms := now_ms - from_ms) > JUST_NOW_MS:
             past = f"it would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
             raise Refused("bad_maintenance", past, "begin at once: --from now; or later: --from 2h, --from 22:00")

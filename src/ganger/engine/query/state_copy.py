@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
@@ -41,5 +42,5 @@ class Study:
         if state is None or newest - state.seq > FAR or state.seq + 1 < self._log.earliest():
             return self._loop.copy()
         for row in self._log.each(state.seq, newest):
-            state.apply(row)
+            fold(state, row)
         return state

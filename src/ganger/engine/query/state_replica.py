@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.model.event import Stamped
 
@@ -49,7 +50,7 @@ class Reading:
     def _caught_up(self) -> State:
         state, self._state = self._state, None  # whatever goes wrong meanwhile: the next reader has a new one
         while state is not None and self._new:
-            state.apply(self._new.popleft())
+            fold(state, self._new.popleft())
         if state is None or not self._is_followed:
             state = self._copied()
         self._state = state

@@ -6,9 +6,9 @@ or not at all. A job counts with its whole life, also when only its end is withi
 
 from collections import Counter
 
-from ganger.core.fold.time_accounting import AMOUNTS, held_by, in_gpus, total
 from ganger.core.queues.quota import need
 from ganger.core.state.state import State
+from ganger.core.state.time_accounting import AMOUNTS, held_by, in_gpus, total
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import Wanted
 from ganger.engine.query.listing_rows import many

@@ -14,6 +14,7 @@ from statistics import median_low
 from typing import Any, Final
 
 from ganger.backends.simulator.job_behaviour import Behaviour
+from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
@@ -88,13 +89,13 @@ def past_of(log: EventLog, place: str, *readers: Callable[[e.Stamped], None], si
     if since_ms is not None:
         before = max(before, log.before(log.last_ms() - since_ms))
     state = log.restore(before)
-    fold = _Fold(state, *readers)
+    recording = _Fold(state, *readers)
     for row in log.each(state.seq, last):
-        why = row.event.why if isinstance(row.event, e.Unreadable) else state.refusal(row.event)
+        why = row.event.why if isinstance(row.event, e.Unreadable) else refusal(state, row.event)
         if why is not None:
             raise Refused("corrupt_log", f"event {row.seq} of {place} was set aside: {why}", "ganger doctor", 500)
-        fold.take(row)
-    return fold.past(place)
+        recording.take(row)
+    return recording.past(place)
 
 
 def told_of(job: Job) -> Job:
@@ -196,7 +197,7 @@ class _Fold:
     def take(self, row: e.Stamped) -> None:
         """The next."""
         event, at_ms = row.event, row.at_ms
-        for touched in self._state.apply(row):
+        for touched in fold(self._state, row):
             if isinstance(touched, Gang) and touched.ended and touched.id in self._works:
                 self._ends.setdefault(touched.id, (at_ms, touched))
         if isinstance(event, e.NodesListed):  # with the places that the policy gives them

@@ -5,20 +5,18 @@ Source: the best-fit rule of multi-dimensional packing, as it is the rival in "B
 ATC 2023), whose largest node has 128 CPUs and 8 GPUs.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.scores.grades import grades, largest
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 NAME: Final = "best-fit"
 LASTS: Final = True
 
 
-def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
     """(n,) what would be left."""
     most_cpu_milli, most_gpu_milli = largest(nodes)
     cpu_milli = nodes.free_cpu_milli[at] - part.cpu_milli
@@ -27,6 +25,6 @@ def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
     return grades(left, 2 * most_cpu_milli * most_gpu_milli, nodes.rules.gpu_shares.cut)
 
 
-def of_devices(_nodes: "NodeTable", _part: Shape, _devices: Ints) -> None:
+def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
     """The one with the least left."""
     return

@@ -5,14 +5,12 @@ Source: the alignment of Tetris (Grandl et al., SIGCOMM 2014), which prefers the
 it is the rival in "Beware of Fragmentation" (Weng et al., ATC 2023).
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.scores.grades import grades, largest
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 NAME: Final = "dotprod"
 LASTS: Final = True
@@ -20,7 +18,7 @@ _ONE: Final = 1 << 20
 """The product of a node that has all with a part that asks for all of one resource."""
 
 
-def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
     """(n,) the product."""
     most_cpu_milli, most_gpu_milli = largest(nodes)
     cpu_milli, gpu_milli = nodes.free_cpu_milli[at], nodes.devices.left_milli(at).sum(axis=1)
@@ -29,6 +27,6 @@ def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
     return grades(product, 2 * _ONE, nodes.rules.gpu_shares.cut)
 
 
-def of_devices(_nodes: "NodeTable", _part: Shape, _devices: Ints) -> None:
+def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
     """The one with the least left."""
     return

@@ -6,16 +6,14 @@ placement finds another number on every node. Nothing is drawn by the gang: what
 is placed. Mixing: the finaliser of splitmix64 (Steele et al., "Fast Splittable Pseudorandom Number Generators", 2014).
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 NAME: Final = "random"
 LASTS: Final = False
@@ -23,17 +21,17 @@ _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-def of_nodes(nodes: "NodeTable", _part: Shape, at: Ints) -> Ints:
+def of_nodes(nodes: NodeArrays, _part: Shape, at: Ints) -> Ints:
     """(n,) the draw."""
     return _drawn(_turn(nodes), at)
 
 
-def of_devices(nodes: "NodeTable", _part: Shape, devices: Ints) -> Ints:
+def of_devices(nodes: NodeArrays, _part: Shape, devices: Ints) -> Ints:
     """(d,) the draw, independent of that of nodes."""
     return _drawn(~_turn(nodes), devices)
 
 
-def _turn(nodes: "NodeTable") -> NDArray[np.uint64]:
+def _turn(nodes: NodeArrays) -> NDArray[np.uint64]:
     """(1,) another one whenever another number of guests is on any node, and with another seed."""
     each = _mixed(np.arange(1, len(nodes.nodes) + 1).astype(np.uint64) * _STEP)
     now = (nodes.guests.astype(np.uint64) * each).sum(dtype=np.uint64, keepdims=True)

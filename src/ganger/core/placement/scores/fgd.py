@@ -4,24 +4,22 @@ Fragments are those of `core.nodes.fragmentation`. With a cut the change is firs
 and nodes of about the same change tie: as published, with 100 grades. Source: fragmentation gradient descent, "Beware
 of Fragmentation" (Weng et al., ATC 2023)."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 NAME: Final = FRAGMENTATION
 LASTS: Final = True
 NOWHERE: Final = np.iinfo(np.int64).max
 
 
-def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
     """(n,) what it would add, at the least, in grades."""
     left = nodes.devices.left_milli(at)
     if part.has_share:
@@ -36,13 +34,13 @@ def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
     return _graded(nodes, found)
 
 
-def of_devices(nodes: "NodeTable", part: Shape, devices: Ints) -> Ints:
+def of_devices(nodes: NodeArrays, part: Shape, devices: Ints) -> Ints:
     """(d,) what it would add on each of these devices, which hold it, in grades."""
     at = nodes.devices.node[devices]
     return _graded(nodes, _added(nodes, part, at, nodes.devices.place[devices]))
 
 
-def _added(nodes: "NodeTable", part: Shape, at: Ints, place: Ints | None) -> Ints:
+def _added(nodes: NodeArrays, part: Shape, at: Ints, place: Ints | None) -> Ints:
     """(n,) summed over the kinds, on these nodes; for a share on the device at that place of each."""
     left, cpu_milli, memory_bytes = nodes.devices.left_milli(at), nodes.free_cpu_milli[at], nodes.free_memory_bytes[at]
     after = left.copy()
@@ -52,7 +50,7 @@ def _added(nodes: "NodeTable", part: Shape, at: Ints, place: Ints | None) -> Int
         # Free devices are alike: any so many of them.
         is_free = left == DEVICE_MILLI
         after[is_free & (np.cumsum(is_free, axis=1) <= part.gpus)] = 0
-    both = nodes.scores.fragments.of(
+    both = nodes.fragments.of(
         np.concatenate((at, at)),
         np.concatenate((left, after)),
         np.concatenate((cpu_milli, cpu_milli - part.cpu_milli)),
@@ -61,12 +59,12 @@ def _added(nodes: "NodeTable", part: Shape, at: Ints, place: Ints | None) -> Int
     return both[len(at) :] - both[: len(at)]
 
 
-def _graded(nodes: "NodeTable", added: Ints) -> Ints:
+def _graded(nodes: NodeArrays, added: Ints) -> Ints:
     """On average over the kinds, from 0, the best, to the number of grades."""
     cut = nodes.rules.gpu_shares.cut
     if not cut:
         return added
-    of = DEVICE_MILLI * max(1, nodes.scores.fragments.times)
+    of = DEVICE_MILLI * max(1, nodes.fragments.times)
     there = added != NOWHERE
     found = np.full(len(added), cut + 1, dtype=np.int64)
     found[there] = cut - np.floor(cut / (1 + np.exp(added[there] / of))).astype(np.int64)

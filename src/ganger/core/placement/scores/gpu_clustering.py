@@ -6,18 +6,16 @@ Source: the job affinity of Gandiva (Xiao et al., OSDI 2018), as it is the rival
 al., ATC 2023), whose hundred grades are four times twenty-five.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import SHARED_OUT
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.scores.grades import largest
 from ganger.model.shape import Shape
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 NAME: Final = "gpu-clustering"
 LASTS: Final = True
@@ -25,7 +23,7 @@ _STEP: Final = 1 << 30
 """From one of the four to the next: more than any node has left."""
 
 
-def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
     """(n,) by what is there, then by what is left."""
     if not part.has_gpus:
         return np.zeros(len(at), dtype=np.int64)
@@ -39,7 +37,7 @@ def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
     return found
 
 
-def _sizes(nodes: "NodeTable", at: Ints) -> NDArray[np.bool_]:
+def _sizes(nodes: NodeArrays, at: Ints) -> NDArray[np.bool_]:
     """(n, most devices of a node + 1) whether a gang has so many whole devices on the node; at 0: a share."""
     owner = nodes.devices.owners(at)
     many = ((owner[:, :, None] == owner[:, None, :]) & (owner >= 0)[:, :, None]).sum(axis=2)
@@ -48,6 +46,6 @@ def _sizes(nodes: "NodeTable", at: Ints) -> NDArray[np.bool_]:
     return sizes
 
 
-def of_devices(_nodes: "NodeTable", _part: Shape, _devices: Ints) -> None:
+def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
     """The one with the least left."""
     return

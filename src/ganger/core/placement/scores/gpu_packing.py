@@ -6,16 +6,14 @@ Source: the packing of GPU sharing in Alibaba's PAI (Weng et al., "MLaaS in the 
 the whole score has: here it counts in a tenth of the grades that the policy says.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI
-
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
 NAME: Final = "gpu-packing"
 LASTS: Final = True
@@ -24,7 +22,7 @@ _IDLE: Final = 2 << 20
 """Of a free device, and of an idle node: more than any rest is."""
 
 
-def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
+def of_nodes(nodes: NodeArrays, part: Shape, at: Ints) -> Ints:
     """(n,) by what would have to be begun."""
     if not part.has_gpus:
         return np.zeros(len(at), dtype=np.int64)
@@ -39,6 +37,6 @@ def of_nodes(nodes: "NodeTable", part: Shape, at: Ints) -> Ints:
     return np.where(is_idle, _IDLE + gpus, found)
 
 
-def of_devices(_nodes: "NodeTable", _part: Shape, _devices: Ints) -> None:
+def of_devices(_nodes: NodeArrays, _part: Shape, _devices: Ints) -> None:
     """The one with the least left."""
     return

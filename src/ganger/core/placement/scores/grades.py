@@ -1,15 +1,11 @@
 """What several scores are made of: amounts as parts of the largest node's, and numbers cut into whole grades."""
 
-from typing import TYPE_CHECKING
-
+from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.topology import Ints
 from ganger.model.units import DEVICE_MILLI
 
-if TYPE_CHECKING:
-    from ganger.core.nodes.node_table import NodeTable
 
-
-def largest(nodes: "NodeTable") -> tuple[int, int]:
+def largest(nodes: NodeArrays) -> tuple[int, int]:
     """The most CPU that any node has, and the most GPUs, in thousandths; 1 for none."""
     cpu_milli, gpus = int(nodes.cpu_milli.max(initial=0)), int(nodes.gpus.max(initial=0))
     return max(1, cpu_milli), max(1, gpus * DEVICE_MILLI)
