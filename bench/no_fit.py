@@ -8,8 +8,8 @@ import time
 
 from bench.fleet import Fleet
 from bench.measure import Figure, median
-from ganger.core.explain.unschedulable import no_room
 from ganger.core.placement.place import place
+from ganger.core.placement.unschedulable import no_room
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.shape import Shape
 from ganger.policies import priority

@@ -27,7 +27,7 @@ from bench.measure import ROOT, Figure, median
 from ganger.core.nodes.fragmentation import typical
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.cluster import Node
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape

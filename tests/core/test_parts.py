@@ -6,7 +6,7 @@ import pytest
 from ganger.core.nodes.node_table import Kept, NodeTable
 from ganger.core.placement.place import place
 from ganger.core.queues.quota import need
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare

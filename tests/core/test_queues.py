@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.queues.quota import OF_TYPE, UNLIMITED, QueueTree, need
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Amount, Queue
 from ganger.model.shape import Shape
 from tests.laws import draws

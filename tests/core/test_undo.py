@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 
 KEYS = st.integers(0, 3)
 PUTS = st.tuples(st.just("put"), st.sampled_from(("list", "dict", "array")), KEYS, st.integers(-9, 9))

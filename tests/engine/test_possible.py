@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.engine.submit.feasibility import check_nodes
 from ganger.errors import Refused
 from ganger.model.cluster import Node

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ganger.core.nodes.fragmentation import TYPICAL, Fragments, Kind, typical
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.placement.scores import fgd
+from ganger.core.nodes.scores import fgd
 from ganger.model.decision import NodeShare
 from ganger.model.policy import GpuShares, Rules
 from ganger.model.shape import Shape

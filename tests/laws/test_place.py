@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.affinity import Affinity
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import NodeShare

@@ -14,7 +14,7 @@ from ganger.core.queues.fair_share import REMEMBERED, Standings, base_of, respen
 from ganger.core.queues.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.engine.eventlog.codec import decode, decode_image, encode, encode_image
 from ganger.engine.policy_doc.policy_text import changes, policy_from_dict, policy_text, policy_to_dict, read_policy
 from ganger.model import event as e

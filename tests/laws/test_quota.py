@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ganger.core.queues.fair_share import Standings
 from ganger.core.queues.quota import QueueTree
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import DAY_MS
 from tests.laws import draws

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ganger.core.nodes.fragmentation import Kind
 from ganger.core.nodes.node_table import NodeTable
+from ganger.core.nodes.scores import SCORES
 from ganger.core.placement.place import place
-from ganger.core.placement.scores import SCORES
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model import policy
 from ganger.model.cluster import Node
 from ganger.model.job import JobSpec, Placement

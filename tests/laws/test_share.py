@@ -15,7 +15,7 @@ from ganger.core.queues.fair_share import REMEMBERED, Spent, Standings, base_of,
 from ganger.core.queues.policy_interface import Heads, Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.engine.eventlog.codec import encode_image
 from ganger.model import event as e
 from ganger.model.cluster import Node

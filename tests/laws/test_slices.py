@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
 from ganger.core.placement.topology_packing import most
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.cluster import Node, NodeState
 from ganger.model.job import JobSpec, Placement, Slice
 from ganger.model.terms import Layout

@@ -1,7 +1,7 @@
 """Whose turn it is in a round: the next pending gang, in the policy's order, that is worth a try.
 
 Called by `core.cycle.plan`. The lines are in order already, so only their heads are compared, and of these only such as
-may be the first: a look at columns (`core.cycle.pending_index`) tells of all lines at once who in them may be worth a
+may be the first: a look at columns (`core.state.pending_index`) tells of all lines at once who in them may be worth a
 try, and how early its key may be at most. A gang is passed over, without a word, where its kind has no place (a column
 of `core.nodes.capacity_index` says so in one comparison), or where its class was refused in this round, or its kind in
 its queue: within a round nodes and quota only become fewer. For the same reason a key that was computed earlier is at
@@ -17,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.cycle.cycle import Round
-from ganger.core.cycle.pending_index import (
+from ganger.core.nodes.topology import Ints
+from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queues.quota import UNLIMITED
+from ganger.core.state.pending_index import (
     AGAIN,
     KIND,
     LINE,
@@ -33,9 +36,6 @@ from ganger.core.cycle.pending_index import (
     Kind,
     Line,
 )
-from ganger.core.nodes.topology import Ints
-from ganger.core.queues.policy_interface import Heads, Key, joined
-from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.model.pending_reason import Why
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from ganger.core.explain.unschedulable import InTheWay, Mask, fitting, hardest, large_enough, node_need
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints, up
 from ganger.core.placement.start_check import ask
+from ganger.core.placement.unschedulable import InTheWay, Mask, fitting, hardest, large_enough, node_need
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.shape import Shape

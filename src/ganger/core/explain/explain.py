@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ganger.core.cycle import pending_reasons
 from ganger.core.cycle.cycle import Round
-from ganger.core.cycle.pending_index import Crowd, Entry
 from ganger.core.cycle.plan import held
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import Tried, ahead, changes
@@ -20,6 +19,7 @@ from ganger.core.queues.priority_factors import size
 from ganger.core.queues.quota import OF_TYPE, UNLIMITED, need
 from ganger.core.reservations.earliest_start import Opening, earliest
 from ganger.core.state.gang import ClassKey, Gang, class_text
+from ganger.core.state.pending_index import Crowd, Entry
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, typed

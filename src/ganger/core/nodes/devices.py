@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.cluster import Node
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI

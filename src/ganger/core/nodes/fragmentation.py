@@ -2,7 +2,7 @@
 
 A device's rest is a fragment for a kind of need when it is too small for it, and so is all that a node has left where
 the kind fits nowhere on the node, or asks for no GPU. The expected fragment is the sum over the typical kinds, each as
-often as it is asked for. Asked by `core.placement.scores.fgd`; `core.cycle.cycle` says what is asked for. Source:
+often as it is asked for. Asked by `core.nodes.scores.fgd`; `core.cycle.cycle` says what is asked for. Source:
 fragmentation gradient descent (Weng et al., ATC 2023); here on integers: sums are weighted by counts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

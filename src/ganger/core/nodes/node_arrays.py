@@ -16,7 +16,7 @@ from ganger.core.nodes.fragmentation import Fragments, Kind
 from ganger.core.nodes.node_attributes import Traits
 from ganger.core.nodes.node_pools import Pools
 from ganger.core.nodes.topology import Ints, Topology, by_labels, in_order
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.policy import Rules
 from ganger.model.shape import Shape

@@ -15,7 +15,7 @@ from ganger.core.nodes.devices import EVERY, FREE, Order
 from ganger.core.nodes.node_arrays import NO_RULES, NO_STATES, NodeArrays, picks_devices
 from ganger.core.nodes.score_cache import Scored
 from ganger.core.nodes.topology import Ints
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
 from ganger.model.decision import NodeShare
 from ganger.model.policy import RESERVED, Rules

@@ -12,8 +12,8 @@ import numpy as np
 
 from ganger.core.nodes.capacity_index import Column, Columns
 from ganger.core.nodes.node_arrays import NodeArrays
+from ganger.core.nodes.scores import SCORES, pack
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.scores import SCORES, pack
 from ganger.model.policy import LEAST
 from ganger.model.shape import Shape
 

@@ -1,1 +1,1 @@
-"""Whether a gang may start now, and on which nodes and devices."""
+"""Checks of a start now or ever, and the nodes and devices that a gang gets."""

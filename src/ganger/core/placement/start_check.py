@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from ganger.core.explain.unschedulable import MAX_HOLDERS, no_room
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.place import place
+from ganger.core.placement.unschedulable import MAX_HOLDERS, no_room
 from ganger.core.queues.quota import NOTHING_HELD, OF_TYPE, UNLIMITED, Held, QueueTree, need
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS

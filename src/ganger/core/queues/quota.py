@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.decision import NodeShare
 from ganger.model.queue import MAX_FIGURE, MAX_WEIGHT, ROOT, Amount, Queue, UserLimits
 from ganger.model.shape import Shape

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from ganger.core.cycle.pending import Lines
-from ganger.core.cycle.pending_index import NUMBER, QUEUE, Entry
 from ganger.core.placement.start_check import ask, could_ever
 from ganger.core.state.gang import Gang
+from ganger.core.state.pending import Lines
+from ganger.core.state.pending_index import NUMBER, QUEUE, Entry
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
 

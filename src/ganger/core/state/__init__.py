@@ -1,1 +1,1 @@
-"""The scheduler's state: gangs, allocations, quota charges, timers, and the scope that undoes a trial."""
+"""The scheduler's state: gangs, the pending ones in lines, allocations, quota charges, and timers."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from ganger.core.cycle.pending import Banding, Lines
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.queues.fair_share import Spent, Standings, respent
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
@@ -18,10 +17,11 @@ from ganger.core.state.dependencies import Dependents
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.state.job_arrays import ArrayJob, untouched
 from ganger.core.state.maintenance import Windows
+from ganger.core.state.pending import Banding, Lines
 from ganger.core.state.quota_charges import Charged
 from ganger.core.state.runtime_estimate import History, Runs
 from ganger.core.state.timers import Due
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
 from ganger.model.decision import Cause, NodeShare, Reserve, Start
 from ganger.model.event import MaintenanceSet

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ganger.core.fold.fold_policy import circle_of
 from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, lowered, nominal, scale_of
 from ganger.core.state.state import State
-from ganger.core.state.undo import Undo
+from ganger.core.undo import Undo
 from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_root
 from ganger.errors import Refused
 from ganger.model.policy import PolicyDocument

@@ -8,8 +8,8 @@ ATC 2023), whose largest node has 128 CPUs and 8 GPUs.
 from typing import Final
 
 from ganger.core.nodes.node_arrays import NodeArrays
+from ganger.core.nodes.scores.grades import grades, largest
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.scores.grades import grades, largest
 from ganger.model.shape import Shape
 
 NAME: Final = "best-fit"

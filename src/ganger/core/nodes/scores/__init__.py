@@ -10,7 +10,7 @@ be found anew. All are asked by `core.nodes.score_cache` alone, and are integers
 from types import ModuleType
 from typing import Final
 
-from ganger.core.placement.scores import best_fit, dot_product, drawn, fgd, gpu_clustering, gpu_packing, pack
+from ganger.core.nodes.scores import best_fit, dot_product, drawn, fgd, gpu_clustering, gpu_packing, pack
 
 SCORES: Final[dict[str, ModuleType]] = {
     score.NAME: score for score in (pack, fgd, best_fit, dot_product, gpu_packing, gpu_clustering, drawn)

@@ -1,6 +1,6 @@
 """Waiting gangs by line and class, as columns: so that a round asks all of them at once who is worth a try.
 
-Owned by `core.cycle.pending`, which keeps it up to date; read by `core.cycle.candidates`. The gangs of one group need
+Owned by `core.state.pending`, which keeps it up to date; read by `core.cycle.candidates`. The gangs of one group need
 the same of the nodes, for the same time, and the older goes first: while the first of them is not worth a try none is,
 but for one that pauses, or that has waited for so long that it gets its turn whatever there is."""
 

@@ -8,8 +8,8 @@ it is the rival in "Beware of Fragmentation" (Weng et al., ATC 2023).
 from typing import Final
 
 from ganger.core.nodes.node_arrays import NodeArrays
+from ganger.core.nodes.scores.grades import grades, largest
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.scores.grades import grades, largest
 from ganger.model.shape import Shape
 
 NAME: Final = "dotprod"

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import SHARED_OUT
 from ganger.core.nodes.node_arrays import NodeArrays
+from ganger.core.nodes.scores.grades import largest
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.scores.grades import largest
 from ganger.model.shape import Shape
 
 NAME: Final = "gpu-clustering"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Protocol
 
-from ganger.core.cycle.pending_index import Crowd, Entry, Groups, Kind, Line, LineKey
 from ganger.core.state.gang import ClassKey, Gang
+from ganger.core.state.pending_index import Crowd, Entry, Groups, Kind, Line, LineKey
 from ganger.model.shape import Shape
 
 
