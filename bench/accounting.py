@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.measure import Figure, median
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_costs import Wanted

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node

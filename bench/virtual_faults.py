@@ -11,7 +11,7 @@ from typing import Final, cast
 from bench.audited import Audit, audited
 from ganger.backends.simulator.job_behaviour import Behaviour, Death
 from ganger.backends.simulator.virtual_cluster import World
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop

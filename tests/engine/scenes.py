@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.fold.fold import fold
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop

@@ -16,7 +16,7 @@ from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
-from ganger.core.queues.policy_interface import Heads, Policy
+from ganger.core.queue_order.policy_interface import Heads, Policy
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State

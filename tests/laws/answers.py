@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import floor
 
 from ganger.core.explain.explain import UNADMITTED, every_reason, reason_view, standing_reason
-from ganger.core.queues.policy_interface import Policy, starves_after_ms
+from ganger.core.queue_order.policy_interface import Policy, starves_after_ms
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.decision import Cause

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import settings
 
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.model.units import MINUTE_MS
 from ganger.policies import las
 from ganger.registry import policies

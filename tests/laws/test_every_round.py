@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from tests.laws import draws
 from tests.laws.answers import everybody_is_answered, nobody_waits_for_nothing, questions_are_answered
 from tests.laws.liveness import (

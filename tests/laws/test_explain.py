@@ -11,7 +11,7 @@ from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import UNADMITTED, standing_reason
 from ganger.core.explain.hypothetical import supposed
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import RUNS, Gang
 from ganger.core.state.state import State
 from ganger.model import event as e

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold
-from ganger.core.queues.fair_division import Claim, divide, fair_gpus
+from ganger.core.queue_order.fair_division import Claim, divide, fair_gpus
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node

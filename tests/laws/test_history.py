@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.runtime_estimate import KEPT, LEAST
 from ganger.model import event as e
 from ganger.model.cluster import Node

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.model.decision import Start
 from tests.laws import draws
 from tests.laws.answers import nobody_waits_for_nothing

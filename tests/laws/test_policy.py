@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold, refusal
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.fair_share import REMEMBERED, Standings, base_of, respent
-from ganger.core.queues.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ganger.core.cycle.plan import held, plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.placement.start_check import ask
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations import availability_profile
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State

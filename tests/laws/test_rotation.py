@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
-from ganger.core.queues.policy_interface import Policy, reservations
+from ganger.core.queue_order.policy_interface import Policy, reservations
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
 from ganger.model import event as e

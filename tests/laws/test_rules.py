@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.job import GangState, JobSpec, Limits, Retry, Rule
 from ganger.model.units import MINUTE_MS

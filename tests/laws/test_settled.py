@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.cycle_skip import Settled
 from ganger.core.cycle.plan import plan
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Moved, Plan, Reserve, Wait

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold
+from ganger.core.queue_order.policy_interface import Heads, Policy
 from ganger.core.queues.fair_share import REMEMBERED, Spent, Standings, base_of, own_points
-from ganger.core.queues.policy_interface import Heads, Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo

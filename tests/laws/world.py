@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ganger.core.cycle.plan import plan
 from ganger.core.explain.explain import explain, reason_view, standing_reason
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.policy_doc.policy_text import policy_from_dict, policy_to_dict

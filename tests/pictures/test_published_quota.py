@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.core.queues.fair_division import Claim, divide
+from ganger.core.queue_order.fair_division import Claim, divide
 from tests.laws.policies import POLICIES
 from tests.pictures.film import Film
 

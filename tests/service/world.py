@@ -12,7 +12,7 @@ from typing import Any
 from ganger import __version__
 from ganger.backends.local.job_files import Layout
 from ganger.backends.local.local_backend import LocalBackend
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop

@@ -20,7 +20,7 @@ from typing import Protocol
 from ganger.core.cycle.cycle_skip import Settled
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State

@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold, refusal
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.errors import Refused

@@ -4,7 +4,7 @@ Others start if they delay nobody. Source: Mu'alem and Feitelson, "Utilization, 
 runtime estimates in scheduling the IBM SP2 with backfilling" (2001). It counts on limits.
 """
 
-from ganger.core.queues import fifo_defaults
+from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Large, Reservations
 
 NAME = "conservative"

@@ -4,7 +4,7 @@ Others start if they do not delay it. Source: Lifka, "The ANL/IBM SP scheduling 
 without a limit in the way of the first is in its way for ever.
 """
 
-from ganger.core.queues import fifo_defaults
+from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Large, Reservations
 
 NAME = "easy"

@@ -1,6 +1,6 @@
 """First in, first out. The baseline that every other order is measured against."""
 
-from ganger.core.queues import fifo_defaults
+from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Reservations
 from ganger.model.units import MINUTE_MS
 

@@ -3,7 +3,7 @@
 Nothing is reserved for anybody; simulators of the field call it greedy, or FIFO with skipping.
 """
 
-from ganger.core.queues import fifo_defaults
+from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Reservations
 
 NAME = "first_fit"

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ganger.core.queues import max_min
-from ganger.core.queues import priority_factors as of
-from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queue_order import max_min
+from ganger.core.queue_order import priority_factors as of
+from ganger.core.queue_order.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import SLACK, Floats
 from ganger.core.state.gang import RUNS, Gang
 from ganger.core.state.state import State

@@ -6,8 +6,8 @@ waiting gangs never change places, because both age alike; the factors are those
 
 import numpy as np
 
-from ganger.core.queues import priority_factors as of
-from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queue_order import priority_factors as of
+from ganger.core.queue_order.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ganger.core.queues import fifo_defaults
-from ganger.core.queues import priority_factors as of
-from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queue_order import fifo_defaults
+from ganger.core.queue_order import priority_factors as of
+from ganger.core.queue_order.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS

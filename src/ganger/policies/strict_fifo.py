@@ -3,7 +3,7 @@
 What is idle beside it stays so. The simplest order there is, and what "FIFO" is in tables of simulators.
 """
 
-from ganger.core.queues import fifo_defaults
+from ganger.core.queue_order import fifo_defaults
 from ganger.model.policy import Reservations
 
 NAME = "strict_fifo"

@@ -12,7 +12,7 @@ from typing import Final
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import BEGIN_MS, World
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.stream_log import Recording
 from ganger.engine.loop import Loop
 from ganger.model import event as e

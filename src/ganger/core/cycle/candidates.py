@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ganger.core.cycle.cycle import Round
 from ganger.core.nodes.topology import Ints
-from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queue_order.policy_interface import Heads, Key, joined
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.pending_index import (
     AGAIN,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ganger.core.nodes.fragmentation import kinds_of
 from ganger.core.placement.start_check import Ask, ask, barred, fit, is_maintained, where
-from ganger.core.queues.policy_interface import Policy, large_after_ms, reservations, starves_after_ms
+from ganger.core.queue_order.policy_interface import Policy, large_after_ms, reservations, starves_after_ms
 from ganger.core.queues.quota import Vector, need
 from ganger.core.reservations.capacity_forecast import Promise
 from ganger.core.reservations.earliest_start import earliest

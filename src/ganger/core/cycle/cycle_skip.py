@@ -8,7 +8,7 @@ it must be able to stay. What a round would do besides, move promises to an earl
 from typing import Final
 
 from ganger.core.cycle.cycle import Round
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State

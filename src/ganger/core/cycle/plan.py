@@ -22,7 +22,7 @@ from ganger.core.cycle.candidates import Turns
 from ganger.core.cycle.cycle import CURABLE, Round
 from ganger.core.cycle.cycle_skip import Settled
 from ganger.core.placement.start_check import ask, could_ever, over_quota
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state import job_arrays
 from ganger.core.state.gang import RUNS, ClassKey, Gang
 from ganger.core.state.runtime_estimate import outlived

@@ -14,8 +14,8 @@ from ganger.core.cycle.plan import held
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import Tried, ahead, changes
 from ganger.core.placement.start_check import ask
-from ganger.core.queues.policy_interface import Key, Policy, joined, large_after_ms
-from ganger.core.queues.priority_factors import size
+from ganger.core.queue_order.policy_interface import Key, Policy, joined, large_after_ms
+from ganger.core.queue_order.priority_factors import size
 from ganger.core.queues.quota import OF_TYPE, UNLIMITED, need
 from ganger.core.reservations.earliest_start import Opening, earliest
 from ganger.core.state.gang import ClassKey, Gang, class_text

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ganger.core.cycle.plan import plan
 from ganger.core.fold import fold_arrays
 from ganger.core.fold.fold import submitted
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.decision import Start

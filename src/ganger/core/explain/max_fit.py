@@ -12,7 +12,7 @@ from ganger.core.cycle.cycle import Round
 from ganger.core.cycle.plan import held
 from ganger.core.explain.explain import reason_view
 from ganger.core.explain.hypothetical import supposed
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State

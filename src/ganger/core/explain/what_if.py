@@ -13,7 +13,7 @@ from ganger.core.cycle.cycle import Round
 from ganger.core.cycle.plan import held
 from ganger.core.explain.hypothetical import supposed
 from ganger.core.placement.start_check import ask, placed
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.job import PRIORITIES

@@ -1,1 +1,1 @@
-"""Queues: quota, fair share, and the factors that put pending gangs in order."""
+"""What queues may have, and what they and their users have and have had: quota and fair share."""

@@ -36,7 +36,7 @@ class Numbers:
 
 
 class Banding(Protocol):
-    """What says in which line a pending gang waits: a policy. See `core.queues.policy_interface`."""
+    """What says in which line a pending gang waits: a policy. See `core.queue_order.policy_interface`."""
 
     NAME: str
 

@@ -11,7 +11,7 @@ from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import ask
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.gang import ClassKey, Gang
 from ganger.core.state.state import State

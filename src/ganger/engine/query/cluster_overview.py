@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.topology import Ints, up
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.queues.quota import need
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State

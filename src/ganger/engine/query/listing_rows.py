@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from ganger.core.explain.explain import own_reason, reason_view
 from ganger.core.nodes.topology import path
-from ganger.core.queues.fair_division import fair_gpus
+from ganger.core.queue_order.fair_division import fair_gpus
 from ganger.core.queues.quota import UNLIMITED, in_figures, scale_of
 from ganger.core.state.gang import RESTING, Gang, class_text
 from ganger.core.state.state import State

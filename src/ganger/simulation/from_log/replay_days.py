@@ -13,7 +13,7 @@ from typing import Final
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.placement.start_check import Ask
-from ganger.core.queues.policy_interface import Policy
+from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import Image, State
 from ganger.engine.eventlog.stream_log import Told
 from ganger.engine.loop import Loop

@@ -3,7 +3,7 @@
 Made by the policies out of these parts, each listing its own; shown by `core.explain.explain`. What a factor says is
 computed by the function that the key itself comes from (`core.queues.fair_share`)."""
 
-from ganger.core.queues import max_min
+from ganger.core.queue_order import max_min
 from ganger.core.queues.fair_share import Use
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State

@@ -1,12 +1,12 @@
 """The order of submission, for policies that are about something else: what is reserved, and who is passed.
 
-Their files in `policies` take these functions as their own; what each must say is in `core.queues.policy_interface`.
-"""
+Their files in `policies` take these functions as their own; what each must say is in
+`core.queue_order.policy_interface`."""
 
 import numpy as np
 
-from ganger.core.queues import priority_factors as of
-from ganger.core.queues.policy_interface import Heads, Key, joined
+from ganger.core.queue_order import priority_factors as of
+from ganger.core.queue_order.policy_interface import Heads, Key, joined
 from ganger.core.queues.share_bounds import Floats
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State

@@ -1,6 +1,6 @@
 """Progressive filling: what each tenant, a user in a queue, has of the cluster, and had when it was a gang's turn.
 
-Asked by `policies.max_min` and `core.queues.priority_factors`. Shares are dominant, over the weight of the queue,
+Asked by `policies.max_min` and `core.queue_order.priority_factors`. Shares are dominant, over the weight of the queue,
 exact, and of now: nothing is remembered. What is leaving is counted no more, and room that a round keeps is counted as
 held: else a tenant would have others stopped for two of its gangs where one makes it equal to them. Source: dominant
 resource fairness (Ghodsi et al., NSDI 2011)."""
