@@ -17,7 +17,7 @@ from generate_tables import code, table
 
 from ganger.cli.exit_codes import EXIT_CODES
 from ganger.cli.jobs.explain_spec import described, keys
-from ganger.cli.jobs.init import TEMPLATES
+from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
 from ganger.model.event import Event

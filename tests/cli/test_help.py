@@ -11,8 +11,7 @@ import click
 import pytest
 
 from ganger.cli import COMMANDS, ganger
-from ganger.cli.jobs.init import TEMPLATES
-from ganger.cli.jobs.templates import SCRIPTS
+from ganger.cli.jobs.init_command import SCRIPTS, TEMPLATES
 from ganger.spec import parse_spec
 from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import World, ended, job

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from bench.binding import CRD, OFFER, Controlled, controller
 from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, HEADER, TRIAL, USER
+from ganger.controller.assembly import ObjectService
 from ganger.controller.jobs.gang_job_reconciler import GangJobs
 from ganger.controller.jobs.job_builder import JobsToBe
 from ganger.controller.jobs.job_code import JobCode
-from ganger.controller.object_service import ObjectService
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access

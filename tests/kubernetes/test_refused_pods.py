@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, controller
-from ganger.backends.kubernetes.admission_error import not_admitted
+from ganger.backends.kubernetes.attempt_pods import not_admitted
 from ganger.engine.query.job_history import Histories
 from ganger.kubeapi.api_error import from_status
 from ganger.kubeapi.credentials import Access

@@ -8,7 +8,7 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from ganger.cli.jobs.init import TEMPLATES
+from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.policy_doc.policy_text import policy_from_dict
 from ganger.errors import Refused
 from ganger.model.job import JobSpec

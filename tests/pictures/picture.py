@@ -46,7 +46,7 @@ from ganger.model.job import (
 )
 from ganger.model.queue import ROOT, Amount, Queue, UserLimits
 from ganger.model.units import GIB_BYTES, HOUR_MS, parse_duration_ms
-from ganger.spec.label_expressions import read_term
+from ganger.spec.placement_fields import read_term
 
 MARKS = {NodeState.READY: "", NodeState.CORDONED: "#", NodeState.LOST: "x", NodeState.LOST_CORDONED: "x#"}
 

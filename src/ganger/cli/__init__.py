@@ -53,7 +53,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "diff": ("jobs.diff", "Show what differs between two jobs: spec, code, outcome."),
         "delete": ("jobs.list_get_stop", "Take ended jobs, with their logs, out of the listings."),
         "prune": ("admin.prune", "Delete ended jobs: their records, logs and copies of code."),
-        "init": ("jobs.init", "Write a job.yaml to start from."),
+        "init": ("jobs.init_command", "Write a job.yaml to start from."),
         "explain-spec": ("jobs.explain_spec", "Say what a key of a job file means and how it is written."),
     },
     "Cluster": {

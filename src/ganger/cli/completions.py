@@ -4,7 +4,9 @@ Called by click's completion, through the arguments and options that name one of
 that does not answer at once, there is nothing to offer, and nothing is said.
 """
 
+import json
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 NEWEST: Final = 200
 """Jobs that are looked at: nobody chooses among more."""
+PATIENCE_S: Final = 1.0
+"""The longest time that a completion may take: the user waits for it with a half-typed line."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
 
@@ -62,10 +66,25 @@ def _jobs(
 
 
 def _rows(target: str) -> list[dict[str, Any]]:
-    from ganger.client.local.quick_look import glance
-
-    page = glance(settings.home(os.environ), target)
+    page = _answer(settings.home(os.environ), target)
     return page["items"] if isinstance(page, dict) else []
+
+
+def _answer(home: settings.Home, target: str) -> Any | None:
+    """Return the JSON of a GET of `target`, below /api/v1; None if no server runs or it does not answer at once."""
+    from ganger.client.client_errors import ClientError
+    from ganger.client.local import start_server
+    from ganger.client.local.http import Request, exchange
+
+    try:
+        serving = start_server.serving(home)
+        if serving is None:
+            return None
+        deadline = time.monotonic() + PATIENCE_S
+        with exchange(serving.socket, Request("GET", target, timeout_s=PATIENCE_S)) as answer:
+            return json.loads(b"\n".join(answer.lines(deadline)))
+    except (ClientError, OSError, ValueError):
+        return None
 
 
 def _matching(

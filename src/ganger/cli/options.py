@@ -6,7 +6,9 @@ A flag is checked here only so that the error names the flag; the server checks 
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 
@@ -17,6 +19,9 @@ from ganger.model.units import parse_bytes, parse_cpu_milli, parse_duration_ms
 
 LARGEST_PRIORITY: Final = 1000
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+MAX_BYTES: Final = 1 << 20
 
 
 class Checked(click.ParamType[str]):
@@ -214,3 +219,19 @@ def _with(options: Sequence[Callable[[Decorated], Decorated]], command: Decorate
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def read_given(file: str, what: str, next: str, stream: BinaryIO | None = None) -> str:
+    """Return the text of a file that the user names as a `what`, or of `stream`, which is called `file`. Read no
+    further than such a file can be long, since a device never ends. Problem: unreadable, too long, or not text."""
+    try:
+        with Path(file).open("rb") if stream is None else nullcontext(stream) as opened:
+            content = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Problem(f"cannot read {file}: {error.strerror}", next) from None
+    if len(content) > MAX_BYTES:
+        raise Problem(f"{file} is longer than 1 MiB: is it a {what} at all?", next)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise Problem(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}", "save it as UTF-8") from None

@@ -37,7 +37,6 @@ from ganger.controller.jobs.job_builder import JobsToBe
 from ganger.controller.jobs.job_code import JobCode
 from ganger.controller.listener_certificate import entry
 from ganger.controller.object_log import ObjectLog
-from ganger.controller.object_service import ObjectService
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.controller.policy.queue_status import QueueFigures
 from ganger.controller.policy.queue_usage import Usage, runs_known, spent_by_now
@@ -50,7 +49,8 @@ from ganger.engine.eventlog import job_checkpoint
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
-from ganger.engine.service import Service
+from ganger.engine.service import Service, Submission
+from ganger.engine.submit.build import check_text, new_id, read_spec
 from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access, Unusable
@@ -61,6 +61,7 @@ from ganger.launcher_server.listener import server_context
 from ganger.model.cluster import Cluster, Node, NodeState
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
+from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
 from ganger.registry import order
 from ganger.rest.proxy_identity import Visitors
@@ -71,6 +72,30 @@ from ganger.settings import Home
 LEASE: Final = "ganger-controller"
 DEFAULT: Final = Path("~/.kube/config")
 _log = logging.getLogger("ganger")
+
+
+class ObjectService(Service):
+    """The service of a controller, whose jobs are objects.
+
+    The directories and programs of a job are those of its pods, so they are not checked here, and no code is brought.
+    """
+
+    def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
+        """Over a loop that is open, and the log it writes."""
+        super().__init__(loop, log, backend, home)
+        self._to_be = JobsToBe(loop, log.state_of)
+
+    def owner_of(self, id: str) -> str | None:
+        """Return the user of a job; None if there is no such job."""
+        found = self._log.job(id)
+        return found[0].user if found else None
+
+    def dry_run(self, submission: Submission, asking: str | None = None) -> DryRun:
+        """Return what the next cycle would do with a GangJob of that spec in the submission's namespace."""
+        check_text(submission)
+        spec = read_spec(submission)
+        key = Key(submission.namespace, new_id(spec.name, lambda _: False))
+        return self._intake.planned(self._to_be.job(key, asking or self._user, spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ from ganger.launcher.ranks.process import become_subreaper
 from ganger.launcher.runtime import Launcher
 from ganger.launcher.task_directory import TaskDirectory, write_json
 from ganger.launcher.task_plan import BadPlanError, load_plan
-from ganger.launcher.unpack_code import BadArchiveError, unpack
 
 LEFT = 0
 USAGE = 64  # sysexits.h
@@ -70,7 +69,7 @@ def main(arguments: list[str]) -> int:
             first = load_plan(task.plan(generation), generation)
             about = (first.gang, first.node, generation)
         if archive := os.environ.get("GANGER_CODE_FILE"):
-            unpack(archive, os.environ.get("GANGER_CODE_SHA256", ""), os.getcwd())
+            _unpack(archive, os.environ.get("GANGER_CODE_SHA256", ""), os.getcwd())
     except OSError as error:
         sys.stderr.write(f"the task directory {task.path} cannot be used: {error}\n")
         return CANNOT_WRITE
@@ -134,3 +133,34 @@ def _redirect_output(task: TaskDirectory) -> None:
     os.dup2(log, 2)
     os.close(log)
     os.close(nothing)
+
+
+class BadArchiveError(Exception):
+    """An archive of code that cannot be unpacked; the text is one sentence."""
+
+
+def _unpack(archive: str, digest: str, directory: str) -> None:
+    """Unpack the code of a job, which came with its pod. Raise BadArchiveError when its SHA-256 is not `digest`, taken
+    at submission: another user of the job's namespace could have replaced it."""
+    import tarfile
+
+    try:
+        if _sha256_of(archive) != digest:
+            raise BadArchiveError(
+                f"the code of the job in {archive} is not what it was submitted with (its SHA-256 is not {digest})"
+            )
+        with tarfile.open(archive) as code:
+            if hasattr(tarfile, "data_filter"):
+                code.extractall(directory, filter="data")
+            else:
+                # The job's own, into its own container; an older Python has no filter.
+                code.extractall(directory)  # noqa: S202
+    except (OSError, tarfile.TarError) as error:
+        raise BadArchiveError(f"the code of the job in {archive} cannot be unpacked: {error}") from error
+
+
+def _sha256_of(path: str) -> str:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

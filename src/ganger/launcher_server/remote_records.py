@@ -7,6 +7,7 @@ whenever it connects, and the plans are made again.
 import asyncio
 import binascii
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +15,6 @@ from typing import Any, Final
 
 from ganger.launcher_server.connection import Connection
 from ganger.launcher_server.health.stall_messages import frame
-from ganger.launcher_server.log_text import lines
 from ganger.launcher_server.message_events import TAIL_LINES
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import RankLog
@@ -26,6 +26,9 @@ NEWEST_BYTES: Final = 1 << 20
 LINE_CHARACTERS: Final = 1_000
 """Of a last line or of a frame: launchers send no more of a line."""
 _SETUP: Final = "setup.log"
+
+
+_RECORD: Final = re.compile(rb"^\d+ ([oeOE]) (.*)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -155,7 +158,7 @@ class Told:
             data = asyncio.run_coroutine_threadsafe(reading, self._loop).result()
         except OSError:
             return
-        yield from lines(data)
+        yield from _log_lines(data)
 
     async def _end_of(self, gang: str, node: str, generation: int, name: str, most_bytes: int) -> bytes:
         """The last bytes of a file that were there when this began; whole lines of it."""
@@ -186,3 +189,16 @@ def _keep_stacks(told: _Told, message: dict[str, Any], ranks: Collection[int]) -
             told.tails[int(rank)] = tuple(line[:LINE_CHARACTERS] for line in detail["tail"][-TAIL_LINES:])
             if place := tuple(frame(*each)[:LINE_CHARACTERS] for each in detail["place"]):
                 told.places[int(rank)] = place
+
+
+def _log_lines(data: bytes) -> Iterator[str]:
+    """Return the lines in a piece of a log (docs/launcher-protocol.md, "Files") of both streams, in the order in which
+    they ended. Pieces of a line are joined; anything else is skipped."""
+    pieces = {"o": "", "e": ""}
+    for letter, content in _RECORD.findall(data):
+        kind = letter.decode()
+        text = pieces[kind.lower()] + content.decode(errors="replace")
+        pieces[kind.lower()] = text if kind.isupper() else ""
+        if kind.islower():
+            yield text
+    yield from filter(None, pieces.values())

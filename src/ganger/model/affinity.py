@@ -1,7 +1,7 @@
 """Labels that the nodes of a job are to have, beyond equality: the node affinity of Kubernetes, one operator for one.
 
 Written in a spec as selectors are in Kubernetes (`zone in (a, b), !broken, cores>32`); read by
-`spec.label_expressions`, compared by `core.nodes.node_attributes`. In is `=` or `in`, NotIn `!=` or `notin`, Exists the
+`spec.placement_fields`, compared by `core.nodes.node_attributes`. In is `=` or `in`, NotIn `!=` or `notin`, Exists the
 key alone, DoesNotExist `!`, Gt `>`, Lt `<`. Source: the labels and `nodeAffinity` of the API of Kubernetes."""
 
 import re

@@ -1,13 +1,13 @@
 """One job in the hands of a program: Job blocks, AsyncJob is awaited; they have the same methods."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack
 
 from ganger.client.client_errors import ClientError
 from ganger.client.local.follow_requests import at_once
 from ganger.model.views.service_views import JobRow
 from ganger.sdk.job_fields import JobFields
-from ganger.sdk.notebook_card import card
 from ganger.sdk.sdk_types import JobFile
 from ganger.sdk.sync_async import awaited, blocking, each_awaited, each_blocking
 from ganger.sdk.verbs import Verbs
@@ -22,6 +22,10 @@ else:
     from typing import TypeVar
 
     R = TypeVar("R")
+
+
+_STATE_COLOURS: Final = {"succeeded": "#2e7d32", "failed": "#c62828", "running": "#1565c0"}
+_OTHER_COLOUR: Final = "#616161"
 
 
 class _Handle(Generic[R]):
@@ -88,9 +92,9 @@ class Job(_Handle[R]):
     def _repr_html_(self) -> str:
         """The card that a notebook shows: the job as it is now, or as it was, when the server cannot be asked."""
         try:
-            return card(at_once(self.verbs.job(self.id)).row)
+            return _notebook_card(at_once(self.verbs.job(self.id)).row)
         except ClientError:
-            return card(self.row)
+            return _notebook_card(self.row)
 
 
 class AsyncJob(_Handle[R]):
@@ -128,4 +132,20 @@ class AsyncJob(_Handle[R]):
 
     def _repr_html_(self) -> str:
         """The card that a notebook shows: the job as it was last seen."""
-        return card(self.row)
+        return _notebook_card(self.row)
+
+
+def _notebook_card(row: JobRow) -> str:
+    """Return the job as a small HTML table for notebooks; rows without a value are left out."""
+    colour = _STATE_COLOURS.get(row.state, _OTHER_COLOUR)
+    state = f'<span style="color:{colour};font-weight:bold">{escape(row.state)}</span>'
+    lines = {
+        "job": f"<b>{escape(row.id)}</b>",
+        "state": state,
+        "size": escape(row.shape),
+        "queue": escape(row.queue),
+        "nodes": escape(", ".join(row.nodes)),
+        "why": escape(row.sentence),
+    }
+    cells = "".join(f"<tr><th>{name}</th><td>{said}</td></tr>" for name, said in lines.items() if said)
+    return f'<table style="text-align:left">{cells}</table>'

@@ -15,15 +15,30 @@ from ganger.registry import frameworks
 from ganger.spec.cross_checks import contradictions
 from ganger.spec.infer_framework import recognise, say_what_is_not_recognised
 from ganger.spec.parameters import insert_params
-from ganger.spec.schema import build, json_schema, written
+from ganger.spec.schema import KIND, build, json_schema, written
 from ganger.spec.spec_document import Document, Loc, Problem, dotted, read_mapping, shown
-from ganger.spec.unsupported import later
+from ganger.spec.text_fields import did_you_mean
 from ganger.spec.validation import validated
 from ganger.spec.yaml_text import documents, read_text
 
 __all__ = ["json_schema", "parse_spec", "parse_specs", "spec_from_dict", "spec_to_dict"]
 
 _AS_WRITTEN: Final[tuple[Loc, ...]] = (("env",), ("run",), ("params",), ("labels",), ("placement", "node_selector"))
+
+
+# Keys of the designed spec that `model.job` does not have yet: refused by name, never ignored.
+_UNSUPPORTED_KEYS: Final[dict[Loc, str]] = {
+    ("data",): "name its directory: volumes: [{name: NAME, path: /PATH}]",
+    ("services",): "start it by hand beside the job",
+    ("sweep",): "submit one job for each value, in a shell loop",
+    ("notify",): "wait for it: `ganger wait ID`",
+    ("resources", "shm"): "processes share the shared memory of this machine: leave it out",
+    ("resources", "rdma"): "processes have the network of this machine: leave it out",
+    ("limits", "idle"): "set time",
+    ("limits", "cost"): "set time",
+    ("retry", "on"): "set max: what is not the job's fault is tried again anyway",
+}
+_UNSUPPORTED_KINDS: Final = ("dev", "service", "sweep", "workflow")
 
 
 def parse_spec(text: str | bytes, filename: str, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -89,7 +104,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
         raise document.refusal([Problem((), what)])
     _take_as_written(document)
     _take_secrets(document)
-    coming = [*later(document), *_no_command(data), *insert_params(document, declared)]
+    coming = [*_unsupported(document), *_no_command(data), *insert_params(document, declared)]
     recognise(data)
     model, wrong = validated(JobSpec, {key: value for key, value in data.items() if key != "kind"})
     claimed = {problem.at for problem in coming}
@@ -168,3 +183,31 @@ def _environments(data: dict[str, Any]) -> Iterator[tuple[Loc, dict[str, Any]]]:
     for role, asked in roles.items() if isinstance(roles, dict) else ():
         places.append((("roles", role, "env"), asked.get("env") if isinstance(asked, dict) else None))
     return ((at, env) for at, env in places if isinstance(env, dict))
+
+
+def _unsupported(document: Document) -> Iterator[Problem]:
+    """Yield a problem for every key that is planned but not yet supported. `document.data` is a mapping."""
+    for at, instead in _UNSUPPORTED_KEYS.items():
+        if _has_key(document.data, at):
+            yield Problem(at, f"{dotted(at)} is not yet supported: {instead}", key=True)
+    yield from _unsupported_kind(document.data)
+    nodes = document.data.get("nodes")
+    if isinstance(nodes, str) and re.fullmatch(r"\s*\d+\s*\.\.\s*\d+\s*", nodes):
+        yield Problem(("nodes",), f"nodes: a range, {shown(nodes)}, is not yet supported: write one number")
+
+
+def _has_key(data: Any, at: Loc) -> bool:
+    for key in at:
+        if not isinstance(data, dict) or key not in data:
+            return False
+        data = data[key]
+    return True
+
+
+def _unsupported_kind(data: dict[str, Any]) -> Iterator[Problem]:
+    kind = data.get("kind", KIND)
+    if kind in _UNSUPPORTED_KINDS:
+        yield Problem(("kind",), f"kind: {kind} is not yet supported: write job, or leave it out")
+    elif kind != KIND:
+        meant = did_you_mean(kind, (KIND, *_UNSUPPORTED_KINDS)) if isinstance(kind, str) else ""
+        yield Problem(("kind",), f"kind: {shown(kind)} is not a kind of work: write job, or leave it out{meant}")

@@ -7,7 +7,7 @@ from ganger.model.job import WORKER, JobSpec
 from ganger.model.terms import REQUIRED, WHOLE
 from ganger.model.units import format_duration
 from ganger.registry import frameworks, trait
-from ganger.spec.label_expressions import MAX_TERMS
+from ganger.spec.placement_fields import MAX_TERMS
 from ganger.spec.spec_document import Loc, Problem
 from ganger.spec.text_fields import did_you_mean, listed
 

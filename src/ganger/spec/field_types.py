@@ -54,10 +54,10 @@ from ganger.spec.amounts import (
     write_priority_key,
 )
 from ganger.spec.array_elements import ARRAY_PATTERN, MAX_INDEX, read_array, write_array
-from ganger.spec.label_expressions import MAX_PREFERENCE, read_term, read_terms, write_terms
 from ganger.spec.placement_fields import (
     GPU_TYPES_PATTERN,
     LEVEL_PATTERN,
+    MAX_PREFERENCE,
     MODES,
     NETWORKS,
     NODE_NAME_PATTERN,
@@ -70,8 +70,11 @@ from ganger.spec.placement_fields import (
     read_networks,
     read_node_name,
     read_taint,
+    read_term,
+    read_terms,
     write_gpu_types,
     write_networks,
+    write_terms,
 )
 from ganger.spec.policy_fields import (
     QUEUE_PATTERN,

@@ -81,9 +81,7 @@ def _open(path: str) -> None:
     is_new = _file is None or _file[2] != os.getpid()
     _file = (path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), os.getpid())
     if is_new:
-        from ganger.train import liveness
-
-        liveness.begin(path, append)
+        _begin_liveness(path)
 
 
 def _enter(name: str | None) -> None:
@@ -105,3 +103,46 @@ def warn_once(sentence: str) -> None:
         _warned = True
         with suppress(Exception):  # there may be no stderr
             sys.stderr.write(sentence + "\n")
+
+
+def _begin_liveness(report: str) -> None:
+    """Let the launcher tell a hung process from a busy one, and a killed one from one that ended: stacks on a signal,
+    and a last line. `report` is the path of this rank's report. Raises nothing: training goes on without."""
+    from contextlib import suppress
+
+    _say_when_it_ends()
+    with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no such signal here, or no room
+        _write_stacks_on_signal(report[: -len(".report")] + ".trace")
+
+
+def _say_when_it_ends() -> None:
+    """Report the end of this process, also of a child of multiprocessing, which skips the functions of atexit."""
+    import atexit
+
+    def end() -> None:
+        append({"end": os.getpid()})
+
+    atexit.register(end)
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.util"].Finalize(None, end, exitpriority=-100)
+
+
+def _write_stacks_on_signal(path: str) -> None:
+    """Write the stacks of all threads on a signal, from C code, so that it works while one thread holds the
+    interpreter. Do nothing if the script has a handler of its own."""
+    import faulthandler
+    import signal
+
+    number = signal.SIGRTMAX - 2  # few programs use any real-time signal, and those that do count from the ends
+    if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        faulthandler.register(number, file=file, all_threads=True)
+
+
+def _is_caught(number: int) -> bool:
+    """Return whether the process handles a signal, also if C code or the parent installed the handler."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return True

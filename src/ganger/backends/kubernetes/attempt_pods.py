@@ -1,19 +1,19 @@
-"""The pods of a generation: made and bound whole, looked after while it lives, and how each of them ended.
+"""The pods of a generation: created and bound as a whole, watched while it lives, and how each of them ended.
 
-Called by `supervisor`, which knows what launchers say; here is only what the API server knows. Everything runs on the
-event loop.
+Only what the API server knows; launchers' messages are the gang runtime's. Everything runs on the event loop.
 """
 
+import re
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Final, Protocol
 
 from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.admission_error import not_admitted
 from ganger.backends.kubernetes.binding import Binder, NotPlacedError, node_of
 from ganger.backends.kubernetes.cluster_cache import Seen
 from ganger.backends.kubernetes.pod_bootstrap import Gear
 from ganger.backends.kubernetes.pod_template import pods
-from ganger.kubeapi.api_error import ApiError
+from ganger.kubeapi.api_error import NO_WEBHOOK, ApiError
 from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
@@ -31,6 +31,18 @@ READY_TO_START: Final = "PodReadyToStartContainers"
 """Of a pod: its kubelet has all that containers need of it but their images."""
 BAD_CODE: Final = 65
 """With what a launcher ends that does not run the job's code, as docs/launcher-protocol.md has it."""
+
+
+_QUOTA: Final = re.compile(
+    r'^(?P<resource>\S+) "(?P<name>[^"]+)" is forbidden: exceeded quota: (?P<quota>\S+), '
+    r"requested: (?P<requested>\S+), used: (?P<used>\S+), limited: (?P<limited>\S+)$"
+)
+_DENIALS: Final = (
+    re.compile(r'admission webhook "[^"]+" denied the request'),
+    re.compile(r"ValidatingAdmissionPolicy \S+ with binding \S+ denied request"),
+    re.compile(r'violates PodSecurity "'),
+    re.compile(r"failed quota: \S+: must specify"),
+)
 
 
 class Written(Protocol):
@@ -160,3 +172,33 @@ def unready(pod: Pod) -> str:
         return ""
     named = f"kubectl describe pod {pod.metadata.name} --namespace {pod.metadata.namespace}"
     return f"the pod on {node_of(pod.metadata)} waits for its volumes or its network: {named} says for which"
+
+
+# The API has no code of its own for these causes: a quota and a webhook answer 403 as a missing right does, and a
+# webhook that cannot be reached answers 500 as any fault of the server does. So its words are read: those of Kubernetes
+# 1.36.
+def not_admitted(error: ApiError, namespace: str, made: int = 0) -> tuple[Cause, str]:
+    """Return the cause and one sentence for a pod, Secret or ConfigMap that the API server refused. `made`: pods of the
+    gang that there were."""
+    if NO_WEBHOOK in error.message:
+        return Cause.WEBHOOK_UNREACHABLE, error.message[error.message.index(NO_WEBHOOK) :]
+    if error.status == HTTPStatus.FORBIDDEN and (found := _QUOTA.match(error.message)):
+        return Cause.NAMESPACE_QUOTA, f"namespace {namespace}, quota {found['quota']}: {_amounts(found, made)}"
+    if any(denial.search(error.message) for denial in _DENIALS):
+        return Cause.ADMISSION_DENIED, str(error)
+    return Cause.START_FAILED, str(error)
+
+
+def _amounts(found: re.Match[str], made: int) -> str:
+    """Return what is short, by resource."""
+    asked, used, limits = (_parsed(found[part]) for part in ("requested", "used", "limited"))
+    own = f" ({made} pod{'s' * (made > 1)} of this gang counted)" if made else ""
+    short = (
+        f"{name}: {used.get(name)} of {limit} used{own}, {asked.get(name)} asked" for name, limit in limits.items()
+    )
+    return f"{'; '.join(short)} by {found['resource'].removesuffix('s')} {found['name']}"
+
+
+def _parsed(amounts: str) -> dict[str, str]:
+    """Return the amounts of `pods=1,requests.cpu=4` by resource."""
+    return {name: amount for name, _, amount in (each.partition("=") for each in amounts.split(","))}

@@ -26,8 +26,7 @@ from ganger.backends.kubernetes.attempt_pods import (
 )
 from ganger.backends.kubernetes.binding import NotLeadingError, is_over, turned_away
 from ganger.backends.kubernetes.cluster_cache import Seen
-from ganger.backends.kubernetes.nodes.launcher_contact import LauncherContact
-from ganger.backends.kubernetes.nodes.node_patience import Launchers
+from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, Launchers
 from ganger.backends.kubernetes.pod_bootstrap import Gear
 from ganger.backends.kubernetes.pod_template import SECRETS, WORK
 from ganger.kubeapi.api_error import ApiError

@@ -5,10 +5,8 @@ from typing import Any, Final
 
 import click
 
-from ganger.cli.bounded_file import read_given
-from ganger.cli.cluster.policy_objects import apply_objects
 from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.options import output_option
+from ganger.cli.options import output_option, read_given
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.tables import Column, now_ms, say, show, show_json, show_json_array, show_table, when
 from ganger.client.kubernetes.controller_client import InContext
@@ -133,7 +131,7 @@ def apply_command(
     client = connected()
     proposal = _proposal(file, version)
     if isinstance(client, InContext):
-        apply_objects(client, proposal, {"force": force, "note": note, "if_version": if_version}, output)
+        _apply_objects(client, proposal, {"force": force, "note": note, "if_version": if_version}, output)
         return
     before = client.policy()["version"]
     found = client.apply_policy(proposal | {"force": force, "note": note, "if_version": if_version})
@@ -222,3 +220,29 @@ def _value(value: Any) -> str:
 def _named(jobs: list[str]) -> str:
     more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
     return f"{', '.join(jobs[:SHOWN])}{more}" if jobs else "nobody"
+
+
+def _apply_objects(client: InContext, proposal: Record, of_versions: Record, output: str) -> None:
+    """Write the policy as objects of a Kubernetes cluster, with the user's own rights, and return when they are in
+    force. Problem: an option that needs a server with policy versions."""
+    if given := [
+        f"--{name.replace('_', '-')}" for name, value in of_versions.items() if value not in (None, "", False)
+    ]:
+        raise Problem(
+            f"{given[0]} is for a server that keeps versions; in a cluster the policy is objects",
+            "kubectl get queues,schedulingpolicies -o yaml --show-managed-fields",
+        )
+    if "version" in proposal:
+        proposal = {"document": client.policy(proposal["version"])["document"]}
+    done = client.objects.apply_policy(proposal)
+    if output == "json":
+        show_json(done)
+        return
+    if not done["written"] and not done["deleted"]:
+        show("nothing to change: the objects are just that")
+        return
+    for title in done["written"]:
+        show(f"written: {title}")
+    for title in done["deleted"]:
+        show(f"deleted: {title}")
+    show("in force")

@@ -1,4 +1,4 @@
-"""`ganger logs`: what a job's processes wrote."""
+"""The command `ganger logs`: output of a job's processes, and with --stacks the stacks of a hang."""
 
 import sys
 from collections.abc import Callable
@@ -8,11 +8,10 @@ import click
 
 from ganger.cli import completions
 from ganger.cli.jobs.run_submit_wait import connected
-from ganger.cli.jobs.stacks_output import show_stacks
 from ganger.cli.options import PATTERN, RANKS, job_argument, output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.rank_lines import Writing, collapsed, processes_of
-from ganger.cli.output.tables import show_json_array, show_json_line
+from ganger.cli.output.tables import clock, now_ms, show_json, show_json_array, show_json_line
 from ganger.cli.times import span_options
 from ganger.client import Client
 
@@ -37,6 +36,10 @@ _OPTIONS: Final = (
     click.option("--timestamps", is_flag=True, help="Put the time before each line."),
     output_option,
 )
+
+
+_MAIN_THREAD = "MainThread"
+_NO_PYTHON = "(no Python to be seen in it)"
 
 
 def reading_options(command: Decorated) -> Decorated:
@@ -78,7 +81,7 @@ def logs_command(
         given = [name for name, value in query.items() if value is not None and name != "attempt"]
         if given or follow:
             raise Problem("--stacks goes with --attempt alone", next=f"ganger logs {job} --stacks")
-        show_stacks(client.stacks(job, query["attempt"]), output)
+        _show_stacks(client.stacks(job, query["attempt"]), output)
         return
     if output == "json":
         lines = client.logs(job, follow=follow, **query)
@@ -101,3 +104,33 @@ def _follow(client: Client, job: str, query: dict[str, Any], *, timestamps: bool
     after = client.server()["seq"]
     found = client.job(job)
     Follower(client, found, after, Writing(processes_of(found["spec"]), timestamps=timestamps)).follow(**query)
+
+
+def _show_stacks(stacks: dict[str, Any], output: str) -> None:
+    """Print the server's answer; with -o json, unchanged."""
+    if output == "json":
+        show_json(stacks)
+        return
+    sys.stdout.write("\n".join(_stacks_lines(stacks)) + "\n")
+
+
+def _stacks_lines(stacks: dict[str, Any]) -> list[str]:
+    when = clock(stacks["at_ms"], now_ms())
+    lines = [f"{stacks['job']}, attempt {stacks['attempt']}: where its ranks were at {when}"]
+    for group in stacks["groups"]:
+        ranks = f"rank{'s' if len(group['ranks']) > 1 else ''} {_spans(group['ranks'])}"
+        thread = "" if group["thread"] == _MAIN_THREAD else f", thread {group['thread']}"
+        lines += ["", f"{ranks} on {', '.join(group['nodes'])}{thread}: {', '.join(group['states'])}"]
+        lines += [f"    {frame}" for frame in group["frames"] or [_NO_PYTHON]]
+    return lines
+
+
+def _spans(ranks: list[int]) -> str:
+    """Return rising ranks as text, such as `0-2,5`."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return ",".join("-".join(map(str, part)) for part in parts)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger import settings
-from ganger.cli.bounded_file import read_given
+from ganger.cli.options import read_given
 from ganger.cli.output.error_output import Problem
 from ganger.client.job_name import name_of_command
 from ganger.client.secret_values import secret_values, secret_values_of_text

@@ -7,7 +7,7 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,10 +17,10 @@ import click
 from ganger.cli.exit_codes import UNREACHABLE
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.messages import count
-from ganger.cli.output.tables import fancy, show, show_json
+from ganger.cli.output.tables import Column, fancy, show, show_json, show_table
 from ganger.cli.sim.sim_options import Record, answer_of, show_findings, simulated_options, started, words_of
 from ganger.cli.sim.sim_source import checked, cluster_of, documents_option, sourced
-from ganger.cli.sim.sim_tables import show_runs
+from ganger.model.views.simulation_figures import Figure, Row, rows_of, tables_of
 
 LEFT_OUT: Final = ("series", "bars", "name")
 """What is for pictures, and no figure."""
@@ -143,7 +143,22 @@ def _show(told: Record) -> None:
     runs = told["runs"]
     show(f"{count(told['rows'], 'row')} of {told['trace']} on {cluster_of(told)}, {count(len(runs), 'run')}")
     show_findings(told)
-    show_runs(told)
+    _show_runs(told)
     if told["report"]:
         show()
         show(f"report: {told['report']}")
+
+
+def _show_runs(answer: Record) -> None:
+    """Print the tables that have figures for these runs: a row for each run, or for the mean and spread over seeds."""
+    rows = list(rows_of(answer))
+    for table in tables_of(rows):
+        show()
+        columns = [Column("POLICY"), *(Column(figure.title.upper(), right=True) for figure in table.figures)]
+        show_table(columns, [[row.name, *_texts(row, table.figures)] for row in rows], "")
+
+
+def _texts(row: Row, figures: Sequence[Figure]) -> Iterator[str]:
+    for figure in figures:
+        value = figure.of(row.run)
+        yield "-" if value is None else figure.text(value)

@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +21,8 @@ from ganger.client.kubernetes import apply_policy, change_job, controller_reques
 from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
 from ganger.client.kubernetes.exec_in_pod import beside
 from ganger.client.kubernetes.find_job import ENDED, Chosen, chosen, whole, with_pods
-from ganger.client.kubernetes.job_listing import filter_of, listed
 from ganger.client.kubernetes.job_row import OVER, in_full, row
+from ganger.engine.eventlog.job_filters import JobFilter, label_terms
 from ganger.errors import Refused
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
@@ -103,8 +103,8 @@ class _Asked:
             case "dry_run":
                 return await create_jobs.dry_run(self._who, await self._name(), request["request"])
             case "list":
-                wanted = filter_of(request["query"])
-                return listed(map(row, await self._api.list(GANG_JOBS, Selection(self._namespace))), wanted)
+                wanted = _job_filter(request["query"])
+                return _listed(map(row, await self._api.list(GANG_JOBS, Selection(self._namespace))), wanted)
             case "get":
                 return in_full(await whole(self._who, request["name"], "shown"))
             case "detail" | "explain" | "elements":
@@ -238,3 +238,33 @@ def _tell(told: Record, write: Callable[[str], object] = sys.stdout.write) -> No
 
 def _error(code: str, detail: str, next: str, exit_code: int) -> Record:
     return {"code": code, "detail": detail, "next": next, "exit_code": exit_code}
+
+
+def _job_filter(query: Record) -> JobFilter:
+    """Return the filter for a query of state, user, queue, labels, since and until. Refused: invalid label selector."""
+    return JobFilter(
+        states=tuple(query["state"].split(",")) if query.get("state") else (),
+        user=query.get("user"),
+        queue=query.get("queue"),
+        since_ms=query.get("since"),
+        until_ms=query.get("until"),
+        labels=label_terms(query.get("labels") or ""),
+    )
+
+
+def _listed(rows: Iterable[Record], wanted: JobFilter) -> list[Record]:
+    """Return the matching rows, newest first."""
+    found = [row for row in rows if _matches(row, wanted)]
+    return sorted(found, key=lambda row: (row["submitted_ms"], row["id"]), reverse=True)
+
+
+def _matches(row: Record, wanted: JobFilter) -> bool:
+    ended_ms = row["ended_ms"]
+    return (
+        (not wanted.states or row["state"] in wanted.states)
+        and wanted.user in (None, row["user"])
+        and wanted.queue in (None, row["queue"])
+        and (wanted.since_ms is None or ended_ms is None or ended_ms >= wanted.since_ms)
+        and (wanted.until_ms is None or row["submitted_ms"] <= wanted.until_ms)
+        and all((row["labels"].get(term.key) == term.value) is term.equal for term in wanted.labels)
+    )

@@ -1,6 +1,6 @@
 """The job that a GangJob is to become: checked against the cluster as it is, and with the ids of those it comes after.
 
-Called by `gang_jobs` for one that came, and by `object_service` for one that somebody only thinks of. `after` names
+For a GangJob that was created, and for a dry run of one. `after` names
 GangJobs of the same namespace: nobody learns here of what there is in another one.
 """
 

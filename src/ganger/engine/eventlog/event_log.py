@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.engine.eventlog import array_elements_view, codec, event_row, job_costs, job_table
+from ganger.engine.eventlog import codec, event_row, job_costs, job_filters, job_table
 from ganger.engine.eventlog.disk_reserve import Reserve
 from ganger.engine.eventlog.job_filters import NEWEST, JobFilter, page_query
 from ganger.engine.eventlog.projection import Projection
@@ -377,7 +377,7 @@ class EventLog:
             job = replace(job, spec=replace(job.spec, priority=row.priority))
             return row, _ledger(figures), figures["checkpoint_step"], job.element(index)
         counts = dict(self._read("SELECT state, count(*) FROM element WHERE array = ? GROUP BY state", (array,)))
-        row = array_elements_view.untouched(whole, index, array_elements_view.state_of_untouched(whole, counts))
+        row = job_filters.untouched_element(whole, index, job_filters.untouched_element_state(whole, counts))
         return row, ledger if row.state in ENDED else Ledger(), None, job.element(index)
 
     def elements(self, array: str, states: Sequence[str], after: int, limit: int) -> list[JobRow]:
@@ -387,12 +387,12 @@ class EventLog:
             return []
         whole, indices = of[0], of[3].spec.array.indices
         states_of = dict(self._read("SELECT number, state FROM element WHERE array = ?", (array,)))
-        default = array_elements_view.state_of_untouched(whole, Counter(states_of.values()))
-        chosen = array_elements_view.page(indices, after, states_of, default, states)[:limit]
+        default = job_filters.untouched_element_state(whole, Counter(states_of.values()))
+        chosen = job_filters.element_page(indices, after, states_of, default, states)[:limit]
         between = (array, chosen[0], chosen[-1]) if chosen else (array, 0, -1)
         rows = dict(self._read("SELECT number, row FROM element WHERE array = ? AND number BETWEEN ? AND ?", between))
         return [
-            _row(rows[index], whole.labels) if index in rows else array_elements_view.untouched(whole, index, default)
+            _row(rows[index], whole.labels) if index in rows else job_filters.untouched_element(whole, index, default)
             for index in chosen
         ]
 

@@ -1,17 +1,20 @@
-"""Which jobs a listing is of, and the SQL that finds them. Filters are made by `engine.service`, used by
-`engine.eventlog.event_log`.
+"""Filters of job listings: the SQL that finds the jobs, and the elements of an array.
 
 A page walks an index downwards from its cursor and stops when it is full: it costs what it shows, however long the
 history is. Several states are several such walks, merged by SQLite as they go.
+
+An element has a row of its own once it has a gang; until then it is in the state of its array, and an element that
+ended with its array was stopped before it began.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ganger.errors import Refused
-from ganger.model.job import ENDED
+from ganger.model.job import ENDED, GangState
+from ganger.model.views.service_views import JobRow
 
 NEWEST: Final = (1 << 62) - 1
 """Above the number of every job."""
@@ -101,3 +104,35 @@ def _walk(wanted: JobFilter, state: str | None, lowest: int, beyond: int) -> tup
         values += [term.key, term.value]
     number = "label.number" if source != "job" else "job.number"
     return f"SELECT {number}, {_COLUMNS} FROM {source} WHERE {' AND '.join(where)}", values  # noqa: S608 - nothing of a caller's is put in
+
+
+def untouched_element_state(array: JobRow, touched: Mapping[str, int]) -> str:
+    """Return the state of the elements of an array that have no row. `touched` counts those that have one, by state."""
+    if array.state in ENDED:
+        return GangState.STOPPED
+    left = (state for state, amount in (array.elements or {}).items() if amount > touched.get(state, 0))
+    return next(left, GangState.PENDING)
+
+
+def untouched_element(array: JobRow, index: int, state: str) -> JobRow:
+    """Return the row of an element that has none of its own."""
+    return replace(
+        array,
+        id=f"{array.id}[{index}]",
+        state=state,
+        started_ms=None,
+        exit_code=None,
+        sentence="stopped before it began" if state == GangState.STOPPED else "",
+        elements=None,
+        array=array.id,
+        index=index,
+    )
+
+
+def element_page(
+    indices: Sequence[int], after: int, states: Mapping[int, str], default: str, wanted: Sequence[str]
+) -> list[int]:
+    """Return the indices beyond `after` of the elements in one of the states `wanted`, or of all. `states` has the
+    states of elements with a row; the others are in state `default`."""
+    beyond = [index for index in indices if index > after]
+    return [index for index in beyond if states.get(index, default) in wanted] if wanted else beyond

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import numpy as np
 from pydantic import ConfigDict
 
+from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.start_check import Ask
 from ganger.core.state.state import State
 from ganger.engine.submit import quota_check
@@ -21,10 +23,10 @@ from ganger.engine.submit.code_snapshot import checkout, snapshot
 from ganger.engine.submit.command_check import check_checkpoints, check_commands, check_directory
 from ganger.engine.submit.git_info import git_state
 from ganger.engine.submit.git_repository import fetch
-from ganger.engine.submit.gpu_share import with_compute
 from ganger.engine.submit.secret_store import SecretStore, check_value, keep_values, values_of
 from ganger.errors import Refused, unwritable
-from ganger.model.job import GitCode, Job, JobSpec, Origin
+from ganger.model.job import GitCode, Job, JobSpec, Origin, Resources
+from ganger.model.units import DEVICE_MILLI
 from ganger.settings import Home
 from ganger.spec import parse_spec, parse_specs, spec_from_dict
 
@@ -114,7 +116,7 @@ def place_of(spec: JobSpec, origin: Origin, home: Home) -> Path:
 
 def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
     """The spec with what its queue adds to it. Refused when there could never be room for it."""
-    spec = with_compute(state.nodes, quota_check.limited(state, spec))
+    spec = _with_compute(state.nodes, quota_check.limited(state, spec))
     wanted = Ask(
         queue=spec.queue,
         user=user,
@@ -194,3 +196,26 @@ class Requests:
             with self._over:
                 self._under_way.remove(request_id)
                 self._over.notify_all()
+
+
+def _with_compute(nodes: NodeTable, spec: JobSpec) -> JobSpec:
+    """Return the spec with a GPU share's compute set to its part of the memory of the smallest GPU that could hold it,
+    rounded up, so that it is no less of any other.
+
+    Compute and memory of a device are counted separately, and quota counts compute: a share that asked for memory
+    alone would cost nothing, and could slow down all others on its device.
+    """
+    roles = {name: replace(role, resources=_with_milli(nodes, role.resources)) for name, role in spec.roles.items()}
+    return replace(spec, resources=_with_milli(nodes, spec.resources), roles=roles)
+
+
+def _with_milli(nodes: NodeTable, resources: Resources) -> Resources:
+    gpu = resources.gpu
+    if gpu.memory_bytes is None or gpu.milli is not None:
+        return resources
+    sizes = nodes.devices.memory_bytes[nodes.gpus > 0]
+    able = sizes[sizes >= gpu.memory_bytes]
+    if not able.size:
+        return resources  # refused a moment later, with what there is
+    milli = -(-DEVICE_MILLI * gpu.memory_bytes // int(np.min(able)))
+    return replace(resources, gpu=replace(gpu, milli=milli))

@@ -29,7 +29,7 @@ LIMIT_S = 1.0
 MOST_PROCESSES = 256
 MOST_FRAMES = 32  # of a place that is told
 MAIN = "MainThread"
-TRACE_SIGNAL = signal.SIGRTMAX - 2  # as ganger.train.liveness has it
+TRACE_SIGNAL = signal.SIGRTMAX - 2  # as in ganger.train.progress_report
 
 _THREAD = re.compile(r"(?:Thread|Current thread) 0x[0-9a-f]+(?: \[(.*)\])? .*")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
