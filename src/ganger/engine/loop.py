@@ -28,7 +28,7 @@ from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.disk_reserve import Reserve
 from ganger.engine.eventlog.projection import Projection, project, project_array
 from ganger.engine.metrics import Rounds
-from ganger.engine.query.state_replica import Reading
+from ganger.engine.query.state_replica import StateReplica
 from ganger.errors import Refused
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
@@ -152,7 +152,7 @@ class Loop:
         self._closing = self._closed = False
         self._lock = threading.Lock()
         self._grown = threading.Condition()
-        self._reading = Reading(self._copied)
+        self._replica = StateReplica(self._copied)
         self._is_shown = False
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
@@ -194,7 +194,7 @@ class Loop:
         if self._is_shown:
             with self._lock:
                 pass  # the round whose rows the log shows already is over
-        with self._reading.state() as state:
+        with self._replica.state() as state:
             yield state
 
     def copy(self) -> State:
@@ -204,7 +204,7 @@ class Loop:
 
     def _copied(self) -> State:
         with self._lock:
-            self._reading.begin()
+            self._replica.begin()
             return copy_of(self._state)
 
     def health(self) -> str:
@@ -326,7 +326,7 @@ class Loop:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
                 self._state, self._is_shown = self._log.restore(), False
                 return None
-            self._reading.follow(turn.rows)
+            self._replica.follow(turn.rows)
             return turn
 
     def _may_use_reserve(self, wishes: list[Wish]) -> bool:

@@ -1,6 +1,6 @@
 """What a server counts of its own work, for whoever scrapes it: how long rounds take, what they decide, who waits why.
 
-`engine.loop` keeps the figures of its rounds; `of` puts those of all parts together, for `rest.routes.metrics_routes`,
+`engine.loop` keeps the figures of its rounds; `of` puts those of all parts together, for `rest.routes.server_routes`,
 which writes them as Prometheus reads them. Nothing here costs more than an addition while nobody asks."""
 
 from bisect import bisect_left

@@ -32,7 +32,7 @@ from ganger.engine.query.job_history import Histories
 from ganger.engine.query.listing_rows import many, waiting_for
 from ganger.engine.query.live_usage import Presence
 from ganger.engine.query.log_request import see_attempt, see_there
-from ganger.engine.query.state_copy import Study
+from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.query.time_report import report
 from ganger.engine.submit.build import Submission
 from ganger.engine.submit.quota_check import nearest
@@ -108,12 +108,12 @@ class Service(ClusterService, PolicyService):
 
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
         """Over a loop that is open, and the log it writes. The user is the one the process belongs to."""
-        self._study = Study(loop, log)
+        self._trial_replica = TrialReplica(loop, log)
         super().__init__(loop, backend, _user_name())
         self._log, self._home = log, home
         self._started_ms = loop.now_ms()
         self._changes = threading.Lock()
-        self._intake = Intake(self._study, loop, log, home, self._user)
+        self._intake = Intake(self._trial_replica, loop, log, home, self._user)
         self._histories = Histories(log)
         self.secrets = SecretStore(home.secrets)
         self.presence = Presence(loop.view, backend, self._alive)
@@ -259,7 +259,7 @@ class Service(ClusterService, PolicyService):
     def explain(self, text: str) -> Explanation:
         """Why a job waits, or one sentence about what it does instead."""
         name = self.find(text)
-        with self._study.state() as (state, now_ms):
+        with self._trial_replica.state() as (state, now_ms):
             if state.stand_in(name) is not None:
                 return explain(state, name, now_ms, self._loop.policy)
         row = self._known(name)[0]

@@ -11,7 +11,7 @@ from ganger.core.queues.quota import lowered
 from ganger.engine.loop import Loop
 from ganger.engine.query.cluster_overview import overview
 from ganger.engine.query.listing_rows import node_rows, queue_rows
-from ganger.engine.query.state_copy import Study
+from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.submit.quota_check import contradicts, nearest, wrong_with
 from ganger.errors import Refused
 from ganger.model.cluster import NodeState
@@ -43,7 +43,7 @@ FAILS_WITHIN_S: Final = 5.0
 class ClusterService:
     """What may be asked of queues and nodes. Safe from any thread."""
 
-    _study: Study
+    _trial_replica: TrialReplica
 
     def __init__(self, loop: Loop, backend: Backend, user: str) -> None:
         """Over a loop that is open, and its backend; `user` is who asks for every change."""
@@ -51,7 +51,7 @@ class ClusterService:
 
     def overview(self, order: Order = "turn") -> Overview:
         """The cluster and the queue at one glance; those who wait in that order."""
-        with self._study.state() as (state, now_ms):
+        with self._trial_replica.state() as (state, now_ms):
             return overview(state, now_ms, self._loop.policy, order)
 
     def sizes(self, queue: str, wanted: Wanted, time_ms: int | None = None, user: str | None = None) -> Sizes:
@@ -61,7 +61,7 @@ class ClusterService:
         self._see_type(wanted.gpu_type)
         spec = JobSpec(queue=queue, limits=Limits(time_ms=time_ms), run="true")
         job = Job(id=" ", user=user or self._user, spec=spec, origin=Origin(directory="/"))
-        with self._study.state() as (state, now_ms):
+        with self._trial_replica.state() as (state, now_ms):
             return sizes(state, job, wanted, now_ms, self._loop.policy)
 
     def queues(self) -> list[QueueRow]:

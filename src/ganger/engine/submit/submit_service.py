@@ -19,7 +19,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.launch import argv_of, launch_plans
 from ganger.engine.loop import Loop
-from ganger.engine.query.state_copy import Study
+from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.submit.build import (
     Requests,
     Submission,
@@ -49,9 +49,9 @@ LISTED_WITHIN_S: Final = 5.0
 class Intake:
     """Takes jobs in for one user. Safe from any thread."""
 
-    def __init__(self, study: Study, loop: Loop, log: EventLog, home: Home, user: str) -> None:
+    def __init__(self, trial_replica: TrialReplica, loop: Loop, log: EventLog, home: Home, user: str) -> None:
         """Over a loop that is open."""
-        self._study, self._loop, self._log, self._home, self._user = study, loop, log, home, user
+        self._trial_replica, self._loop, self._log, self._home, self._user = trial_replica, loop, log, home, user
         self._requests = Requests()
 
     def submit(self, submission: Submission) -> tuple[str, bool]:
@@ -152,7 +152,7 @@ class Intake:
     def planned(self, job: Job) -> DryRun:
         """What the next round would do with a job that was checked, and that nobody has taken in."""
         policy = self._loop.policy
-        with self._study.state() as (state, now_ms), supposed(state, job, now_ms) as gang:
+        with self._trial_replica.state() as (state, now_ms), supposed(state, job, now_ms) as gang:
             start = would_start(state, gang, now_ms, policy)
             if start is not None:
                 return _would_start(job, start, state)
