@@ -1,5 +1,4 @@
-"""Puts the REST interface together. Called by `wiring`, which serves it on the unix socket and, behind `gate`,
-over TCP."""
+"""The REST application: every route over one service. Served on the unix socket and, with tokens, over TCP."""
 
 from typing import Final
 
@@ -11,20 +10,14 @@ from ganger.engine.service import Service
 from ganger.rest import problem_json
 from ganger.rest.responses import describe
 from ganger.rest.routes import (
-    batch_routes,
     cluster_routes,
-    element_routes,
+    credential_routes,
     event_routes,
     job_routes,
-    live_routes,
-    metrics_routes,
     output_routes,
     overview_routes,
     policy_routes,
-    report_routes,
-    secret_routes,
     server_routes,
-    token_routes,
 )
 from ganger.rest.stream_feed import Feed
 
@@ -58,21 +51,15 @@ def make_app(service: Service, leave: server_routes.Leave) -> FastAPI:
     app.state.streamers = CapacityLimiter(STREAMERS)
     for router in (
         server_routes.router,
-        metrics_routes.router,
         job_routes.router,
-        element_routes.router,
-        batch_routes.router,
         output_routes.router,
-        live_routes.router,
         cluster_routes.queues,
         cluster_routes.nodes,
         cluster_routes.maintenance,
         policy_routes.router,
         event_routes.router,
-        report_routes.router,
         overview_routes.router,
-        secret_routes.router,
-        token_routes.router,
+        credential_routes.router,
     ):
         app.include_router(router, prefix=PREFIX)
     problem_json.install(app)

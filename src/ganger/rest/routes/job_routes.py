@@ -1,4 +1,4 @@
-"""Routes of /jobs: list, submit, look, change, stop, run again, delete, explain."""
+"""Routes of /jobs and /batches: list, submit, read, change, stop, run again, delete, explain; elements of an array."""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -14,7 +14,7 @@ from ganger.rest.etags import Expected, Versioned
 from ganger.rest.proxy_identity import Asking
 from ganger.rest.responses import CHANGES, MAX_NUMBER, Served, answer, changed, documented, reads, shown
 
-router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
+router: Final = APIRouter(tags=["jobs"])
 
 MAX_PAGE: Final = 2_000
 MAX_NOTES: Final = 16_384
@@ -64,7 +64,7 @@ class Clone:
     request_id: str = ""
 
 
-@router.get("", responses=reads(JobRow, 400, 404, many=True))
+@router.get("/jobs", responses=reads(JobRow, 400, 404, many=True))
 def list_jobs(
     *,
     service: Served,
@@ -101,7 +101,7 @@ def list_jobs(
 
 
 @router.post(
-    "",
+    "/jobs",
     status_code=201,
     responses=shown(JobView, *CHANGES, status=201, what="The job, accepted")
     | {
@@ -141,14 +141,14 @@ def _brings_code(submission: Submission) -> bool:
     return any("code" in (where or ()) for where in (submission.spec, submission.overrides, submission.spec_text))
 
 
-@router.get("/{id}", responses=reads(JobView, 404))
+@router.get("/jobs/{id}", responses=reads(JobView, 404))
 def get_job(service: Served, version: Versioned, id: str) -> Response:
     """A job in full, by id; or the newest job of that name."""
     job = service.job(id)
     return version.answer(lambda: job, str(job.progress["t"]) if job.progress else "")
 
 
-@router.patch("/{id}", responses=shown(JobView, *CHANGES, 404, 412))
+@router.patch("/jobs/{id}", responses=shown(JobView, *CHANGES, 404, 412))
 async def patch_job(request: Request, service: Served, id: str, body: JobChange, expected: Expected) -> Response:
     """Change a live job's priority, suspend or resume it; change any job's labels and notes."""
 
@@ -167,7 +167,7 @@ async def patch_job(request: Request, service: Served, id: str, body: JobChange,
 
 
 @router.delete(
-    "/{id}", status_code=204, response_class=Response, responses=documented({}, 204, "It is gone", *CHANGES, 404)
+    "/jobs/{id}", status_code=204, response_class=Response, responses=documented({}, 204, "It is gone", *CHANGES, 404)
 )
 async def delete_job(request: Request, service: Served, id: str) -> Response:
     """Take an ended job out of the listings, and its files off the disk."""
@@ -175,7 +175,7 @@ async def delete_job(request: Request, service: Served, id: str) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/{id}/stop", status_code=202, responses=shown(JobView, *CHANGES, 404, status=202))
+@router.post("/jobs/{id}/stop", status_code=202, responses=shown(JobView, *CHANGES, 404, status=202))
 async def stop_job(request: Request, service: Served, id: str) -> Response:
     """Ask for a job to end. It may have time to save its work first."""
     return answer(await changed(request, lambda: service.stop(id)), 202)
@@ -186,14 +186,14 @@ _AGAIN: Final = shown(JobView, *CHANGES, 404, status=201, what="The new job") | 
 )
 
 
-@router.post("/{id}/retry", status_code=201, responses=_AGAIN)
+@router.post("/jobs/{id}/retry", status_code=201, responses=_AGAIN)
 async def retry_job(request: Request, service: Served, id: str, idempotency_key: Key = None) -> Response:
     """Run an ended job again, as a new job: the same spec, the same snapshot of its code."""
     job, is_new = await changed(request, lambda: service.retry(id, request_id=idempotency_key or ""))
     return answer(job, 201 if is_new else 200)
 
 
-@router.post("/{id}/clone", status_code=201, responses=_AGAIN)
+@router.post("/jobs/{id}/clone", status_code=201, responses=_AGAIN)
 async def clone_job(request: Request, service: Served, id: str, body: Clone, idempotency_key: Key = None) -> Response:
     """Make a new job from one that lives or has ended: its spec but for overrides, the same snapshot of its code."""
     key = idempotency_key or body.request_id
@@ -201,7 +201,37 @@ async def clone_job(request: Request, service: Served, id: str, body: Clone, ide
     return answer(job, 201 if is_new else 200)
 
 
-@router.get("/{id}/explain", responses=shown(Explanation, 404))
+@router.get("/jobs/{id}/explain", responses=shown(Explanation, 404))
 def explain_job(service: Served, id: str) -> Response:
     """Why a job waits, for whom, until when at the latest, and what would start it now."""
     return answer(service.explain(id))
+
+
+@router.get("/jobs/{id}/elements", responses=reads(JobRow, 400, 404, 409, many=True))
+def list_elements(
+    *,
+    service: Served,
+    version: Versioned,
+    id: str,
+    state: Annotated[
+        str | None, Query(pattern=STATES_PATTERN, description="only elements in these states: pending,running")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+    cursor: Annotated[
+        str | None, Query(description="`next` of the page before", json_schema_extra={"pattern": "^[0-9]{1,18}$"})
+    ] = None,
+) -> Response:
+    """The elements of an array by their index, those that nobody has touched yet too."""
+    states = state.split(",") if state else ()
+    return version.answer(lambda: service.elements(id, states=states, limit=limit, cursor=cursor))
+
+
+@router.post("/batches", status_code=201, responses=shown(JobView, *CHANGES, status=201, many=True))
+async def submit_batch(
+    request: Request, service: Served, submission: Submission, idempotency_key: Key = None
+) -> Response:
+    """Submit every job of a file of several documents, those that others come `after` first. Nothing is taken when one
+    of them is wrong. A repeat, with the same Idempotency-Key or request_id, gives the jobs of the first."""
+    asked = replace(submission, request_id=idempotency_key) if idempotency_key else submission
+    jobs = await changed(request, lambda: service.submit_all(asked))
+    return answer({"items": jobs, "next": None}, 201)

@@ -1,4 +1,4 @@
-"""Routes below /jobs/{id} of what a job did: its events, the reports and the lines of its ranks."""
+"""Routes of a job's output below /jobs/{id}: events, metrics, stacks, logs; and of its resource usage now."""
 
 import re
 from typing import Annotated, Any, Final
@@ -7,19 +7,20 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ganger.engine.service import LogQuery, Refused
-from ganger.model.views.service_views import EventRow, Stacks
+from ganger.model.views.service_views import Entrance, EventRow, Samples, Stacks
 from ganger.rest.etags import Versioned
 from ganger.rest.responses import MAX_NUMBER, NDJSON, Served, answer, event_page, ndjson, reads, shown, streamed
 from ganger.rest.stream_feed import Feed
+from ganger.rest.token_gate import Local
 
-router: Final = APIRouter(prefix="/jobs", tags=["jobs"])
+router: Final = APIRouter()
 
 MAX_PAGE: Final = 2_000
 MAX_RANKS: Final = 100_000
 _PART: Final = r"([0-9]{1,6}(-[0-9]{1,6})?|last)"
 
 
-@router.get("/{id}/events", responses=reads(EventRow, 404, many=True))
+@router.get("/jobs/{id}/events", tags=["jobs"], responses=reads(EventRow, 404, many=True))
 def list_job_events(
     service: Served,
     version: Versioned,
@@ -32,13 +33,15 @@ def list_job_events(
     return version.answer(lambda: event_page(service, after, name, limit))
 
 
-@router.get("/{id}/metrics", responses=streamed(NDJSON, "Lines {generation, rank, t, step, metrics}", 404))
+@router.get(
+    "/jobs/{id}/metrics", tags=["jobs"], responses=streamed(NDJSON, "Lines {generation, rank, t, step, metrics}", 404)
+)
 def read_metrics(service: Served, id: str) -> Response:
     """Every report of rank 0, oldest first."""
     return StreamingResponse(ndjson(service.metrics(id)), media_type=NDJSON)
 
 
-@router.get("/{id}/stacks", responses=shown(Stacks, 404))
+@router.get("/jobs/{id}/stacks", tags=["jobs"], responses=shown(Stacks, 404))
 def read_stacks(
     service: Served,
     id: str,
@@ -51,7 +54,9 @@ def read_stacks(
 
 
 @router.get(
-    "/{id}/logs", responses=streamed(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e", 404, 409)
+    "/jobs/{id}/logs",
+    tags=["jobs"],
+    responses=streamed(NDJSON, "Lines {t, rank, generation, stream, text}; stream is o or e", 404, 409),
 )
 def read_logs(
     *,
@@ -118,3 +123,24 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
         if len(ranks) > MAX_RANKS:
             raise Refused("too_many_ranks", f"rank={text[:80]} are more than {MAX_RANKS} ranks", "write rank=all")
     return tuple(sorted(set(ranks)))
+
+
+@router.get("/samples", tags=["presence"], responses=shown(Samples))
+def read_samples(service: Served) -> Response:
+    """What every rank that runs uses of processors, memory and GPUs, measured now: it may take a quarter of a second.
+    It is kept nowhere."""
+    return answer(service.presence.samples())
+
+
+@router.get("/jobs/{id}/entrance", tags=["presence"], responses=shown(Entrance, 404, 409), dependencies=[Local])
+def get_entrance(
+    service: Served,
+    id: str,
+    rank: Annotated[
+        int | None, Query(ge=0, le=999_999, description="unset: the first on the node, else rank 0")
+    ] = None,
+    node: Annotated[str | None, Query(description="a node that the job runs on")] = None,
+) -> Response:
+    """How to run a command beside a rank, with its variables and in its directory: what `ganger exec` starts. Only over
+    the unix socket."""
+    return answer(service.presence.entrance(id, rank=rank, node=node))

@@ -1,4 +1,4 @@
-"""Routes of /fit and /overview: how large a job may be to start now, and the cluster and its queue at one glance."""
+"""Routes of /report, /fit and /overview: GPU time used, the largest job that would start now, cluster and queue."""
 
 from typing import Annotated, Final
 
@@ -7,16 +7,28 @@ from fastapi import APIRouter, Query, Response
 from ganger.engine.service import WantedSize
 from ganger.model.queue import DEFAULT
 from ganger.model.views.overview import Order, Overview, Sizes
+from ganger.model.views.service_views import Totals
 from ganger.rest.proxy_identity import Asking
 from ganger.rest.responses import MAX_NUMBER, Served, answer, shown
 
-router: Final = APIRouter(tags=["fit"])
+router: Final = APIRouter()
 
 MAX_GPUS: Final = 1 << 20
 Amount = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 
 
-@router.get("/fit", responses=shown(Sizes, 404))
+@router.get("/report", tags=["report"], responses=shown(Totals, 404))
+def get_report(
+    service: Served,
+    since: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="not ended before; Unix ms")] = None,
+    user: Annotated[str | None, Query(description="only jobs of this user")] = None,
+    queue: Annotated[str | None, Query(description="only jobs of this queue")] = None,
+) -> Response:
+    """Where the time of jobs went, each with its whole life: those that live, and those that have ended."""
+    return answer(service.report(since_ms=since, user=user, queue=queue))
+
+
+@router.get("/fit", tags=["fit"], responses=shown(Sizes, 404))
 def get_fit(
     *,
     service: Served,
@@ -33,7 +45,7 @@ def get_fit(
     return answer(service.sizes(queue, wanted, time_ms, asking))
 
 
-@router.get("/overview", responses=shown(Overview))
+@router.get("/overview", tags=["fit"], responses=shown(Overview))
 def get_overview(
     service: Served,
     sort: Annotated[Order, Query(description="who of those that wait is told of first")] = "turn",
