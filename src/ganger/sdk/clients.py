@@ -21,7 +21,7 @@ from ganger.sdk.job_fields import Command, JobFields
 from ganger.sdk.job_handles import AsyncJob, Job
 from ganger.sdk.sdk_types import JobFile
 from ganger.sdk.submission import Policy
-from ganger.sdk.tasks import Task
+from ganger.sdk.task_command import TaskFunction
 from ganger.sdk.verbs import FitFields, ListFields, ReportFields, Submittable, Verbs
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ class Client:
         When something is wrong with one, none is submitted."""
         return [Job(self._verbs, job.row) for job in at_once(self._verbs.submit_all(file, **fields))]
 
-    def call(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def call(self, task: TaskFunction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a call of a function that `@task` made a task, with these arguments for every rank."""
         return Job(self._verbs, at_once(self._verbs.call(task, args, kwargs)).row)
 
@@ -128,7 +128,7 @@ class AsyncClient:
         """As Client.submit_all."""
         return [AsyncJob(self._verbs, job.row) for job in await self._verbs.submit_all(file, **fields)]
 
-    async def call(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]:
+    async def call(self, task: TaskFunction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]:
         """As Client.call."""
         return AsyncJob(self._verbs, (await self._verbs.call(task, args, kwargs)).row)
 

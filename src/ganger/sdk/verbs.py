@@ -35,7 +35,7 @@ from ganger.sdk.job_fields import Command, JobFields, spec_of
 from ganger.sdk.outcomes import Outcome, failure_of, read_outcomes
 from ganger.sdk.sdk_types import JobFile, LogLine, Report
 from ganger.sdk.submission import Policy, plain, proposal, submission
-from ganger.sdk.tasks import Task, command_of
+from ganger.sdk.task_command import TaskFunction, command_of
 from ganger.settings import Home
 
 PAGE: Final = 200
@@ -120,7 +120,7 @@ class Verbs:
         told = await self._made("/batches", body, body["request_id"])
         return [view(JobView, each) for each in told["items"]]
 
-    async def call(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
+    async def call(self, task: TaskFunction[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobView:
         """Submit a call of a function, with these arguments for every rank."""
         command = command_of(self.home, task, args, kwargs)
         name = name_of_command([task.__ganger_task__.__name__])
