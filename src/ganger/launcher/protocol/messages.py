@@ -49,6 +49,8 @@ TEXT_CHARACTERS = 1_000
 """Of a text that may have any length, what is sent; the server takes ten times as much."""
 RANK_DIGITS, LINE_DIGITS = 6, 9
 """Of a rank, which has no more, and of the number of a line, which is cut."""
+MOST_METRICS, MOST_FLAWS = 500, 500
+"""The most metrics of a step, and flaws of checkpoints, that one message has."""
 
 OPTIONAL = ("plan",)
 """Fields that a message to the launcher may do without."""

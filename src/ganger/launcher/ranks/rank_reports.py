@@ -10,7 +10,7 @@ import json
 import math
 import os
 
-from ganger.launcher.protocol.messages import LARGEST, RANK_DIGITS, TEXT_CHARACTERS
+from ganger.launcher.protocol.messages import LARGEST, MOST_FLAWS, MOST_METRICS, RANK_DIGITS, TEXT_CHARACTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ MILESTONE_S = 10.0
 CHECKPOINT_S = 1.0
 READ_BYTES = 1 << 20
 NEVER = float("-inf")
-MOST_METRICS, MOST_FLAWS = 500, 500  # docs/launcher-protocol.md
 PREFIX, SUFFIX = "rank-", ".report"
 
 

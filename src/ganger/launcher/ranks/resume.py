@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ganger.launcher.ranks.rank_reports import MOST_FLAWS
+from ganger.launcher.protocol.messages import MOST_FLAWS
 from ganger.train import complete_checkpoints, fence
 
 TYPE_CHECKING = False
