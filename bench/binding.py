@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from bench.disrupting import End, drawn, lived, nodes_for
 from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
 from ganger.controller.assembly import image_of
@@ -146,7 +147,7 @@ async def controller(
     clock = clock or _Clock()
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
-    async with Api(access) as api:
+    async with Api(access, PROGRAM) as api:
         entry = Entry(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
         backend = KubernetesBackend(api, Gear(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
         following = event_loop.create_task(backend.run())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.api_server import api_server, client, peak_mb
 from bench.measure import Figure, median
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.informer import Follower
@@ -43,7 +44,7 @@ def measure(kubeconfig: str) -> None:
 
 async def _measured(kubeconfig: Path) -> dict[str, float]:
     began_s = time.perf_counter()
-    async with Api(Access.of_files([kubeconfig])) as api:
+    async with Api(Access.of_files([kubeconfig]), PROGRAM) as api:
         pods = Follower(api, PODS, lambda _, __: None)
         nodes = Follower(api, NODES, lambda _, __: None)
         following = [asyncio.create_task(each.run()) for each in (pods, nodes)]

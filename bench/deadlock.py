@@ -13,8 +13,10 @@ from typing import Final
 from bench.kwok import clear, controller, kwok
 from bench.kwok_gangs import THEIRS, Watched, each, group_of, groups_gone, pod_of, watching
 from bench.measure import Figure
-from ganger.kubeapi.objects import SCHEDULER, Meta
-from ganger.kubeapi.resources import POD_GROUPS, PODS
+from ganger.backends.kubernetes.custom_resources import SCHEDULER
+from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
+from ganger.kubeapi.objects import Meta
+from ganger.kubeapi.resources import PODS
 from tools.testcluster import Cluster
 
 ROUNDS: Final = int(os.environ.get("GANGER_BENCH_ROUNDS", "5"))

@@ -12,8 +12,9 @@ import psutil
 
 from bench.kwok import NAMESPACE, controller, job, kwok, seen, until, used_s
 from bench.measure import Figure, median
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.kubeapi.objects import Object
-from ganger.kubeapi.resources import GANG_JOBS, PODS
+from ganger.kubeapi.resources import PODS
 from tools.testcluster import Cluster
 
 NODES = int(os.environ.get("GANGER_BENCH_NODES", "500"))

@@ -25,12 +25,13 @@ import psutil
 
 import ganger
 from bench.measure import ROOT
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.informer import Follower
 from ganger.kubeapi.objects import Meta, Object
 from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import GANG_JOBS, PODS, Resource
+from ganger.kubeapi.resources import PODS, Resource
 from tools.testcluster import Cluster, cluster
 from tools.testcluster.api import admin
 
@@ -140,7 +141,7 @@ class Seen:
 @asynccontextmanager
 async def seen(of: Cluster) -> AsyncIterator[Seen]:
     """Inside it pods and GangJobs are followed."""
-    async with Api(Access.of_files([of.kubeconfig])) as api:
+    async with Api(Access.of_files([of.kubeconfig]), PROGRAM) as api:
         its = Seen(api)
         following = [asyncio.create_task(each.run()) for each in (its.pods, its.jobs)]
         await its.pods.synced.wait()

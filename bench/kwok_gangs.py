@@ -17,12 +17,14 @@ from typing import Any, Final
 
 from bench.kwok import AT_ONCE, NAMESPACE, WITHIN_S, clear, controller, job, kwok, until
 from bench.measure import Figure, median
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM, SCHEDULER
+from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.informer import Follower
-from ganger.kubeapi.objects import SCHEDULER, Meta, Object, Pod
+from ganger.kubeapi.objects import Meta, Object, Pod
 from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import GANG_JOBS, POD_GROUPS, PODS, Resource
+from ganger.kubeapi.resources import PODS, Resource
 from tools.testcluster import Cluster
 
 ROUNDS: Final = int(os.environ.get("GANGER_BENCH_ROUNDS", "5"))
@@ -117,7 +119,7 @@ async def _gang_jobs(cluster: Cluster, gangs: int, size: int) -> float:
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[Watched]:
     """Inside it pods are followed."""
-    async with Api(Access.of_files([cluster.kubeconfig])) as api:
+    async with Api(Access.of_files([cluster.kubeconfig]), PROGRAM) as api:
         seen = Watched(api)
         follower = Follower(api, PODS, seen.changed)
         following = asyncio.create_task(follower.run())

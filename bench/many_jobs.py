@@ -12,7 +12,7 @@ import psutil
 
 from bench.kwok import clear, controller, job, kwok, requests, seen, until, used_s, written
 from bench.measure import Figure, median
-from ganger.kubeapi.resources import GANG_JOBS
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from tools.testcluster import Cluster
 
 JOBS = int(os.environ.get("GANGER_BENCH_JOBS", "2000"))

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from bench.kwok import NAMESPACE, Seen, controller, job, kwok, seen, until
 from bench.measure import Figure, median
 from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.kubeapi.objects import Key, Pod
-from ganger.kubeapi.resources import GANG_JOBS, LEASES
+from ganger.kubeapi.resources import LEASES
 from tools.testcluster import Cluster
 
 KILLS = int(os.environ.get("GANGER_BENCH_KILLS", "100"))

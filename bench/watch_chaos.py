@@ -17,6 +17,7 @@ from typing import Final
 from bench import api_server
 from bench.api_server import ApiServer
 from bench.measure import Figure, median
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.informer import Follower
@@ -76,7 +77,7 @@ async def _each_fault_once() -> dict[str, float]:
     }
     took = {}
     with api_server.api_server() as server:
-        async with Api(Access.of_files([server.kubeconfig])) as api:
+        async with Api(Access.of_files([server.kubeconfig]), PROGRAM) as api:
             told = Told()
             follower = Follower(api, PODS, told)
             following = asyncio.create_task(follower.run())
@@ -119,7 +120,7 @@ async def _until(right: Callable[[], Awaitable[bool]]) -> float:
 async def _followed(server: FakeApi) -> AsyncIterator[tuple[Api, Told]]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
         access = Access.of_files([server.kubeconfig(Path(folder) / "kubeconfig")])
-        async with Api(access) as api:
+        async with Api(access, PROGRAM) as api:
             told = Told()
             follower = Follower(api, PODS, told)
             following = asyncio.create_task(follower.run())

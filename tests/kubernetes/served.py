@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from bench.binding import CRD, OFFER, Controlled, controller
 from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, HEADER, TRIAL, USER
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.assembly import ObjectService
 from ganger.controller.jobs.gang_job_reconciler import GangJobs
 from ganger.controller.jobs.job_builder import JobsToBe
@@ -120,7 +121,7 @@ async def _running(folder: Path, space: str) -> AsyncIterator[Served]:
             api.put(made)
         access = Access.of_files([api.kubeconfig(folder / "config")])
         found = Served(folder, asyncio.get_running_loop(), api, space)
-        async with Api(access) as own:
+        async with Api(access, PROGRAM) as own:
             policies = PolicyObjects(own, lambda: True)
             following = asyncio.create_task(policies.run())
             async with controller(access, folder, policies) as its:

@@ -13,6 +13,7 @@ import certifi
 import pytest
 from aiohttp import web
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import EARLY_S, TOKEN_FILE_EVERY_S, Access, Unusable
@@ -96,7 +97,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_done_is_said(user: Any, cluster: Any, setting: str, tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=f"sets {setting}, which ganger does not do"):
+    with pytest.raises(Unusable, match=f"sets {setting}, which this client does not support"):
         of(tmp_path, user, **cluster)
 
 
@@ -177,7 +178,7 @@ def test_a_program_that_gives_nothing(text: str, more: Any, says: str, tmp_path:
     assert SECRET not in str(error.value)
 
     async def ask() -> None:
-        async with Api(access) as api:
+        async with Api(access, PROGRAM) as api:
             await api._wire.exchange(asking("get", Place(NODES, "", "n")))
 
     with pytest.raises(ApiError, match=f"NoCredential: .*{says}") as refusal:
@@ -237,7 +238,7 @@ def test_a_token_that_is_refused_is_renewed_and_the_request_made_again(tmp_path:
         return web.json_response(NODE)
 
     async def test() -> None:
-        async with serving(answer, tmp_path, {"tokenFile": "token"}) as access, Api(access) as api:
+        async with serving(answer, tmp_path, {"tokenFile": "token"}) as access, Api(access, PROGRAM) as api:
             assert (await api.get(NODES, "n")).metadata.name == "n"
 
     run(test())
@@ -249,7 +250,7 @@ def test_a_token_that_cannot_be_renewed_is_an_error(tmp_path: Path) -> None:
         return web.json_response({"reason": "Unauthorized", "message": "who are you", "code": 401}, status=401)
 
     async def test() -> None:
-        async with serving(answer, tmp_path, {"token": SECRET}) as access, Api(access) as api:
+        async with serving(answer, tmp_path, {"token": SECRET}) as access, Api(access, PROGRAM) as api:
             with pytest.raises(ApiError, match="401 Unauthorized: who are you") as error:
                 await api.get(NODES, "n")
             assert SECRET not in json.dumps([str(error.value), repr(error.value)])

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from ganger.kubeapi.api_client import MANAGER, Api
+from ganger.backends.kubernetes.custom_resources import PROGRAM, SCHEDULER
+from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.informer import Follower
@@ -34,7 +35,7 @@ def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], No
 
     async def run(case: Case) -> None:
         namespace = f"client-{uuid4().hex[:8]}"
-        async with asyncio.timeout(WITHIN_S), access(request.param, tmp_path) as way, Api(way) as api:
+        async with asyncio.timeout(WITHIN_S), access(request.param, tmp_path) as way, Api(way, PROGRAM) as api:
             made = await api.create(NAMESPACES, described("v1", "Namespace", namespace))
             try:
                 if request.param == "real":
@@ -71,7 +72,7 @@ def described(version: str, kind: str, name: str, namespace: str = "", **more: O
 
 def pod(name: str, namespace: str) -> Object:
     containers = [{"name": "main", "image": "example.invalid/none", "resources": {"limits": {"cpu": "1"}}}]
-    return described("v1", "Pod", name, namespace, spec={"schedulerName": MANAGER, "containers": containers})
+    return described("v1", "Pod", name, namespace, spec={"schedulerName": SCHEDULER, "containers": containers})
 
 
 def config_map(name: str, namespace: str, **data: str) -> Object:
@@ -229,7 +230,7 @@ def test_nothing_is_done_twice_however_the_answer_gets_lost(fault: Object, tmp_p
     async def case() -> list[Pod]:
         async with FakeApi() as server:
             server.put(described("v1", "Node", "n1"))
-            async with Api(Access.of_files([server.kubeconfig(tmp_path / "config")])) as api:
+            async with Api(Access.of_files([server.kubeconfig(tmp_path / "config")]), PROGRAM) as api:
                 for verb, resource in (("create", "pods"), ("create", "pods/binding"), ("delete", "pods")):
                     server.inject(Fault(verb=verb, resource=resource, times=2, **fault))
                 made = await asyncio.gather(*(api.create(PODS, pod(name, "default")) for name in "abcd"))

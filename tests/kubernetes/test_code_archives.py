@@ -12,6 +12,7 @@ import pytest
 
 from bench.binding import CRD
 from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
 from ganger.client.kubernetes.caller import Person
@@ -53,7 +54,7 @@ async def cleaning(
     """What a controller has to remove code: what it knows of GangJobs, but no loop that takes any."""
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
-    async with Api(access) as api:
+    async with Api(access, PROGRAM) as api:
         gear = Gear(api, launcher, Entry(address="none:1", certificate="", key=b"k"), "none")
         backend = KubernetesBackend(api, gear, launch_plans, lambda: True)
         archives = Archives(api, OWN, backend, lambda: True)
@@ -72,7 +73,7 @@ async def cleaning(
 
 @asynccontextmanager
 async def person(access: Access) -> AsyncIterator[Person]:
-    async with Api(access) as api:
+    async with Api(access, PROGRAM) as api:
         yield Person(api, "here", "default", chosen=False, controller=OWN)
 
 

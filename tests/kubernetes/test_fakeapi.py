@@ -17,6 +17,7 @@ from lightkube import ApiError, AsyncClient, KubeConfig
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.informer import Follower
@@ -194,7 +195,10 @@ def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) 
         def changed(was: Any, now: Any) -> None:
             told.append((was.metadata.resource_version if was else "", now.metadata.resource_version if now else ""))
 
-        async with FakeApi(tls=tls) as api, Api(Access.of_files([api.kubeconfig(tmp_path / "config")])) as client:
+        async with (
+            FakeApi(tls=tls) as api,
+            Api(Access.of_files([api.kubeconfig(tmp_path / "config")]), PROGRAM) as client,
+        ):
             for name in "abc":
                 api.put(pod(name))
             store = Follower(client, PODS, changed)

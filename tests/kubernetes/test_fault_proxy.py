@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Access
@@ -27,7 +28,7 @@ def through(folder: Path, ask: Callable[[Api, FakeApi, FaultProxy], Awaitable[An
         async with FakeApi() as behind, FaultProxy(behind.url, None) as proxy:
             config = behind.kubeconfig(folder / "config")
             config.write_text(config.read_text().replace(behind.url, proxy.url))
-            async with Api(Access.of_files([config])) as api:
+            async with Api(Access.of_files([config]), PROGRAM) as api:
                 return await ask(api, behind, proxy)
 
     return run(both())

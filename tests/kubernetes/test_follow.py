@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.informer import MOST_PAUSE_S, SILENT_S, Follower
 from ganger.kubeapi.objects import Pod
@@ -81,7 +82,7 @@ def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Foll
         told.append((which.metadata.name, was, now))
 
     async def follow() -> Follower[Pod]:
-        async with serving(server, folder) as access, Api(access) as api:
+        async with serving(server, folder) as access, Api(access, PROGRAM) as api:
             follower = Follower(api, PODS, changed)
             assert not follower.synced.is_set()
             following = asyncio.ensure_future(follower.run())
@@ -190,7 +191,7 @@ def test_a_server_that_sends_no_bookmarks_is_not_taken_for_dead(tmp_path: Path) 
 
     async def follow() -> None:
         server = Server(*[silent] * 1_000)
-        async with serving(server, tmp_path) as access, Api(access) as api:
+        async with serving(server, tmp_path) as access, Api(access, PROGRAM) as api:
             follower = Follower(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await follower.synced.wait()
@@ -224,7 +225,7 @@ def test_a_server_that_cannot_go_on_there_is_asked_for_a_list(tmp_path: Path) ->
     server = Server()
 
     async def follow() -> None:
-        async with serving(answer, tmp_path) as access, Api(access) as api:
+        async with serving(answer, tmp_path) as access, Api(access, PROGRAM) as api:
             follower = Follower(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(120)
@@ -244,7 +245,7 @@ def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
         return refused(403, "Forbidden", "pods is forbidden: nobody may list them")
 
     async def follow() -> None:
-        async with serving(answer, tmp_path) as access, Api(access) as api:
+        async with serving(answer, tmp_path) as access, Api(access, PROGRAM) as api:
             follower = Follower(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(600)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.lease import RENEWED_WITHIN_S, RETRY_S, Election, Lost
 from tests.kubernetes.scripted import broken, refused, run, serving
@@ -97,7 +98,7 @@ async def candidates(leases: Leases, folder: Path, *names: str) -> AsyncIterator
         async def one(who: str) -> None:
             own = folder / who
             own.mkdir()
-            async with serving(leases, own, {"token": who}) as access, Api(access) as api:
+            async with serving(leases, own, {"token": who}) as access, Api(access, PROGRAM) as api:
                 opened.put_nowait(candidate := Candidate(api, who, acting))
                 await stop.wait()
                 candidate.task.cancel()
@@ -207,7 +208,7 @@ def test_what_ends_by_itself_gives_the_lease_back(tmp_path: Path) -> None:
             await asyncio.sleep(5)
             raise ValueError("done badly")
 
-        async with serving(leases, tmp_path, {"token": "a"}) as access, Api(access) as api:
+        async with serving(leases, tmp_path, {"token": "a"}) as access, Api(access, PROGRAM) as api:
             with pytest.raises(ValueError, match="done badly"):
                 await Election(api, "ganger", "one", "a").lead(act)
         assert leases.holders == ["a", None]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.binding import Controlled, controller
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
@@ -26,7 +27,7 @@ IN_FORCE = ("True", "InForce", "")
 @asynccontextmanager
 async def following(access: Access, folder: Path) -> AsyncIterator[Controlled]:
     """A controller whose policy is what the objects say, as `controller.assembly` has it."""
-    async with Api(access) as api:
+    async with Api(access, PROGRAM) as api:
         policies = PolicyObjects(api, lambda: True)
         tasks = [asyncio.create_task(policies.run())]
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.binding import CRD, OFFER, controller, job_of
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.engine.loop import Loop
 from ganger.kubeapi.api_client import Api
@@ -53,7 +54,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[Any]]) -> No
 @asynccontextmanager
 async def following(access: Access, folder: Path) -> AsyncIterator[tuple[Loop, PolicyDocument]]:
     """A loop whose policy is what the objects say, and what was in force when it began."""
-    async with Api(access) as api, controller(access, folder) as its:
+    async with Api(access, PROGRAM) as api, controller(access, folder) as its:
         objects = PolicyObjects(api, lambda: True)
         runs = asyncio.create_task(objects.run())
         kept = await objects.kept()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.binding import Controlled, controller, job_of
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.controller.policy.queue_status import CALM_S, USAGE_S
 from ganger.core.state.state import State
@@ -26,7 +27,7 @@ from tools.fakeapi import Call, FakeApi, Fault
 @asynccontextmanager
 async def leading(access: Access, folder: Path) -> AsyncIterator[Controlled]:
     """A controller that is killed at the end, without a last word."""
-    async with Api(access) as api:
+    async with Api(access, PROGRAM) as api:
         objects = PolicyObjects(api, lambda: True)
         runs = asyncio.create_task(objects.run())
         try:

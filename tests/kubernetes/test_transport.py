@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import MARK, WITHIN_S, Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Added, Bookmark, Meta, Modified
@@ -22,7 +23,7 @@ def asked(answer: Answer, ask: Callable[[Api], Awaitable[Any]], folder: Path) ->
     """What comes of it."""
 
     async def both() -> Any:
-        async with serving(answer, folder) as access, Api(access) as api:
+        async with serving(answer, folder) as access, Api(access, PROGRAM) as api:
             return await ask(api)
 
     return run(both())
@@ -84,7 +85,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     async def ask() -> None:
         async with serving(Told(ok({})), tmp_path) as access:
             pass
-        async with Api(access) as api:
+        async with Api(access, PROGRAM) as api:
             with pytest.raises(ApiError, match=f"could not get nodes n: NoAnswer: {access.url}: ") as error:
                 await api.get(NODES, "n")
         assert not error.value.unclear

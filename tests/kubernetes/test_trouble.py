@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.lease import ASKED_WITHIN_S, Election, Lost
@@ -241,7 +242,7 @@ async def leading(access: Access) -> AsyncIterator[tuple[Election, "asyncio.Task
         leads.set()
         await asyncio.Event().wait()
 
-    async with Api(access, within_s=ASKED_WITHIN_S) as own:
+    async with Api(access, PROGRAM, within_s=ASKED_WITHIN_S) as own:
         election = Election(own, "default", "ganger-controller", f"life-{asyncio.get_running_loop().time()}")
         task = asyncio.create_task(election.lead(hold))
         await leads.wait()

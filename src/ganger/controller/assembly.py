@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from ganger import __version__
 from ganger.backends.kubernetes.controller_tokens import HEADER, TRIAL
+from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
@@ -126,8 +127,8 @@ class Controller(Server):
     async def _world(self) -> AsyncIterator[tuple[EventLog, Loop, Backend]]:
         options, event_loop = self._options, asyncio.get_running_loop()
         async with AsyncExitStack() as open_:
-            api = await open_.enter_async_context(Api(options.access))
-            own = await open_.enter_async_context(Api(options.access, within_s=ASKED_WITHIN_S))
+            api = await open_.enter_async_context(Api(options.access, PROGRAM))
+            own = await open_.enter_async_context(Api(options.access, PROGRAM, within_s=ASKED_WITHIN_S))
             self._reviewer = Reviewer(api, options.namespace)
             election = await open_.enter_async_context(self._leading(own))
             backend = await self._backend(api, lambda: election.leading)

@@ -19,13 +19,14 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import pause_s
 from ganger.kubeapi.credentials import Access
 from ganger.kubeapi.http_exchange import ANSWER_S, Wire
-from ganger.kubeapi.objects import GROUP, Bookmark, Meta, Object, Page, Pod, Seen, SeenObject
+from ganger.kubeapi.objects import Bookmark, Meta, Object, Page, Pod, Seen, SeenObject
 from ganger.kubeapi.request import (
     APPLY,
     JSON_PATCH,
     MERGE_PATCH,
     News,
     Place,
+    Program,
     Request,
     Use,
     asking,
@@ -42,10 +43,6 @@ PAGE: Final = 500
 WITHIN_S: Final = 30.0
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
-MARK: Final = f"{GROUP}/created-by"
-"""The annotation by which an object is found to be the one that a certain request has made."""
-MANAGER: Final = "ganger"
-"""What the API server notes as the writer of our fields."""
 
 
 class Api:
@@ -56,16 +53,22 @@ class Api:
     """
 
     def __init__(
-        self, access: Access, *, within_s: float = WITHIN_S, silent_s: float = ANSWER_S, trial: bool = False
+        self,
+        access: Access,
+        program: Program,
+        *,
+        within_s: float = WITHIN_S,
+        silent_s: float = ANSWER_S,
+        trial: bool = False,
     ) -> None:
         """trial: the server checks what is written, and keeps nothing of it."""
-        self._access = access
-        self._wire = Wire(access, silent_s, trial=trial)
+        self._access, self._program = access, program
+        self._wire = Wire(access, program, silent_s, trial=trial)
         self._within_s = within_s
 
     def trying(self) -> "Api":
         """Another one of the same identity, whose writes are only checked."""
-        return Api(self._access, within_s=self._within_s, trial=True)
+        return Api(self._access, self._program, within_s=self._within_s, trial=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,7 +170,9 @@ class Api:
         An annotation names the request, so that after an unclear end the object is known for ours, or not.
         """
         mark, metadata = uuid4().hex, body["metadata"]
-        marked = body | {"metadata": metadata | {"annotations": {**metadata.get("annotations", {}), MARK: mark}}}
+        marked = body | {
+            "metadata": metadata | {"annotations": {**metadata.get("annotations", {}), self._program.mark: mark}}
+        }
         place = Place(resource, metadata.get("namespace", ""), metadata["name"])
         request = telling("create", place, marked)
 
@@ -181,7 +186,7 @@ class Api:
                 if error.missing:
                     return None
                 raise
-            if found.metadata.annotations.get(MARK) != mark:
+            if found.metadata.annotations.get(self._program.mark) != mark:
                 raise _conflict(request, "AlreadyExists", f"another {place.name} was made meanwhile")
             made: T = found
             return made
@@ -212,14 +217,15 @@ class Api:
         answer = await self._repeated(request, unless_unclear=True)
         return decoded(request, answer, place.resource.read_as)
 
-    async def apply(self, resource: Resource[T], body: Object, part: str = "", manager: str = MANAGER) -> T:
-        """Have an object be so (server-side apply): the fields in `body` are the manager's, whoever had them.
+    async def apply(self, resource: Resource[T], body: Object, part: str = "", manager: str = "") -> T:
+        """Have an object be so (server-side apply): the fields in `body` are the manager's, by default the program's,
+        whoever had them.
 
         Raises ApiError.
         """
         metadata = body["metadata"]
         place = Place(resource, metadata.get("namespace", ""), metadata["name"], part)
-        request = telling("patch", place, body, APPLY, {"fieldManager": manager, "force": "true"})
+        request = telling("patch", place, body, APPLY, {"fieldManager": manager or self._program.name, "force": "true"})
         return decoded(request, await self._repeated(request), resource.read_as)
 
     async def delete(

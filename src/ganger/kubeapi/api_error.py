@@ -9,7 +9,6 @@ import msgspec
 
 from ganger.kubeapi.objects import Cause, Status
 
-INSTALL: Final = "ganger install --dry-run | kubectl apply -f -"
 NO_WEBHOOK: Final = "failed calling webhook"
 _SHOWN_CHARACTERS: Final = 300
 _TRY_LATER: Final = {HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)} - {HTTPStatus.NOT_IMPLEMENTED}
@@ -22,7 +21,8 @@ class ApiError(Exception):
     what: the request, for people; status: of HTTP, or 0 when there was no answer; reason: the API's one word for it
     (NotFound, Conflict, Expired ...; NoAnswer, NoCredential, Untrusted and Unreadable are ours); unclear: it may have
     been carried out all the same; passes: the same request may well succeed in a while; causes: the fields it is about;
-    retry_after_s: how long the server asks to be left alone; body: an answer not in the API's form.
+    retry_after_s: how long the server asks to be left alone; body: an answer not in the API's form; setup: the command
+    that defines the program's resources and grants its rights.
     """
 
     what: str
@@ -34,6 +34,7 @@ class ApiError(Exception):
     causes: tuple[Cause, ...] = ()
     retry_after_s: float = 0.0
     body: bytes = b""
+    setup: str = ""
 
     def __str__(self) -> str:
         where = "; ".join(f"{cause.field}: {cause.message}" for cause in self.causes if cause.field)
@@ -47,7 +48,8 @@ class ApiError(Exception):
             case HTTPStatus.UNAUTHORIZED:
                 return "what this process shows to the API server has run out: renew the token, or its kubeconfig file"
             case HTTPStatus.FORBIDDEN:
-                return f"its account lacks that right, or a policy forbids it: `{INSTALL}` grants what is needed"
+                grants = f": `{self.setup}` grants what is needed" if self.setup else ""
+                return f"its account lacks that right, or a policy forbids it{grants}"
         return ""
 
     @property

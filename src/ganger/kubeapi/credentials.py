@@ -163,7 +163,7 @@ def _read(path: Path) -> KubeConfig:
         for entry in lists[name]:
             if given := [setting for setting in settings if (entry.get(kind) or {}).get(setting)]:
                 raise Unusable(
-                    f"{path}: {kind} {entry.get('name')!r} sets {', '.join(given)}, which ganger does not do;"
+                    f"{path}: {kind} {entry.get('name')!r} sets {', '.join(given)}, which this client does not support;"
                     f" use another {kind}, with a token, a certificate or an exec program"
                 )
     try:
@@ -211,7 +211,7 @@ async def _credential(program: UserExec, folder: Path | None) -> tuple[str, floa
         # What it wrote may be half a credential: it is not shown.
         raise Unusable(f"{program.command} wrote no ExecCredential with a status; run it by hand to see") from None
     if not isinstance(token, str) or not token:
-        raise Unusable(f"{program.command} gave no token; ganger does not use client certificates of such programs")
+        raise Unusable(f"{program.command} gave no token; client certificates of such programs are not supported")
     # One that lasts for less than a while is not asked for anew with each request.
     return token, max(lasts_s - EARLY_S, lasts_s / 2, 1.0)
 

@@ -17,7 +17,7 @@ from yarl import URL
 
 from ganger.kubeapi.api_error import ApiError, refusal
 from ganger.kubeapi.credentials import Access, Unusable
-from ganger.kubeapi.request import JSON, Request, Use
+from ganger.kubeapi.request import JSON, Program, Request, Use
 
 CONNECTIONS: Final = 64
 """How many requests are under way at once, watches not counted; the others wait here."""
@@ -32,8 +32,8 @@ class Wire:
     """Connections to one API server. `requests` counts what was sent, tries and all. silent_s: how long nothing may
     come of an answer that is not a stream; trial: nothing that is written is kept."""
 
-    def __init__(self, access: Access, silent_s: float, *, trial: bool) -> None:
-        self._access, self._silent_s, self._trial = access, silent_s, trial
+    def __init__(self, access: Access, program: Program, silent_s: float, *, trial: bool) -> None:
+        self._access, self._program, self._silent_s, self._trial = access, program, silent_s, trial
         self._base = URL(access.url)
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
@@ -48,7 +48,7 @@ class Wire:
     async def exchange(self, request: Request) -> bytes:
         """The answer's body. Raises ApiError."""
         if self._session is None:
-            self._session = _session(CONNECTIONS)
+            self._session = _session(self._program, CONNECTIONS)
         async with self._answer(self._session, request, self._silent_s) as answer:
             return await answer.read()
 
@@ -58,7 +58,7 @@ class Wire:
         Raises ApiError, also when nothing comes for `silent_s`.
         """
         if self._streams is None:
-            self._streams = _session(0)
+            self._streams = _session(self._program, 0)
         async with self._answer(self._streams, request, silent_s) as answer:
             yield b""
             async for piece in answer.content.iter_any():
@@ -73,11 +73,11 @@ class Wire:
             credentials = await self._access.headers()
             async with self._sent(session, request, silent_s, credentials) as answer:
                 if answer.status != HTTPStatus.UNAUTHORIZED or not self._access.refused(credentials):
-                    await _check(request, answer)
+                    await self._check(request, answer)
                     yield answer
                     return
             async with self._sent(session, request, silent_s, await self._access.headers()) as answer:
-                await _check(request, answer, may_be_renewed=self._access.is_kept_by_others)
+                await self._check(request, answer, may_be_renewed=self._access.is_kept_by_others)
                 yield answer
         except Unusable as error:
             raise ApiError(request.what, 0, "NoCredential", str(error), passes=True) from error
@@ -108,18 +108,18 @@ class Wire:
             timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=silent_s),
         )
 
+    async def _check(self, request: Request, answer: aiohttp.ClientResponse, *, may_be_renewed: bool = False) -> None:
+        """Raise ApiError when the request failed. may_be_renewed: other credentials may be there in a moment."""
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            error = refusal(request.what, answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
+            passes = error.passes or (may_be_renewed and error.status == HTTPStatus.UNAUTHORIZED)
+            raise replace(error, passes=passes, setup=self._program.setup)
 
-async def _check(request: Request, answer: aiohttp.ClientResponse, *, may_be_renewed: bool = False) -> None:
-    """Raises ApiError when it went wrong. may_be_renewed: other credentials may be there in a moment."""
-    if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        error = refusal(request.what, answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
-        raise replace(error, passes=error.passes or (may_be_renewed and error.status == HTTPStatus.UNAUTHORIZED))
 
-
-def _session(connections: int) -> aiohttp.ClientSession:
+def _session(program: Program, connections: int) -> aiohttp.ClientSession:
     """connections: how many at once; 0 for any number."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "ganger"},
+        headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": program.name},
     )

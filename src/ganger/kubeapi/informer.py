@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.api_error import INSTALL, ApiError
+from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import pause_s
 from ganger.kubeapi.objects import Bookmark, Deleted, Key, Meta
 from ganger.kubeapi.request import News
@@ -169,6 +169,8 @@ class Follower(Generic[T]):
         # That a connection breaks, and the next one does not, is how connections are.
         if self._failures > 1 and self._said != (said := str(error)):
             self._said = said
-            remedy = f"the cluster lacks that definition: `{INSTALL}` makes it" if error.missing else error.remedy
+            remedy = error.remedy
+            if error.missing and error.setup:
+                remedy = f"the cluster lacks that definition: `{error.setup}` makes it"
             whole = f"{said}; {remedy}" if remedy else said
             _log.warning("%s; trying again until it works, which is not said each time", whole)

@@ -1,6 +1,6 @@
-"""Of the API server's objects those fields that ganger reads: everything else is skipped while they are parsed.
+"""Kubernetes objects, with the fields that are read: everything else is skipped while they are parsed.
 
-Read by every module of this package. Whole objects are not kept: of a pod about a tenth is read here, which is what
+Whole objects are not kept: of a pod about a tenth is read here, which is what
 makes a list of 50,000 of them cheap. Names are the API's own, in snake case; fields that an object may lack have the
 value that their absence stands for. Times stay the API's text (RFC 3339).
 """
@@ -10,11 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
-GROUP: Final = "ganger.dev"
-VERSION: Final = f"{GROUP}/v1alpha1"
-SCHEDULER: Final = "ganger"
-"""The `schedulerName` of the pods that ganger places."""
-
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 T = TypeVar("T")
 
@@ -162,11 +158,11 @@ class ClaimReference(Fields, frozen=True):
 
 
 class PodSpec(Fields, frozen=True):
-    """affinity is kept as it stands, of those pods that ganger places: nobody reads it of the others. resources: what
-    is asked for the pod as a whole."""
+    """affinity: kept as it stands for another scheduler than the default one, which alone reads it; resources: the
+    needs of the pod as a whole."""
 
     node_name: str = ""
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = DEFAULT_SCHEDULER
     scheduling_gates: tuple[Gate, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -183,7 +179,8 @@ class PodSpec(Fields, frozen=True):
     def __post_init__(self) -> None:
         """A raw field is a view of the whole page that it was read from: it is copied, or else dropped."""
         if self.affinity:
-            force_setattr(self, "affinity", self.affinity.copy() if self.scheduler_name == SCHEDULER else msgspec.Raw())
+            is_read = self.scheduler_name != DEFAULT_SCHEDULER
+            force_setattr(self, "affinity", self.affinity.copy() if is_read else msgspec.Raw())
 
 
 class Terminated(Fields, frozen=True):
@@ -238,50 +235,6 @@ class Pod(Fields, frozen=True):
     metadata: Meta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-class GangPolicy(Fields, frozen=True):
-    """Fewer pods than that are not placed."""
-
-    min_count: int = 1
-
-
-class SchedulingPolicy(Fields, frozen=True):
-    """gang: None where each pod is placed by itself."""
-
-    gang: GangPolicy | None = None
-
-
-class TopologyConstraint(Fields, frozen=True):
-    """All pods of a group are on nodes that have one value of the label `key`."""
-
-    key: str = ""
-
-
-class SchedulingConstraints(Fields, frozen=True):
-    """Where the pods of a group are to each other."""
-
-    topology: tuple[TopologyConstraint, ...] = ()
-
-
-class PodGroupSpec(Fields, frozen=True):
-    """How the pods of a group are placed."""
-
-    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
-    scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
-
-
-class PodGroup(Fields, frozen=True):
-    """Pods that are placed together (scheduling.k8s.io)."""
-
-    metadata: Meta
-    spec: PodGroupSpec = PodGroupSpec()
-
-    @property
-    def least(self) -> int:
-        """So many pods must be there before any is placed."""
-        gang = self.spec.scheduling_policy.gang
-        return 1 if gang is None else gang.min_count
 
 
 # -- devices by claims (resource.k8s.io) ------------------------------------------------------------------------------
@@ -385,7 +338,7 @@ class ConfigMap(Fields, frozen=True):
 
 
 class Custom(Fields, frozen=True):
-    """A GangJob, Queue or SchedulingPolicy: spec and status as they stand, to be parsed by whoever knows them."""
+    """A custom resource: spec and status as they stand, to be parsed by the program that defines them."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")

@@ -1,7 +1,4 @@
-"""One request to the API server, made ready to be sent, and its answer read.
-
-Made by `transport`, which knows what may be asked; sent by `wire`.
-"""
+"""One request to the API server, ready to be sent, and its answer decoded."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +20,19 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 _METHODS: Final = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program that sends requests.
+
+    name: its user agent, and the manager of the fields that it applies; mark: the annotation that an object gets when
+    it is created, with a number of the request; setup: the command that defines the program's resources and grants its
+    rights, for messages."""
+
+    name: str
+    mark: str
+    setup: str = ""
 
 
 class Use(NamedTuple):

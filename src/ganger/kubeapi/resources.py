@@ -1,13 +1,13 @@
-"""Which kinds of objects there are for ganger, where the API server has them, and as what they are read.
+"""Resources of the API server: their paths, and the types that their objects are read as.
 
-Used by whoever asks the API server for something: `Api.get(PODS, name, namespace)` gives a `types.Pod`.
+`Api.get(PODS, name, namespace)` returns an `objects.Pod`.
 """
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 from urllib.parse import quote
 
-from ganger.kubeapi.objects import GROUP, Bare, ConfigMap, Custom, Lease, Node, Page, Pod, PodGroup, ResourceClaim
+from ganger.kubeapi.objects import Bare, ConfigMap, Lease, Node, Page, Pod, ResourceClaim
 
 T = TypeVar("T")
 
@@ -37,13 +37,9 @@ class Resource(Generic[T]):
 PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node)
 CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", ResourceClaim)
-POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", PodGroup)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", Bare)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", Lease)
-GANG_JOBS: Final = Resource(GROUP, "v1alpha1", "gangjobs", Custom)
-QUEUES: Final = Resource(GROUP, "v1alpha1", "queues", Custom)
-POLICIES: Final = Resource(GROUP, "v1alpha1", "schedulingpolicies", Custom)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ account, and the policy that holds the audiences to whoever asks (questions.yaml
 
 from typing import Final
 
-from ganger.kubeapi.objects import GROUP
+from ganger.backends.kubernetes.custom_resources import GROUP
 
 ASKER: Final = "ganger-asker"
 """The account, and the role of those who may ask."""

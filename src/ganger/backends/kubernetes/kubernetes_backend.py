@@ -15,9 +15,11 @@ from ganger.backends.kubernetes import object_names, pod_logs
 from ganger.backends.kubernetes.attempt_pods import Placing
 from ganger.backends.kubernetes.binding import Binder
 from ganger.backends.kubernetes.cluster_cache import Seen, newest_pod
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver, taken_over
 from ganger.backends.kubernetes.foreign.foreign_pods import Others, is_gang_of_others
 from ganger.backends.kubernetes.foreign.pod_conditions import Explained
+from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS, PodGroup
 from ganger.backends.kubernetes.gang_runtime import Supervisor
 from ganger.backends.kubernetes.nodes.node_health import NodeHealth
 from ganger.backends.kubernetes.nodes.node_inventory import Inventory
@@ -30,9 +32,9 @@ from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import pause_s
 from ganger.kubeapi.informer import FIRST_PAUSE_S, MOST_PAUSE_S, Follower, Stored
-from ganger.kubeapi.objects import Custom, Key, Node, Pod, PodGroup, ResourceClaim
+from ganger.kubeapi.objects import Custom, Key, Node, Pod, ResourceClaim
 from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import CLAIMS, GANG_JOBS, NODES, POD_GROUPS, PODS, Resource
+from ganger.kubeapi.resources import CLAIMS, NODES, PODS, Resource
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopRequested

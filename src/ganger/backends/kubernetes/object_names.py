@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ganger.kubeapi.objects import GROUP, Key, Pod
+from ganger.backends.kubernetes.custom_resources import GROUP
+from ganger.kubeapi.objects import Key, Pod
 from ganger.model.job import array_of
 
 JOB: Final = f"{GROUP}/job"

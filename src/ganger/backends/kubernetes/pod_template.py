@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganger.backends.kubernetes import object_names
-from ganger.kubeapi.objects import SCHEDULER, VERSION, Key, Object
+from ganger.backends.kubernetes.custom_resources import API_VERSION, SCHEDULER
+from ganger.kubeapi.objects import Key, Object
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job, Resources
 from ganger.model.units import GIB_BYTES
@@ -95,7 +96,7 @@ def _pod(start: Start, job: Job, uid: str, setting: Setting, at: int) -> Object:
 def owner(key: Key, uid: str) -> Object:
     """What goes when its GangJob is deleted."""
     return {
-        "apiVersion": VERSION,
+        "apiVersion": API_VERSION,
         "kind": "GangJob",
         "name": key.name,
         "uid": uid,

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
+from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
 from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, CannotError, Person
 from ganger.engine.policy_doc.policy_text import policy_from_dict, read_policy
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import GROUP, Custom
+from ganger.kubeapi.objects import Custom
 from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import POLICIES, QUEUES, Resource
+from ganger.kubeapi.resources import Resource
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT
 from ganger.spec.schema import written

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.client.kubernetes.caller import REFUSED, CannotError, Person
 from ganger.client.kubernetes.find_job import whole
 from ganger.client.kubernetes.job_row import OVER, in_full, row, spec_of, status_of
 from ganger.kubeapi.objects import Custom
 from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import GANG_JOBS
 
 Record = dict[str, Any]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.kubernetes import pod_logs
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS, GROUP, PROGRAM, VERSION
 from ganger.backends.kubernetes.object_names import JOB
 from ganger.backends.kubernetes.pod_template import CONTAINER
 from ganger.client.kubernetes import apply_policy, change_job, controller_requests, create_jobs, job_detail
@@ -27,16 +28,15 @@ from ganger.errors import Refused
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.credentials import Access, NoFileError, Unusable
-from ganger.kubeapi.objects import GROUP, Fields, Key, Pod
+from ganger.kubeapi.objects import Fields, Key, Pod
 from ganger.kubeapi.request import Place
-from ganger.kubeapi.resources import GANG_JOBS, PODS, Resource, Selection
+from ganger.kubeapi.resources import PODS, Resource, Selection
 from ganger.ports import LogLine, LogQuery
 from ganger.settings import controller_namespace
 
 Record = dict[str, Any]
 
 DEFAULT: Final = "~/.kube/config"
-VERSION: Final = "v1alpha1"
 WITHIN_S: Final = 8.0
 """How long a request is made again and again. A person waits; a controller has more patience."""
 SILENT_S: Final = 10.0
@@ -80,7 +80,7 @@ def ask(context: str, namespace: str | None) -> int:
 
 async def _answer(access: Access, context: str, namespace: str | None, request: Record) -> Any:
     """What the request asks for. Raises CannotError and Refused."""
-    async with Api(access, within_s=WITHIN_S, silent_s=SILENT_S) as api:
+    async with Api(access, PROGRAM, within_s=WITHIN_S, silent_s=SILENT_S) as api:
         space, controller = namespace or access.namespace or "default", controller_namespace(os.environ)
         who = Person(api, context, space, chosen=namespace is not None, controller=controller)
         try:

@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, ASKER, CONTROLLER, HEADER, TRIAL, USER
+from ganger.backends.kubernetes.custom_resources import GROUP
 from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, CannotError, Person
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import GROUP, Fields
+from ganger.kubeapi.objects import Fields
 from ganger.kubeapi.request import Place, Request, Use, decoded, telling
 from ganger.kubeapi.resources import Resource
 from ganger.settings import CONTROLLER_NAMESPACE

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
+from ganger.backends.kubernetes.custom_resources import API_VERSION, GANG_JOBS
 from ganger.backends.kubernetes.object_names import CODE
 from ganger.client.kubernetes import controller_requests
 from ganger.client.kubernetes.caller import REFUSED, USAGE, CannotError, Person
@@ -21,14 +22,13 @@ from ganger.engine.submit.build import new_id
 from ganger.engine.submit.submit_order import awaited, in_order
 from ganger.errors import Refused
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.objects import GROUP, Custom
-from ganger.kubeapi.resources import GANG_JOBS, Selection
+from ganger.kubeapi.objects import Custom
+from ganger.kubeapi.resources import Selection
 from ganger.model.job import ENDED, After, GangState, JobSpec, array_of
 from ganger.spec import parse_spec, parse_specs, spec_from_dict, spec_to_dict
 
 Record = dict[str, Any]
 
-VERSION: Final = "v1alpha1"
 _SUFFIX: Final = re.compile(r"-[a-z2-7]{4}")
 """What `new_id` puts behind a name."""
 
@@ -148,7 +148,7 @@ async def _made(who: Person, to_be: _ToBe) -> Custom:
     code = await brought(to_be.spec, to_be.directory)
     about: Record = {"name": to_be.name, "namespace": who.namespace}
     body = {
-        "apiVersion": f"{GROUP}/{VERSION}",
+        "apiVersion": API_VERSION,
         "kind": "GangJob",
         "metadata": about | ({"annotations": {CODE: code.digest}} if code is not None else {}),
         "spec": to_be.written | {"user": to_be.user},

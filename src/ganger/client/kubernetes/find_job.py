@@ -7,12 +7,12 @@ pods and no object of its own, so how it is stands in what the array's object ke
 from dataclasses import dataclass
 from typing import Final
 
+from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.object_names import gang_of, id_of
 from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, CannotError, Person
 from ganger.client.kubernetes.job_row import OVER, in_full, row, status_of
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.objects import Custom
-from ganger.kubeapi.resources import GANG_JOBS
 from ganger.model.job import array_of
 
 ENDED: Final = "ended"

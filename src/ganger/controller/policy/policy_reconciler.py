@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ganger.backends.kubernetes.custom_resources import POLICIES, QUEUES
 from ganger.backends.kubernetes.status_writer import Statuses
 from ganger.controller.policy import queue_usage
 from ganger.controller.policy.queue_usage import Usage
@@ -27,7 +28,6 @@ from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.informer import Follower
 from ganger.kubeapi.objects import Custom
-from ganger.kubeapi.resources import POLICIES, QUEUES
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of
 from ganger.model.queue import DEFAULT, ROOT

@@ -13,9 +13,10 @@ from typing import Final
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import is_over
 from ganger.backends.kubernetes.foreign.foreign_job import NotExpressible, Unit, is_of_others, job_of, unit_of
+from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.node_inventory import Inventory, slots_of
 from ganger.backends.kubernetes.nodes.pod_requests import requested
-from ganger.kubeapi.objects import Key, Pod, PodGroup
+from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Job
 

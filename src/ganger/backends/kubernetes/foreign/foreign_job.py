@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import is_over
+from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.foreign.node_affinity import Unreadable, read
+from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.pod_requests import CPU, GPU_RESOURCES, MEMORY, Requested, requested
-from ganger.kubeapi.objects import SCHEDULER, Key, Pod, PodGroup, Toleration
+from ganger.kubeapi.objects import Key, Pod, Toleration
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Placement, Resources, Retry, Role
 from ganger.model.queue import DEFAULT
 from ganger.model.terms import REQUIRED

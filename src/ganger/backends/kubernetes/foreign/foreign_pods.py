@@ -17,9 +17,10 @@ from typing import Final
 from ganger.backends.kubernetes.binding import Binder, NotLeadingError, is_over
 from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver
 from ganger.backends.kubernetes.foreign.foreign_job import NotExpressible, Unit, is_of_others, job_of, unit_of, waits
+from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.node_inventory import Inventory, slots_of
 from ganger.kubeapi.backoff import pause_s
-from ganger.kubeapi.objects import Key, Pod, PodGroup
+from ganger.kubeapi.objects import Key, Pod
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished, Started, StopRequested, Submitted
 from ganger.ports import Report

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from ganger.backends.kubernetes import object_names
+from ganger.backends.kubernetes.custom_resources import SCHEDULER
 from ganger.backends.kubernetes.nodes import topology_labels as network
 from ganger.backends.kubernetes.nodes.dra import Device, claimed, is_of
 from ganger.backends.kubernetes.nodes.node_capacity import offer, silence, usable_gpus
@@ -186,7 +187,7 @@ class Inventory:
         known = object_names.GANG in pod.metadata.annotations or pod.metadata.uid in self.adopted
         known = known and (not self._disowned or _job_of(pod) not in self._disowned)
         known = known and pod.metadata.uid not in self._stale
-        return known and pod.spec.scheduler_name == objects.SCHEDULER
+        return known and pod.spec.scheduler_name == SCHEDULER
 
     def _ours_changed(self, pod: objects.Pod, *, is_there: bool) -> None:
         uid, there = pod.metadata.uid, self._slots.setdefault(pod.spec.node_name, {})
