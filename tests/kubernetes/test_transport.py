@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.kubeapi.api_client import MARK, WITHIN_S, Api
+from ganger.kubeapi.api_client import WITHIN_S, Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Added, Bookmark, Meta, Modified
 from ganger.kubeapi.request import Place, Use
@@ -208,7 +208,7 @@ class Once:
 def test_an_object_is_made_once(faults: tuple[str, ...], tmp_path: Path) -> None:
     server = Once(*faults)
     made = asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
-    assert made.metadata.annotations[MARK] == server.pods["a"]["metadata"]["annotations"][MARK]
+    assert made.metadata.annotations[PROGRAM.mark] == server.pods["a"]["metadata"]["annotations"][PROGRAM.mark]
     assert len(server.writes) == 1 + faults.count("before")
 
 
