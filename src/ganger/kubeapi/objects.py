@@ -26,15 +26,6 @@ class Fields(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_def
     """Of which no field can be part of a cycle, so that the collector never looks at it."""
 
 
-class Owner(Fields, frozen=True):
-    """Whom an object belongs to."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
-
-
 class Meta(Fields, frozen=True):
     """What every object has. `generation` counts changes of its spec."""
 
@@ -47,8 +38,6 @@ class Meta(Fields, frozen=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    owner_references: tuple[Owner, ...] = ()
-    finalizers: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -64,7 +53,6 @@ class Condition(Fields, frozen=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
-    observed_generation: int = 0
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -150,11 +138,9 @@ class SchedulingGroup(Fields, frozen=True):
 
 
 class ClaimReference(Fields, frozen=True):
-    """Which ResourceClaim a pod uses, or of which template its own is made."""
+    """A claim that a pod uses, by its name in the pod."""
 
     name: str
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
 
 
 class PodSpec(Fields, frozen=True):
@@ -174,7 +160,6 @@ class PodSpec(Fields, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     scheduling_group: SchedulingGroup | None = None
     resource_claims: tuple[ClaimReference, ...] = ()
-    termination_grace_period_seconds: int = 30
 
     def __post_init__(self) -> None:
         """A raw field is a view of the whole page that it was read from: it is copied, or else dropped."""
@@ -211,7 +196,6 @@ class ContainerStatus(Fields, frozen=True):
 
     name: str = ""
     state: ContainerState = ContainerState()
-    restart_count: int = 0
     ready: bool = False
 
 
@@ -223,10 +207,8 @@ class PodStatus(Fields, frozen=True):
     conditions: tuple[Condition, ...] = ()
     reason: str = ""
     message: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
-    nominated_node_name: str = ""
 
 
 class Pod(Fields, frozen=True):

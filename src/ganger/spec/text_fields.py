@@ -29,7 +29,6 @@ REF_PATTERN: Final = r"[A-Za-z0-9_@.][A-Za-z0-9_@./+=^~{}#-]{0,199}"
 IMAGE_PATTERN: Final = (
     r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?(:\d+/[A-Za-z0-9._/-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?"
 )
-MAX_IMAGE: Final = 500
 MAX_PATTERN: Final = 1000
 MAX_NOTES_BYTES: Final = 16 * KIB_BYTES
 MAX_NAME: Final = 40

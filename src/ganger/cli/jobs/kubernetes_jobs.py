@@ -53,7 +53,6 @@ _COLUMNS: Final = (
     Column("SUBMITTED", right=True),
     Column("NOTE"),
 )
-_SHOWN: Final = ("id", "state", "shape", "queue", "user")
 job_argument = click.argument("job", metavar="JOB")
 
 

@@ -33,8 +33,6 @@ from ganger.model.event import (
 from ganger.model.job import GangState, Job, JobSpec
 from ganger.spec import spec_from_dict
 
-CHANGEABLE: Final = ("suspend", "stop", "priority", "labels", "notes")
-"""Keys of a spec that may change while the job lives."""
 OVER: Final = ("Succeeded", "Failed", "Stopped")
 UNREAD: Final = "record_unreadable"
 LEFT_ALONE: Final = (
