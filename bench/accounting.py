@@ -13,7 +13,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.job_costs import CostQuery
 from ganger.engine.eventlog.projection import Projection, project
 from ganger.engine.query.time_report import report
 from ganger.model import event as e
@@ -38,7 +38,7 @@ def run() -> list[Figure]:
         samples = []
         for _ in range(RUNS):
             started = time.perf_counter()
-            told = report(days.state, log, days.now_ms, Wanted(seq=days.state.seq))
+            told = report(days.state, log, days.now_ms, CostQuery(seq=days.state.seq))
             samples.append(time.perf_counter() - started)
         off, wall_ms = 0, 0
         for name, (submitted_ms, ended_ms) in days.lives.items():

@@ -20,7 +20,7 @@ _RECORD = re.compile(r"\d+ ([oeOE]) ?(.*)")
 
 
 @dataclass
-class Promise:
+class Reservation:
     """A job whose submission was acknowledged: its id and what must become of it. `out`: where its ranks write."""
 
     job: str
@@ -68,7 +68,7 @@ class Findings:
         self.details.append(f"{sort}: {what}")
 
 
-def audit(client: Client, folder: Path, promises: list[Promise]) -> Findings:
+def audit(client: Client, folder: Path, promises: list[Reservation]) -> Findings:
     """Everything that is wrong."""
     findings = Findings()
     _jobs(client, promises, findings)
@@ -81,7 +81,7 @@ def audit(client: Client, folder: Path, promises: list[Promise]) -> Findings:
     return findings
 
 
-def _jobs(client: Client, promises: list[Promise], findings: Findings) -> None:
+def _jobs(client: Client, promises: list[Reservation], findings: Findings) -> None:
     """Each acknowledged job is listed, once, and ended as it must; no other is."""
     rows: dict[str, dict[str, Any]] = {}
     cursor = None
@@ -104,7 +104,7 @@ def _jobs(client: Client, promises: list[Promise], findings: Findings) -> None:
         findings.add("doubled", f"{job} is listed, and nobody submitted it")
 
 
-def check_witnesses(promise: Promise, findings: Findings) -> None:
+def check_witnesses(promise: Reservation, findings: Findings) -> None:
     """No rank of an attempt was begun twice, none ran beside another of its place, no device was in two gangs."""
     for book in promise.out.glob("*.*"):
         words = Counter(line.split()[0] for line in book.read_text().splitlines())
@@ -117,7 +117,7 @@ def check_witnesses(promise: Promise, findings: Findings) -> None:
                 findings.add("leaked", f"{promise.job} {book.name}: {line}")
 
 
-def check_logs(promise: Promise, job: Path, findings: Findings) -> None:
+def check_logs(promise: Reservation, job: Path, findings: Findings) -> None:
     """Every line that a rank had written is in its log, once and in order."""
     for book in promise.out.glob("*.*"):
         attempt, rank = book.name.split(".")

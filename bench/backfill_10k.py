@@ -10,7 +10,7 @@ import time
 
 from bench.fleet import Fleet
 from bench.measure import Figure, median
-from ganger.core.reservations.reservations import Promises
+from ganger.core.reservations.reservations import CycleReservations
 from ganger.model.job import GangState
 from ganger.model.units import DAY_MS
 from ganger.policies import dynamic
@@ -32,7 +32,7 @@ def run() -> list[Figure]:
     samples, promised, soon = [], [], []
     for _ in range(RUNS):
         before = time.process_time()
-        promises = Promises(fleet.state, fleet.now_ms, {})
+        promises = CycleReservations(fleet.state, fleet.now_ms, {})
         for gang in waiting[:GANGS]:
             promises.reserve(gang)
         samples.append(time.process_time() - before)

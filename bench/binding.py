@@ -19,7 +19,7 @@ from bench.disrupting import End, drawn, lived, nodes_for
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
+from ganger.backends.kubernetes.pod_bootstrap import Entry, PodBootstrap
 from ganger.controller.assembly import image_of
 from ganger.controller.jobs.ended_jobs import finished
 from ganger.controller.object_log import ObjectLog
@@ -29,7 +29,7 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import policy_from_dict
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Origin, Resources, Retry
 from ganger.ports import Clock
@@ -83,7 +83,7 @@ class _Faked:
 
     def __init__(self, api: FakeApi, folder: Path, members: int) -> None:
         self._api, self._folder, self._members = api, folder, members
-        self._access = Access.of_files([api.kubeconfig(folder / "config")])
+        self._access = Credentials.of_files([api.kubeconfig(folder / "config")])
         self.inject = api.inject
 
     @property
@@ -134,7 +134,7 @@ class Controlled:
 
 @asynccontextmanager
 async def controller(
-    access: Access,
+    access: Credentials,
     folder: Path,
     policies: PolicyObjects | None = None,
     may_act: Callable[[], bool] = lambda: True,
@@ -149,7 +149,7 @@ async def controller(
     launcher.write_bytes(b"never run here")
     async with Api(access, PROGRAM) as api:
         entry = Entry(address="198.18.0.1:7443", certificate="none is needed", key=b"k")
-        backend = KubernetesBackend(api, Gear(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
+        backend = KubernetesBackend(api, PodBootstrap(api, launcher, entry, "python:3.13-slim"), launch_plans, may_act)
         following = event_loop.create_task(backend.run())
         await backend.listed()
         policy = policy_from_dict({}, "nothing").document if policies is None else await policies.kept()

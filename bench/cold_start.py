@@ -14,8 +14,8 @@ from bench.api_server import api_server, client, peak_mb
 from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import NODES, PODS
 
 MANY_PODS = int(os.environ.get("GANGER_BENCH_PODS", "50000"))
@@ -44,9 +44,9 @@ def measure(kubeconfig: str) -> None:
 
 async def _measured(kubeconfig: Path) -> dict[str, float]:
     began_s = time.perf_counter()
-    async with Api(Access.of_files([kubeconfig]), PROGRAM) as api:
-        pods = Follower(api, PODS, lambda _, __: None)
-        nodes = Follower(api, NODES, lambda _, __: None)
+    async with Api(Credentials.of_files([kubeconfig]), PROGRAM) as api:
+        pods = Informer(api, PODS, lambda _, __: None)
+        nodes = Informer(api, NODES, lambda _, __: None)
         following = [asyncio.create_task(each.run()) for each in (pods, nodes)]
         await pods.synced.wait()
         await nodes.synced.wait()

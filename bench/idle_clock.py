@@ -14,7 +14,7 @@ from bench.measure import ROOT, Figure
 from bench.serving import ganger, state_directory
 from ganger.client import Client
 from ganger.engine.wall_clock import WallClock
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import NodeCordoned
 from ganger.settings import home as home_of
 from tools.fakeapi import FakeApi
@@ -40,7 +40,7 @@ async def _of_controller(folder: Path) -> float:
     async with FakeApi(kubelet=True) as api:
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
         api.put(CRD)
-        access = Access.of_files([api.kubeconfig(folder / "config")])
+        access = Credentials.of_files([api.kubeconfig(folder / "config")])
         async with controller(access, folder, clock=WallClock()) as its:
             await asyncio.sleep(IDLE_S)
             before_ms = _wall_ms()

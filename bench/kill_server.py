@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.audit import Findings, Promise, audit, left_of
+from bench.audit import Findings, Reservation, audit, left_of
 from bench.measure import ROOT, Figure
 from ganger.client import Client, ClientError
 from ganger.settings import home as home_of
@@ -59,7 +59,7 @@ def run() -> list[Figure]:
     ]
 
 
-def _ordeal(folder: Path) -> tuple[Findings, list[Promise]]:
+def _ordeal(folder: Path) -> tuple[Findings, list[Reservation]]:
     """All the kills, and what is found at the end, before and after everybody has gone."""
     home = home_of({"GANGER_HOME": str(folder / "home")})
     home.path.mkdir(mode=0o700)
@@ -130,7 +130,7 @@ class Crowd:
 
     client: Client
     folder: Path
-    promises: list[Promise] = field(default_factory=list)
+    promises: list[Reservation] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _errors: list[BaseException] = field(default_factory=list)
@@ -169,7 +169,7 @@ class Crowd:
 
     def _submit_and_stop(self, chance: random.Random, number: int) -> None:
         """One of several: keeps its share of the jobs live."""
-        mine: list[Promise] = []
+        mine: list[Reservation] = []
         serial = 0
         while not self.closed.is_set():
             live = [promise for promise in mine if not self._has_ended(promise)]
@@ -182,7 +182,7 @@ class Crowd:
                     self._stop(promise)
             time.sleep(chance.uniform(0.0, 0.4))
 
-    def _submit(self, chance: random.Random, serial: str) -> Promise:
+    def _submit(self, chance: random.Random, serial: str) -> Reservation:
         kind = chance.choice(KINDS)
         name = f"{kind}-{serial}"
         out = self.folder / name
@@ -204,11 +204,11 @@ class Crowd:
             "request_id": name,
         }
         view = self._insist(lambda: self.client.submit(request))
-        promise = Promise(view["row"]["id"], name, kind, lines, request["spec"]["nodes"], out)
+        promise = Reservation(view["row"]["id"], name, kind, lines, request["spec"]["nodes"], out)
         self.promises.append(promise)
         return promise
 
-    def _stop(self, promise: Promise) -> None:
+    def _stop(self, promise: Reservation) -> None:
         if not promise.is_to_be_stopped or promise.stopped:
             return
 
@@ -222,7 +222,7 @@ class Crowd:
         self._insist(stop)
         promise.stopped = True
 
-    def _has_ended(self, promise: Promise) -> bool:
+    def _has_ended(self, promise: Reservation) -> bool:
         return bool(self._insist(lambda: self.client.job(promise.job))["row"]["state"] in ENDED)
 
     def _insist(self, ask: Callable[[], Any]) -> Any:

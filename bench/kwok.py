@@ -27,8 +27,8 @@ import ganger
 from bench.measure import ROOT
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Meta, Object
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import PODS, Resource
@@ -111,8 +111,8 @@ class Seen:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self.pods = Follower(api, PODS, lambda _old, _new: None)
-        self.jobs = Follower(api, GANG_JOBS, lambda _old, _new: None)
+        self.pods = Informer(api, PODS, lambda _old, _new: None)
+        self.jobs = Informer(api, GANG_JOBS, lambda _old, _new: None)
 
     async def make(self, resource: Resource[Any], bodies: Iterable[Object]) -> None:
         """All of them, some at a time."""
@@ -141,7 +141,7 @@ class Seen:
 @asynccontextmanager
 async def seen(of: Cluster) -> AsyncIterator[Seen]:
     """Inside it pods and GangJobs are followed."""
-    async with Api(Access.of_files([of.kubeconfig]), PROGRAM) as api:
+    async with Api(Credentials.of_files([of.kubeconfig]), PROGRAM) as api:
         its = Seen(api)
         following = [asyncio.create_task(each.run()) for each in (its.pods, its.jobs)]
         await its.pods.synced.wait()

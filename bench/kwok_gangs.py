@@ -20,8 +20,8 @@ from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS, PROGRAM, SCHEDULER
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Meta, Object, Pod
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import PODS, Resource
@@ -119,9 +119,9 @@ async def _gang_jobs(cluster: Cluster, gangs: int, size: int) -> float:
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[Watched]:
     """Inside it pods are followed."""
-    async with Api(Access.of_files([cluster.kubeconfig]), PROGRAM) as api:
+    async with Api(Credentials.of_files([cluster.kubeconfig]), PROGRAM) as api:
         seen = Watched(api)
-        follower = Follower(api, PODS, seen.changed)
+        follower = Informer(api, PODS, seen.changed)
         following = asyncio.create_task(follower.run())
         await follower.synced.wait()
         try:

@@ -16,7 +16,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Reserve, Start
+from ganger.model.decision import ReservedStart, Start
 from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
 from ganger.model.policy import Rules, document_of
 
@@ -88,7 +88,7 @@ class Queueing:
         for decision in planned.decisions:
             if isinstance(decision, Start):
                 self._starts(decision)
-            elif isinstance(decision, Reserve) and decision.start_ms is not None:
+            elif isinstance(decision, ReservedStart) and decision.start_ms is not None:
                 self.first_told_ms.setdefault(decision.gang, decision.start_ms)
 
     def replay(self, rules: Rules, jobs: Iterable[Recorded]) -> None:

@@ -18,7 +18,7 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
 from ganger.model.event import Cleared, Finished, NodesListed, Started, Submitted
 from ganger.model.job import Job, JobSpec, Origin
-from ganger.ports import Live, Report
+from ganger.ports import LiveGeneration, Report
 from ganger.registry import policies
 from ganger.settings import home as home_of
 
@@ -53,7 +53,7 @@ TOGETHER = 500
 class _Instant:
     """A world in which every gang finishes as it starts; it makes history, not figures."""
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         self._report = report
         report(NodesListed(nodes=(Node(name="n1", cpu_milli=1_000_000, memory_bytes=1 << 40),)))
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from bench.measure import Figure, median
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
-from ganger.engine.loop import Loop, Wish
+from ganger.engine.loop import Loop, LoopRequest
 from ganger.engine.wall_clock import WallClock
 from ganger.model.cluster import Node
 from ganger.model.decision import Start, Stop
@@ -21,7 +21,7 @@ from ganger.model.event import NodesListed, QueueSet, Submitted
 from ganger.model.job import GpuRequest, Job, JobSpec, Limits, Origin, Resources
 from ganger.model.queue import Queue
 from ganger.model.units import HOUR_MS
-from ganger.ports import Live, Report
+from ganger.ports import LiveGeneration, Report
 from ganger.registry import policies
 
 WAITING = int(os.environ.get("GANGER_BENCH_WAITING", "100000"))
@@ -33,7 +33,7 @@ BAR_S = 0.01
 class _Full:
     """A world in which nothing ends."""
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         listed = (Node(name=f"n{at}", gpus=GPUS, cpu_milli=64_000, memory_bytes=1 << 40) for at in range(NODES))
         report(NodesListed(nodes=tuple(listed)))
 
@@ -85,7 +85,7 @@ def _samples(loop: Loop, number: int) -> Iterator[tuple[float, float]]:
         yield turned - before, time.process_time() - turned
 
 
-def _wish(event: Submitted | QueueSet) -> Wish:
+def _wish(event: Submitted | QueueSet) -> LoopRequest:
     return event, Future()
 
 

@@ -15,7 +15,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause
@@ -75,7 +75,7 @@ class _MortalLog(EventLog):
     ) -> None:
         if self._fuse.full:
             self._fuse.full -= 1
-            raise Refused("no_room", "the disk is full", "df -h", 507)
+            raise RequestError("no_room", "the disk is full", "df -h", 507)
         moment = self._fuse.chance.choice(("before", "in", "after")) if self._fuse.kills else ""
         self._fuse.kills = False
         if moment == "before":
@@ -121,7 +121,7 @@ def _ask_again(world: World, log: EventLog) -> None:
     asked, world.asked = world.asked, []
     for event, answer in asked:
         refused = answer.exception() if answer.done() else None
-        unheard = not answer.done() or (isinstance(refused, Refused) and refused.code == "no_room")
+        unheard = not answer.done() or (isinstance(refused, RequestError) and refused.code == "no_room")
         if unheard and (not isinstance(event, e.Submitted) or log.job(event.job.id) is None):
             world.at(world.passed_ms(), event)
 

@@ -19,8 +19,8 @@ from bench.api_server import ApiServer
 from bench.measure import Figure, median
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Key, Pod
 from ganger.kubeapi.resources import PODS
 from tools.fakeapi import FakeApi, Fault
@@ -32,7 +32,7 @@ HOUR_S: Final = 3_600.0
 LOOKS_EVERY_S: Final = 0.1
 
 
-class Told:
+class RemoteRecords:
     """What a follower has told, put together again, and how often it told what it had told."""
 
     def __init__(self) -> None:
@@ -77,9 +77,9 @@ async def _each_fault_once() -> dict[str, float]:
     }
     took = {}
     with api_server.api_server() as server:
-        async with Api(Access.of_files([server.kubeconfig]), PROGRAM) as api:
-            told = Told()
-            follower = Follower(api, PODS, told)
+        async with Api(Credentials.of_files([server.kubeconfig]), PROGRAM) as api:
+            told = RemoteRecords()
+            follower = Informer(api, PODS, told)
             following = asyncio.create_task(follower.run())
             await follower.synced.wait()
             for name, commands in faults.items():
@@ -94,7 +94,7 @@ async def _each_fault_once() -> dict[str, float]:
     return took
 
 
-async def _equal(server: ApiServer, told: Told) -> float:
+async def _equal(server: ApiServer, told: RemoteRecords) -> float:
     """Seconds until what was told is what the server has."""
 
     async def right() -> bool:
@@ -117,12 +117,12 @@ async def _until(right: Callable[[], Awaitable[bool]]) -> float:
 
 
 @asynccontextmanager
-async def _followed(server: FakeApi) -> AsyncIterator[tuple[Api, Told]]:
+async def _followed(server: FakeApi) -> AsyncIterator[tuple[Api, RemoteRecords]]:
     with tempfile.TemporaryDirectory(prefix="ganger-bench-") as folder:
-        access = Access.of_files([server.kubeconfig(Path(folder) / "kubeconfig")])
+        access = Credentials.of_files([server.kubeconfig(Path(folder) / "kubeconfig")])
         async with Api(access, PROGRAM) as api:
-            told = Told()
-            follower = Follower(api, PODS, told)
+            told = RemoteRecords()
+            follower = Informer(api, PODS, told)
             following = asyncio.create_task(follower.run())
             await follower.synced.wait()
             yield api, told

@@ -16,8 +16,8 @@ from bench.api_server import GPUS, api_server, client
 from bench.measure import Figure
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Pod
 from ganger.kubeapi.resources import PODS
 
@@ -58,7 +58,7 @@ def follow(kubeconfig: str) -> None:
 
 
 async def _bound(kubeconfig: Path) -> dict[str, float]:
-    async with Api(Access.of_files([kubeconfig]), PROGRAM) as api:
+    async with Api(Credentials.of_files([kubeconfig]), PROGRAM) as api:
         waiting = [found.metadata for found in await api.list(PODS)]
         assert len(waiting) == BINDS
         turns = iter(enumerate(waiting))
@@ -71,7 +71,7 @@ async def _bound(kubeconfig: Path) -> dict[str, float]:
 
 
 async def _followed(kubeconfig: Path) -> dict[str, float]:
-    async with Api(Access.of_files([kubeconfig]), PROGRAM) as api:
+    async with Api(Credentials.of_files([kubeconfig]), PROGRAM) as api:
         whole, told = asyncio.Event(), 0
 
         def changed(_old: Pod | None, _new: Pod | None) -> None:
@@ -80,7 +80,7 @@ async def _followed(kubeconfig: Path) -> dict[str, float]:
             if told == WATCHED + EVENTS:
                 whole.set()
 
-        follower = Follower(api, PODS, changed)
+        follower = Informer(api, PODS, changed)
         following = asyncio.create_task(follower.run())
         await follower.synced.wait()
         assert len(follower.objects) == WATCHED

@@ -21,7 +21,7 @@ from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.query.event_text import CAUSES
 from ganger.error_codes import CODES
 from ganger.model.event import Event
-from ganger.model.pending_reason import REMEDY, Reason, Why, sentence
+from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import HOUR_MS
 from ganger.registry import frameworks, trait
 
@@ -36,12 +36,20 @@ _STARTED: Final = {
     "gang": "one process, on the first node, which starts the others",
 }
 _EXAMPLES: Final = (
-    Reason(why=Why.NO_CAPACITY, resource="nodes", need=2, have=1, limit=4, scope="8 free GPUs", holders=("bert-7f3a",)),
-    Reason(why=Why.MAINTENANCE, resource="nodes", need=2, have=1, scope="m42"),
-    Reason(why=Why.NO_NODE, resource="nodes", need=4, have=2, scope="8 free GPUs"),
-    Reason(why=Why.EXCLUDED, resource="nodes", need=2, have=1, scope="8 free GPUs", excluded=("n3",)),
-    Reason(
-        why=Why.OVER_QUOTA,
+    PendingReason(
+        why=ReasonCode.NO_CAPACITY,
+        resource="nodes",
+        need=2,
+        have=1,
+        limit=4,
+        scope="8 free GPUs",
+        holders=("bert-7f3a",),
+    ),
+    PendingReason(why=ReasonCode.MAINTENANCE, resource="nodes", need=2, have=1, scope="m42"),
+    PendingReason(why=ReasonCode.NO_NODE, resource="nodes", need=4, have=2, scope="8 free GPUs"),
+    PendingReason(why=ReasonCode.EXCLUDED, resource="nodes", need=2, have=1, scope="8 free GPUs", excluded=("n3",)),
+    PendingReason(
+        why=ReasonCode.OVER_QUOTA,
         resource="gpu_milli",
         need=8_000,
         have=4_000,
@@ -49,8 +57,8 @@ _EXAMPLES: Final = (
         scope="nlp",
         holders=("bert-7f3a", "gpt-19c2"),
     ),
-    Reason(
-        why=Why.USER_GPUS,
+    PendingReason(
+        why=ReasonCode.USER_GPUS,
         resource="gpu_milli",
         need=8_000,
         have=4_000,
@@ -58,8 +66,8 @@ _EXAMPLES: Final = (
         scope="nlp",
         holders=("bert-7f3a",),
     ),
-    Reason(
-        why=Why.USER_JOBS,
+    PendingReason(
+        why=ReasonCode.USER_JOBS,
         resource="jobs",
         need=1,
         have=0,
@@ -67,9 +75,9 @@ _EXAMPLES: Final = (
         scope="nlp",
         holders=("bert-7f3a", "gpt-19c2"),
     ),
-    Reason(why=Why.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
-    Reason(
-        why=Why.USER_NODE_TIME,
+    PendingReason(why=ReasonCode.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
+    PendingReason(
+        why=ReasonCode.USER_NODE_TIME,
         resource="node_ms",
         need=48 * HOUR_MS,
         have=10 * HOUR_MS,
@@ -77,20 +85,20 @@ _EXAMPLES: Final = (
         scope="nlp",
         holders=("bert-7f3a",),
     ),
-    Reason(why=Why.HELD, holders=("bert-7f3a",)),
-    Reason(why=Why.BACKOFF, need=2),
-    Reason(
-        why=Why.NAMESPACE_QUOTA,
+    PendingReason(why=ReasonCode.HELD, holders=("bert-7f3a",)),
+    PendingReason(why=ReasonCode.BACKOFF, need=2),
+    PendingReason(
+        why=ReasonCode.NAMESPACE_QUOTA,
         scope="namespace research, quota compute: requests.nvidia.com/gpu: 8 of 8 used, 8 asked by pod bert-7f3a-1-0",
     ),
-    Reason(
-        why=Why.WEBHOOK_UNREACHABLE,
+    PendingReason(
+        why=ReasonCode.WEBHOOK_UNREACHABLE,
         scope='failed calling webhook "images.example.com": ... connect: connection refused',
     ),
-    Reason(why=Why.STOPPING_OTHERS, holders=("bert-7f3a",)),
-    Reason(why=Why.NOT_LISTED),
-    Reason(why=Why.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
-    Reason(why=Why.ARRAY_LIMIT, need=10),
+    PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
+    PendingReason(why=ReasonCode.NOT_LISTED),
+    PendingReason(why=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
+    PendingReason(why=ReasonCode.ARRAY_LIMIT, need=10),
 )
 """One reason for each code, with the fields that the scheduler fills in, to show the sentence that it makes."""
 
@@ -156,7 +164,8 @@ def _exit_codes() -> Iterator[str]:
 def _reasons() -> Iterator[str]:
     samples = {reason.why: sentence(reason) for reason in _EXAMPLES}
     return table(
-        ("code", "for instance", "what to do"), ((code(why), samples[why], _placeholders(REMEDY[why])) for why in Why)
+        ("code", "for instance", "what to do"),
+        ((code(why), samples[why], _placeholders(REMEDY[why])) for why in ReasonCode),
     )
 
 

@@ -2,7 +2,7 @@
 
 Each rule stands at a place in the schema, and has a sentence for whoever broke it. CEL cannot see here what may be of
 several types. That a spec stays as it is says the admission policy, which sees everything; what else is wrong with a
-job, the controller: it writes `phase: Refused` and why into the status.
+job, the controller: it writes `phase: RequestError` and why into the status.
 """
 # ruff: noqa: INP001 - a script's part, found by its path
 

@@ -11,7 +11,7 @@ from typing import Final
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """A request that was not carried out; nothing changed.
 
     code: stable, for programs, one of `codes.CODES`; detail: what and why; next: what to type; status: HTTP's
@@ -27,12 +27,12 @@ class Refused(Exception):
         self.status = status
 
 
-def unwritable(path: Path, error: OSError) -> Refused:
+def unwritable(path: Path, error: OSError) -> RequestError:
     """What a disk does not take."""
     directory = path if path.is_dir() else path.parent
     is_full = error.errno in _FULL
     remedy = f"free some space on that disk: df -h {directory}" if is_full else f"see who may write: ls -ld {directory}"
-    return Refused("no_room", f"cannot write {path}: {error.strerror}", remedy, 507)
+    return RequestError("no_room", f"cannot write {path}: {error.strerror}", remedy, 507)
 
 
 KUBERNETES_EXTRA = "pip install 'ganger[kubernetes]'"

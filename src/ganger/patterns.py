@@ -14,7 +14,7 @@ MAX_BYTES: Final = 8 << 20
 _NOT_REGULAR: Final = ("invalid perl operator", "invalid escape sequence")
 
 
-class BadPattern(ValueError):
+class PatternError(ValueError):
     """Not a regular expression: why, in one sentence."""
 
 
@@ -29,9 +29,9 @@ class Pattern:
         try:
             self._search = re2.compile(text, options).search
         except UnicodeError:
-            raise BadPattern("it is no text of UTF-8") from None
+            raise PatternError("it is no text of UTF-8") from None
         except re2.error as error:
-            raise BadPattern(_why(error)) from None
+            raise PatternError(_why(error)) from None
 
     def is_in(self, text: str | bytes) -> bool:
         """Whether it is found anywhere in the text."""

@@ -73,7 +73,7 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class LiveGeneration:
     """A generation that, by the log, holds nodes. `stopping` is its stop when one was decided; `lost`: nodes of it that
     another one has by now, where that was written and its own end there was not."""
 
@@ -159,7 +159,7 @@ to run in give what each launcher runs, in rank order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Metric:
     """Figures of one name, by the value of one `label`. A counter only grows while the server lives."""
 
     name: str
@@ -169,7 +169,7 @@ class Measure:
     values: Mapping[str, float]
 
 
-class NotInThisWorld(Exception):
+class NotSupported(Exception):
     """What a backend cannot do: why, and `next`, what to do instead."""
 
     def __init__(self, why: str, next: str) -> None:
@@ -181,7 +181,7 @@ class NotInThisWorld(Exception):
 class Backend(Protocol):
     """A world. It knows no policy; it turns what happens into events and carries decisions out."""
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """Find out what runs. Must report, in this order: what became of each `live` generation so far as known, then
         `NodesListed`. A live generation that was decided but never begun is begun now; a running one is adopted; one in
         `stopping` is stopped again (both are idempotent). Returns soon; facts may come later."""
@@ -227,7 +227,7 @@ class Backend(Protocol):
     def use(self) -> Use:
         """What is used now. May take a moment; costs nothing while nobody asks."""
 
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> tuple[Metric, ...]:
         """What it counts of its own work. Costs next to nothing; from any thread."""
 
     def lose_node(self, name: str) -> None:

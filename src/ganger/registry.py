@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, Final
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 
 POLICIES: Final = "ganger.policies"
 FRAMEWORKS: Final = "ganger.frameworks"
@@ -77,7 +77,7 @@ def order(name: str) -> ModuleType:
     if name not in found:
         # One that does not load has no name: any of these may be it.
         why = "".join(f"; {sentence}" for sentence in _found(POLICIES)[1].values())
-        raise Refused(
+        raise RequestError(
             "no_such_order",
             f"the policy in force has the queue order {name}, which is not installed{why}; there are "
             f"{', '.join(sorted(found))}",

@@ -40,7 +40,7 @@ _NETWORK: Final = (
 """Beginnings of the types of network file systems, as /proc/self/mounts has them."""
 
 
-class BadHome(Exception):
+class HomeError(Exception):
     """The state directory cannot be used as it is. The text says why, `next` what to type."""
 
     def __init__(self, why: str, next: str = "set GANGER_HOME to a directory of yours") -> None:
@@ -131,7 +131,7 @@ def home(environ: Mapping[str, str]) -> Home:
     return Home(base / "ganger")
 
 
-class BadSettings(Exception):
+class SettingsError(Exception):
     """The settings file says something that cannot be. The text says what, `next` what to type."""
 
     def __init__(self, why: str, next: str) -> None:
@@ -183,15 +183,15 @@ def keep(home: Home) -> Keep:
     except FileNotFoundError:
         return Keep()
     except (OSError, ValueError) as error:
-        raise BadSettings(
+        raise SettingsError(
             f"{path} cannot be read: {error}", f"correct it, or move it away: mv {path} {path}.old"
         ) from None
     table = found.pop("keep", {})
     if not isinstance(table, dict):
-        raise BadSettings(f"{path}: keep is no table", "write a line [keep], and the settings below it")
+        raise SettingsError(f"{path}: keep is no table", "write a line [keep], and the settings below it")
     unknown = [*found, *(f"keep.{key}" for key in table if key not in KEEP_KEYS)]
     if unknown:
-        raise BadSettings(f"{path}: there is no setting {unknown[0]}", f"there are keep.{', keep.'.join(KEEP_KEYS)}")
+        raise SettingsError(f"{path}: there is no setting {unknown[0]}", f"there are keep.{', keep.'.join(KEEP_KEYS)}")
     return Keep(**{KEEP_KEYS[key][0]: _limit(path, key, value) for key, value in table.items()})
 
 
@@ -201,7 +201,7 @@ def _limit(path: Path, key: str, value: object) -> int | None:
     try:
         return parse_duration_ms(str(value)) if KEEP_KEYS[key][0].endswith("_ms") else parse_bytes(str(value))
     except ValueError as error:
-        raise BadSettings(f"{path}: keep.{key}: {error}", 'write it as in `logs = "90d"`, or "always"') from None
+        raise SettingsError(f"{path}: keep.{key}: {error}", 'write it as in `logs = "90d"`, or "always"') from None
 
 
 def make_private(directory: Path) -> None:
@@ -213,13 +213,13 @@ def make_private(directory: Path) -> None:
         owners = {directory.lstat().st_uid, directory.stat().st_uid}
         mode = directory.stat().st_mode
     except (FileExistsError, NotADirectoryError):
-        raise BadHome(f"{directory} cannot be a directory: a file is in the way") from None
+        raise HomeError(f"{directory} cannot be a directory: a file is in the way") from None
     except OSError as error:
-        raise BadHome(f"cannot use {directory}: {error.strerror}") from None
+        raise HomeError(f"cannot use {directory}: {error.strerror}") from None
     if owners != {os.getuid()}:
-        raise BadHome(f"{directory} belongs to another user")
+        raise HomeError(f"{directory} belongs to another user")
     if mode & 0o077:
-        raise BadHome(f"{directory} is open to other users", f"chmod 700 {directory}")
+        raise HomeError(f"{directory} is open to other users", f"chmod 700 {directory}")
 
 
 def network_filesystem(path: Path) -> str | None:

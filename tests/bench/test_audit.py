@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.audit import Findings, Promise, check_logs, check_witnesses
+from bench.audit import Findings, Reservation, check_logs, check_witnesses
 
 SOUND = "begin 17\nsaid 0\nsaid 1\nsaid 2\n"
 LOG = "1 e line 0\n2 O li\n3 o ne 1\n4 o line 2\n"
 
 
 @pytest.fixture
-def promise(tmp_path: Path) -> Promise:
+def promise(tmp_path: Path) -> Reservation:
     """A job that ended well, with three lines."""
     out = tmp_path / "steady-1"
     out.mkdir()
@@ -20,17 +20,17 @@ def promise(tmp_path: Path) -> Promise:
     log = tmp_path / "job" / "nodes" / "n1" / "1" / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text(LOG)
-    return Promise("steady-1-abcd", "steady-1", "steady", 3, 1, out)
+    return Reservation("steady-1-abcd", "steady-1", "steady", 3, 1, out)
 
 
-def found(promise: Promise) -> Findings:
+def found(promise: Reservation) -> Findings:
     findings = Findings()
     check_witnesses(promise, findings)
     check_logs(promise, promise.out.parent / "job", findings)
     return findings
 
 
-def test_nothing_is_found_where_nothing_is_wrong(promise: Promise) -> None:
+def test_nothing_is_found_where_nothing_is_wrong(promise: Reservation) -> None:
     assert found(promise).details == []
 
 
@@ -48,7 +48,7 @@ def test_nothing_is_found_where_nothing_is_wrong(promise: Promise) -> None:
         ("lines_lost", "log", lambda text: text.replace("4 o", "4")),
     ],
 )
-def test_a_planted_fault_is_found(sort: str, file: str, fault: Callable[[str], str], promise: Promise) -> None:
+def test_a_planted_fault_is_found(sort: str, file: str, fault: Callable[[str], str], promise: Reservation) -> None:
     path = promise.out / "1.0" if file == "book" else next(promise.out.parent.glob("job/nodes/n1/1/rank-0.log"))
     path.write_text(fault(path.read_text()))
     assert getattr(found(promise), sort) > 0

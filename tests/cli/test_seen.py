@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ganger.client.local.log_position import Seen
+from ganger.client.local.log_position import LogPosition
 from tests.cli.world import line
 
 
@@ -30,7 +30,7 @@ def test_nothing_twice_and_nothing_left_out(tail: int | None, seed: int) -> None
     begins = chance.randrange(1, len(lines) // 2)
     query: dict[str, Any] = {"tail": tail}
     expected = served(lines[:begins], query) + lines[begins:]
-    seen, got = Seen(), []
+    seen, got = LogPosition(), []
     for end in (begins, chance.randrange(begins, len(lines)), len(lines)):
         got += [each for each in served(lines[:end], query) if seen.is_new(each)]
         query = seen.resumed(query)
@@ -38,12 +38,12 @@ def test_nothing_twice_and_nothing_left_out(tail: int | None, seed: int) -> None
 
 
 def test_one_attempt_stays_one() -> None:
-    seen = Seen()
+    seen = LogPosition()
     assert seen.is_new(line("x", generation=2))
     assert seen.resumed({"attempt": 2, "rank": "all"}) == {"attempt": 2, "rank": "all", "tail": None}
 
 
 def test_a_tail_without_lines_goes_on_from_its_beginning() -> None:
-    again = Seen().resumed({"tail": 0})
+    again = LogPosition().resumed({"tail": 0})
     assert again["tail"] is None
     assert again["since"]

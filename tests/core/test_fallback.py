@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganger.core.state.gang import Fallback, Gang
+from ganger.core.state.gang import CheckpointFallback, Gang
 from ganger.engine.query.event_text import on_checkpoints
 from ganger.model import event as e
 from ganger.model.evidence import PythonError, RankEnd
@@ -213,7 +213,7 @@ def test_a_failed_checkpoint_is_passed_over_until_a_newer_one_or_its_own_step_is
     next_attempt(at)
     for step, left in ((9, (10,)), (10, ())):
         at.apply(e.Checkpointed(gang="C", generation=gang(at).generation, step=step))
-        assert gang(at).fallback == Fallback(older_step=step - 1, skipped=left)
+        assert gang(at).fallback == CheckpointFallback(older_step=step - 1, skipped=left)
 
 
 def test_once_a_step_is_made_the_same_error_may_be_the_checkpoints_again() -> None:

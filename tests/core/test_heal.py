@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.core.failure.retry import Verdict, matching, verdict
+from ganger.core.failure.retry import RetryDecision, matching, verdict
 from ganger.core.state.gang import Gang
 from ganger.core.state.lifecycle import Act
 from ganger.core.state.time_accounting import Account
@@ -25,12 +25,12 @@ def gang(most: int | None, **so_far: object) -> Gang:
     return Gang(job=job, shape=job.spec.shape, number=1, submitted_ms=0, since_ms=0, account=account, **told)
 
 
-def again(pause_ms: int, *, spends: bool) -> Verdict:
-    return Verdict(Act.AGAIN, spends=spends, pause_ms=pause_ms)
+def again(pause_ms: int, *, spends: bool) -> RetryDecision:
+    return RetryDecision(Act.AGAIN, spends=spends, pause_ms=pause_ms)
 
 
-def elsewhere(pause_ms: int) -> Verdict:
-    return Verdict(Act.ELSEWHERE, spends=False, pause_ms=pause_ms)
+def elsewhere(pause_ms: int) -> RetryDecision:
+    return RetryDecision(Act.ELSEWHERE, spends=False, pause_ms=pause_ms)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def elsewhere(pause_ms: int) -> Verdict:
     ],
 )
 def test_verdict(
-    most: int | None, so_far: dict[str, object], cause: Cause, how: dict[str, int], wanted: Verdict | None
+    most: int | None, so_far: dict[str, object], cause: Cause, how: dict[str, int], wanted: RetryDecision | None
 ) -> None:
     judged = verdict(gang(most, **so_far), Failed(gang="j", generation=1, node="n1", cause=cause, **how), 0)
     assert judged == wanted or (wanted is None and not judged.again)

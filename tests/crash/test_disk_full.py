@@ -10,7 +10,7 @@ from pathlib import Path
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import RETRY_MS
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from tests.crash.mortal import Day, check, check_sound
 from tests.crash.scripts import SCRIPTS, Script, world_of
@@ -42,7 +42,7 @@ class FillingLog(EventLog):
             self.fill()
         try:
             super().append(batch, projections, shows, encoded)
-        except Refused as refused:
+        except RequestError as refused:
             self.failures.append(refused.code)
             raise
 
@@ -69,7 +69,7 @@ def lived_with_little_room(script: Script, log: FillingLog) -> tuple[Day, bool]:
     for event, answer in world.asked:
         assert answer.done(), "a request is answered at once, whatever the disk says"
         refused = answer.exception()
-        if isinstance(refused, Refused) and refused.code == "no_room":
+        if isinstance(refused, RequestError) and refused.code == "no_room":
             assert refused.status == 507
             assert "df -h" in refused.next
             world.at(world.passed_ms() + RETRY_MS, event)
@@ -114,7 +114,7 @@ def test_what_runs_goes_on_and_nothing_new_is_taken(folder: Path) -> None:
     assert "big-0" not in loop.copy().gangs
     assert "no room" in loop.health()
     refused = next(answer for event, answer in world.asked if event is big).exception()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestError)
     assert refused.code == "no_room"
     log.clear()
     world.at(6 * S, big)

@@ -9,11 +9,11 @@ import pytest
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
-from ganger.engine.eventlog.disk_reserve import RESERVE_BYTES, Reserve
+from ganger.engine.eventlog.disk_reserve import RESERVE_BYTES, DiskReserve
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.loop import Loop
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from tests.crash.mortal import Day, Fuse, Killed, MortalLog, MortalWorld, check_sound
 from tests.engine.scenes import nodes, serve, submit
@@ -34,7 +34,7 @@ class Disk:
     gave: int = 0
 
 
-class DiskReserve(Reserve):
+class SimulatedReserve(DiskReserve):
     """What a disk that only counts holds back."""
 
     def __init__(self, disk: Disk) -> None:
@@ -59,7 +59,7 @@ class CrampedLog(MortalLog):
 
     def __init__(self, path: Path, fuse: Fuse, disk: Disk) -> None:
         super().__init__(path, fuse)
-        self.disk, self.reserve = disk, DiskReserve(disk)
+        self.disk, self.reserve = disk, SimulatedReserve(disk)
 
     def append(
         self,
@@ -69,7 +69,7 @@ class CrampedLog(MortalLog):
         encoded: Mapping[int, bytes] = {},
     ) -> None:
         if len(batch) > self.disk.rows:
-            raise Refused("no_room", "the disk is full", "df -h", 507)
+            raise RequestError("no_room", "the disk is full", "df -h", 507)
         self.disk.rows -= len(batch)
         super().append(batch, projections, shows, encoded)
 
@@ -105,11 +105,11 @@ def test_a_stop_and_a_delete_are_taken_on_a_full_disk_and_nothing_new_is(folder:
         world.at(10 * S + at * S, event)
     world.run(loop, 60 * S)
     refused = answer(world, new)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestError)
     assert refused.code == "no_room"
     assert answer(world, stop) is answer(world, delete) is None
     refused = answer(world, later)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestError)
     assert (refused.code, refused.status, disk.gave) == ("no_room", 507, 1)
     assert "only what frees something is taken: stop, suspend, delete" in refused.detail
     assert refused.detail == loop.health()
@@ -162,23 +162,23 @@ def test_a_server_killed_at_any_moment_of_it_has_stopped_the_job_in_the_end(fold
 
 def test_a_reserve_is_room_on_the_disk_and_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "g.db-reserve"
-    reserve = Reserve(path)
+    reserve = DiskReserve(path)
     assert not reserve.held
     assert reserve.hold()
     assert path.stat().st_blocks * 512 >= RESERVE_BYTES
-    assert Reserve(path).hold()
+    assert DiskReserve(path).hold()
     assert reserve.give_back()
     assert not path.exists()
     assert not reserve.give_back()
-    assert Reserve(None).held
+    assert DiskReserve(None).held
 
 
 def test_what_is_not_there_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, at: int, length: int) -> None:
         raise OSError(28, os.strerror(28))
 
-    reserve = Reserve(tmp_path / "g.db-reserve")
+    reserve = DiskReserve(tmp_path / "g.db-reserve")
     monkeypatch.setattr("ganger.engine.eventlog.disk_reserve.os.posix_fallocate", full)
     assert not reserve.hold()
     assert (tmp_path / "g.db-reserve").stat().st_size == 0
-    assert not Reserve(tmp_path / "gone" / "g.db-reserve").hold()
+    assert not DiskReserve(tmp_path / "gone" / "g.db-reserve").hold()

@@ -12,7 +12,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import project
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from tests.engine.scenes import job
 
@@ -73,7 +73,7 @@ def test_refused_and_left_as_it_is(broken: Callable[[Path], None], tmp_path: Pat
     path = tmp_path / "g.db"
     broken(path)
     before = path.read_bytes()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         EventLog(path)
     assert refused.value.code == "corrupt_log"
     assert str(path) in refused.value.detail
@@ -83,12 +83,12 @@ def test_refused_and_left_as_it_is(broken: Callable[[Path], None], tmp_path: Pat
 
 def test_the_format_is_named(tmp_path: Path) -> None:
     of_a_newer_ganger(tmp_path / "g.db")
-    with pytest.raises(Refused, match=r"format 1000, this ganger reads \d"):
+    with pytest.raises(RequestError, match=r"format 1000, this ganger reads \d"):
         EventLog(tmp_path / "g.db")
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         EventLog(tmp_path)
     assert refused.value.code == "log_failed"
     assert str(tmp_path) in refused.value.detail
@@ -96,7 +96,7 @@ def test_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         EventLog(tmp_path / "nowhere" / "g.db")
     assert refused.value.code == "log_failed"
     assert refused.value.next
@@ -123,7 +123,7 @@ def test_a_file_that_must_not_be_written(tmp_path: Path) -> None:
     a_log(path)
     path.chmod(0o400)
     before = path.read_bytes()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         EventLog(path)
     assert refused.value.code == "log_failed"
     assert f"{path} must not be written" in refused.value.detail
@@ -154,7 +154,7 @@ def test_a_row_that_is_missing_is_named(tmp_path: Path) -> None:
     a_log(tmp_path / "g.db")
     log = EventLog(tmp_path / "g.db")
     log._writer.execute("DELETE FROM event WHERE seq = 50")
-    with pytest.raises(Refused, match=r"event 51 follows event 49") as refused:
+    with pytest.raises(RequestError, match=r"event 51 follows event 49") as refused:
         log.restore()
     assert refused.value.code == "corrupt_log"
     assert [row.seq for row in log.rows(after=51)] == [*range(52, 101)]
@@ -165,6 +165,6 @@ def test_a_job_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     a_log(tmp_path / "g.db")
     log = EventLog(tmp_path / "g.db")
     log._writer.execute("UPDATE job SET job = '{}' WHERE id = 'job-7'")
-    with pytest.raises(Refused, match="job job-7 cannot be read") as refused:
+    with pytest.raises(RequestError, match="job job-7 cannot be read") as refused:
         log.job("job-7")
     assert refused.value.code == "corrupt_log"

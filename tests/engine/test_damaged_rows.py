@@ -15,7 +15,7 @@ from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.job import ENDED, GangState
@@ -148,7 +148,7 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_the_log_takes_only_what_decodes_again(wrong: dict[str, Any]) -> None:
     log = EventLog(MEMORY)
-    with pytest.raises(Refused, match="failed cannot be written"):
+    with pytest.raises(RequestError, match="failed cannot be written"):
         log.append([e.Stamped(1, S, replace(FAILED, **wrong))], [])
     log.append([e.Stamped(1, S, FAILED)], [])
     assert [row.event for row in log.rows()] == [FAILED]
@@ -171,7 +171,7 @@ def test_a_bad_event_is_told_to_its_poster_alone(day: Path, bad: e.Event) -> Non
     before = attempts(loop.copy())
     good, wrong, also_good = loop.post_all([submit("a-1"), bad, submit("b-1")])
     loop.turn(loop.drain())
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         wrong.result()
     assert refused.value.code in ("bad_text", "bad_event")
     assert also_good.result() == good.result() + 1

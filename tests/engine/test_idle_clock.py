@@ -16,7 +16,7 @@ from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.wall_clock import WallClock
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model import event as e
 from tests.engine.scenes import nodes, serve, submit
 from tests.service.world import Embedded, launcher, wait_until
@@ -77,7 +77,7 @@ def test_the_kubernetes_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             for name in ("n1", "n2"):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
-            access = Access.of_files([api.kubeconfig(tmp_path / "config")])
+            access = Credentials.of_files([api.kubeconfig(tmp_path / "config")])
             async with controller(access, tmp_path, clock=WallClock()) as its:
                 for event in CORDON_AND_BACK:
                     await asyncio.sleep(HOUR_MS / 1000 / len(CORDON_AND_BACK))

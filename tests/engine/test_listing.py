@@ -13,7 +13,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.job_filters import JobFilter, LabelTerm, label_terms
 from ganger.engine.eventlog.projection import Projection, project
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
@@ -177,7 +177,7 @@ def test_selectors_are_read_and_what_is_none_is_refused() -> None:
     assert label_terms("team=nlp, stage!=prod") == (LabelTerm("team", "nlp"), LabelTerm("stage", "prod", equal=False))
     assert label_terms("a.b/c=") == (LabelTerm("a.b/c", ""),)
     for text in ("team", "=x", "team=a=b", "team=nlp,", "!x", "a b=c", "team==x", ","):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             label_terms(text)
         assert (refused.value.code, text in refused.value.detail) == ("invalid_request", True)
 

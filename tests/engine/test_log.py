@@ -15,7 +15,7 @@ from ganger.engine.eventlog import event_log as logs
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.eventlog.job_filters import JobFilter
 from ganger.engine.eventlog.projection import Projection, project
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.decision import Cause, Plan, Stop
 from ganger.model.event import Stamped
@@ -63,7 +63,7 @@ def test_a_batch_is_written_whole(log: EventLog, tmp_path: Path) -> None:
 
 def test_of_a_batch_that_fails_nothing_is_written(log: EventLog) -> None:
     log.append([submitted(1, "a-1")], [])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         log.append([submitted(2, "a-2"), submitted(1, "a-3")], [])
     assert refused.value.code == "log_failed"
     assert [row.seq for row in log.rows()] == [1]
@@ -94,7 +94,7 @@ def no_file_grows(beyond_bytes: int) -> Iterator[None]:
 
 def test_a_write_that_the_system_refuses(log: EventLog, tmp_path: Path) -> None:
     log.append([submitted(1, "a-1")], [])
-    with no_file_grows((tmp_path / "g.db-wal").stat().st_size), pytest.raises(Refused) as refused:
+    with no_file_grows((tmp_path / "g.db-wal").stat().st_size), pytest.raises(RequestError) as refused:
         log.append([submitted(2, "a-2")], [])
     assert refused.value.code == "no_room"
     assert "df -h" in refused.value.next
@@ -123,7 +123,7 @@ def test_rows_come_in_pages_and_by_gang(log: EventLog) -> None:
 
 def test_a_hole_is_found(log: EventLog) -> None:
     log.append([submitted(1, "a-1"), submitted(3, "a-3")], [])
-    with pytest.raises(Refused, match="hole") as refused:
+    with pytest.raises(RequestError, match="hole") as refused:
         log.restore()
     assert refused.value.code == "corrupt_log"
 

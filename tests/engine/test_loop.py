@@ -18,7 +18,7 @@ from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
 from ganger.engine.loop import Loop
 from ganger.engine.wall_clock import WallClock
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import GangState, Job
@@ -168,7 +168,7 @@ def test_a_request_that_cannot_be_is_refused_in_words(refused: e.Event, why: str
     answer = loop.post(refused)
     loop.turn(loop.drain())
     error = answer.exception(0)
-    assert isinstance(error, Refused)
+    assert isinstance(error, RequestError)
     assert (error.code, error.status) == ("conflict", 409)
     assert why in error.detail
     assert error.next
@@ -188,7 +188,7 @@ def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: Wo
     bad, good = loop.post(event), loop.post(submit("job-2"))
     loop.turn(loop.drain())
     error = bad.exception(0)
-    assert isinstance(error, Refused)
+    assert isinstance(error, RequestError)
     assert error.code == "bad_text"
     assert good.result(0) == log.last_seq() - 1
 
@@ -196,7 +196,7 @@ def test_text_that_is_none_stops_nobody(event: e.Event, log: EventLog, world: Wo
 def test_an_event_is_checked_once(log: EventLog, world: World) -> None:
     loop = serve(world, log)
     world.run(loop, 0)
-    first, profile = log.last_seq(), cProfile.Profile()
+    first, profile = log.last_seq(), cProfile.AvailabilityProfile()
     profile.enable()
     loop.post(submit("job-1"))
     loop.turn(loop.drain())
@@ -230,7 +230,7 @@ def test_ended_and_deleted_in_one_turn_leaves_no_row(log: EventLog) -> None:
 def test_the_world_hears_once_of_who_ended_and_who_is_deleted(log: EventLog) -> None:
     heard: list[str] = []
 
-    class Hearing(World):
+    class Dispatcher(World):
         def forget(self, gang: str) -> None:
             heard.append(f"forget {gang}")
             super().forget(gang)
@@ -239,7 +239,7 @@ def test_the_world_hears_once_of_who_ended_and_who_is_deleted(log: EventLog) -> 
             heard.append(f"delete {gang}")
             super().delete(gang)
 
-    loop = serve(world := Hearing(nodes(1)), log)
+    loop = serve(world := Dispatcher(nodes(1)), log)
     world.at(0, submit("ends-1"))
     world.at(0, submit("waits-1", 3))
     world.at(20 * S, e.StopRequested(gang="waits-1"))
@@ -286,7 +286,7 @@ def test_facts_wait_for_the_log_and_requests_do_not(log: EventLog, world: World,
     fact, asked = loop.post(e.NodeLost(node="n2")), loop.post(submit("job-1"))
     loop.turn(loop.drain())
     error = asked.exception(0)
-    assert isinstance(error, Refused)
+    assert isinstance(error, RequestError)
     assert error.code == "log_failed"
     assert "locked" in error.detail
     assert "locked" in loop.health()
@@ -432,17 +432,17 @@ def test_closing_is_not_lost_among_what_else_comes(log: EventLog, world: World) 
     running.join()
     for answer in [*before, *after]:
         assert answer.done()
-        assert isinstance(answer.exception(), Refused | None)
+        assert isinstance(answer.exception(), RequestError | None)
 
 
 def test_whoever_asks_a_closed_loop_is_told(log: EventLog, world: World) -> None:
     with Running(log, world) as loop:
         loop.ask(submit("job-1"))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         loop.ask(submit("job-2"))
     assert (refused.value.code, refused.value.status) == ("server_stopping", 503)
     answer: Future[int] = loop.post(e.NodeLost(node="n1"))
-    assert isinstance(answer.exception(0), Refused), "a backend that can hear of it again, does"
+    assert isinstance(answer.exception(0), RequestError), "a backend that can hear of it again, does"
 
 
 def test_nobody_waits_for_a_loop_that_broke(log: EventLog) -> None:
@@ -455,7 +455,7 @@ def test_nobody_waits_for_a_loop_that_broke(log: EventLog) -> None:
         loop.ask(submit("job-1"))
         running.join()
         assert isinstance(running.broke, ZeroDivisionError)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             loop.ask(submit("job-2"))
     assert raw(serve(World(nodes(1)), log).copy())["gangs"][0].generation == 1, "what was decided is in the log"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganger.patterns import BadPattern, pattern
+from ganger.patterns import PatternError, pattern
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_a_long_line_takes_no_pattern_for_ever(text: str) -> None:
     ],
 )
 def test_what_is_none_says_why(text: str, why: str) -> None:
-    with pytest.raises(BadPattern, match=why):
+    with pytest.raises(PatternError, match=why):
         pattern(text)

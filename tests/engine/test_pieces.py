@@ -67,7 +67,7 @@ def test_what_says_of_itself_what_cannot_be_is_an_error(field: str, value: objec
     film.do("A:1x2")
     film.round()
     written = json.loads(
-        job_checkpoint.encode(job_checkpoint.pieces(film.state, ["A"])["A"] or job_checkpoint.Piece(gangs=()))
+        job_checkpoint.encode(job_checkpoint.pieces(film.state, ["A"])["A"] or job_checkpoint.JobCheckpoint(gangs=()))
     )
     assert job_checkpoint.decode(json.dumps(written), "A").gangs[0].id == "A"
     gang = written["gangs"][0]

@@ -5,7 +5,7 @@ import pytest
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.undo import Undo
 from ganger.engine.submit.feasibility import check_nodes
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.spec import spec_from_dict
 
@@ -168,7 +168,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("said", "code", "detail"), REFUSED.values(), ids=REFUSED)
 def test_what_could_never_start_is_refused(said: dict[str, object], code: str, detail: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         check_nodes(NODES, spec_from_dict({"run": "x", **said}, "job").shape)
     assert refused.value.code == code
     assert detail in refused.value.detail
@@ -176,7 +176,7 @@ def test_what_could_never_start_is_refused(said: dict[str, object], code: str, d
 
 def test_every_node_has_a_taint() -> None:
     tainted = NodeTable([node("n1", "s1", "r1", taints=("spot", "team=nlp"))], {}, Undo(), LEVELS)
-    with pytest.raises(Refused, match=r"every node has a taint: spot, team=nlp") as refused:
+    with pytest.raises(RequestError, match=r"every node has a taint: spot, team=nlp") as refused:
         check_nodes(tainted, spec_from_dict({"run": "x"}, "job").shape)
     assert refused.value.code == "tainted"
 

@@ -10,7 +10,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.queues.quota import need
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
-from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.job_costs import CostQuery
 from ganger.engine.eventlog.projection import project
 from ganger.engine.query.time_report import report
 from ganger.model import event as e
@@ -36,7 +36,7 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
     loop = serve(world, log, day.policy)
     world.run(loop, looked_ms)
     state, now_ms = loop.copy(), world.now_ms() + 777
-    told = report(state, log, now_ms, Wanted(seq=state.seq, user=user))
+    told = report(state, log, now_ms, CostQuery(seq=state.seq, user=user))
     rows = list(log.each(0, log.last_seq()))
     deleted = {row.event.gang: row.seq for row in rows if isinstance(row.event, e.Deleted)}
     time, gpu_time, jobs = Counter[str](), Counter[str](), Counter[str]()
@@ -63,7 +63,7 @@ def test_any_day_is_reported_as_its_events_say(day: Day, looked_ms: int, user: s
             gpu_time.update(
                 {part: need(row.event.job.spec.shape)[0] // 1000 * amount for part, amount in parts.items()}
             )
-        alone = report(state, log, now_ms, Wanted(seq=state.seq, job=row.event.job.id))
+        alone = report(state, log, now_ms, CostQuery(seq=state.seq, job=row.event.job.id))
         assert of(alone, "time") == {part: elements[part] for part in (*PARTS, "held")}
     assert Counter(told.jobs) == jobs
     assert of(told, "time") == {part: time[part] for part in (*PARTS, "held")}
@@ -107,7 +107,7 @@ def test_only_what_is_asked_for_counts(tmp_path: Path) -> None:
     state = stopped(log, 10)
 
     def jobs(**wanted: object) -> tuple[dict[str, int], int]:
-        told = report(state, log, 9_800, Wanted(seq=state.seq, **wanted))  # type: ignore[arg-type]
+        told = report(state, log, 9_800, CostQuery(seq=state.seq, **wanted))  # type: ignore[arg-type]
         return told.jobs, told.time.queued_ms
 
     assert jobs() == ({"pending": 1, "stopped": 9}, 9 * 500 + 800)
@@ -124,8 +124,8 @@ def test_what_ended_after_the_state_is_not_counted_twice(tmp_path: Path) -> None
     stop = Stop(gang="job-2", generation=0, cause=Cause.USER)
     row = Stamped(state.seq + 1, 9_000, e.Decided(plan=Plan(as_of=0, decisions=(stop,)), policy="fifo", version="0"))
     log.append([row], [project(gang, 9_000) for gang in fold(state, row)])
-    assert report(state, log, 9_000, Wanted(seq=state.seq)).jobs == {"stopped": 3}
-    assert log.accounts(Wanted(seq=older.seq))[0] == {"stopped": 2}
+    assert report(state, log, 9_000, CostQuery(seq=state.seq)).jobs == {"stopped": 3}
+    assert log.accounts(CostQuery(seq=older.seq))[0] == {"stopped": 2}
 
 
 def test_what_is_deleted_is_forgotten(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ def test_what_is_deleted_is_forgotten(tmp_path: Path) -> None:
     row = Stamped(state.seq + 1, 9_000, e.Deleted(gang="job-1"))
     log.append([row], [])
     fold(state, row)
-    assert report(state, log, 9_000, Wanted(seq=state.seq)).jobs == {"pending": 1, "stopped": 1}
+    assert report(state, log, 9_000, CostQuery(seq=state.seq)).jobs == {"pending": 1, "stopped": 1}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ganger.engine.launch import launch_plans
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Resources, Retry
@@ -139,7 +139,7 @@ def test_checkpoints_are_relative_to_where_the_job_runs(checkpoint: Checkpoint |
 
 
 def test_a_framework_that_went_away_is_named() -> None:
-    with pytest.raises(Refused, match="framework gone is not installed") as refused:
+    with pytest.raises(RequestError, match="framework gone is not installed") as refused:
         plans(replace(SPEC, framework="gone"))
     assert "plain" in refused.value.next
 

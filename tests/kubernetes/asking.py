@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 
 MERGE = "application/merge-patch+json"
 STEPS = "application/json-patch+json"
@@ -41,7 +41,7 @@ class Answer:
 class Asking:
     """One user's requests. namespace: a fresh one that the case has for itself."""
 
-    def __init__(self, access: Access, session: aiohttp.ClientSession, namespace: str) -> None:
+    def __init__(self, access: Credentials, session: aiohttp.ClientSession, namespace: str) -> None:
         self._access, self._session, self.namespace = access, session, namespace
 
     def path(self, plural: str, name: str = "", sub: str = "") -> str:

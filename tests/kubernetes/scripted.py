@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from tools.skipping import SkippingLoop
 
 T = TypeVar("T")
@@ -27,14 +27,14 @@ def run(test: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def serving(answer: Answer, folder: Path, user: dict[str, Any] | None = None) -> AsyncIterator[Access]:
+async def serving(answer: Answer, folder: Path, user: dict[str, Any] | None = None) -> AsyncIterator[Credentials]:
     """A way to a server that answers so."""
     runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield Access.of_files([kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", user or {})])
+        yield Credentials.of_files([kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", user or {})])
     finally:
         await runner.cleanup()
 

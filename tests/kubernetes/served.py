@@ -18,13 +18,13 @@ from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, HEADER, TRIAL
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.assembly import ObjectService
 from ganger.controller.jobs.gang_job_reconciler import GangJobs
-from ganger.controller.jobs.job_builder import JobsToBe
+from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.rest.app import make_app
-from ganger.rest.proxy_identity import Visitor, Visitors
+from ganger.rest.proxy_identity import CallerIdentity, ProxyIdentity
 from ganger.settings import Home
 from tests.kubernetes.test_policy_objects import definition
 from tests.rest.asgi import request as asked_of
@@ -119,14 +119,14 @@ async def _running(folder: Path, space: str) -> AsyncIterator[Served]:
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
         for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
             api.put(made)
-        access = Access.of_files([api.kubeconfig(folder / "config")])
+        access = Credentials.of_files([api.kubeconfig(folder / "config")])
         found = Served(folder, asyncio.get_running_loop(), api, space)
         async with Api(access, PROGRAM) as own:
             policies = PolicyObjects(own, lambda: True)
             following = asyncio.create_task(policies.run())
             async with controller(access, folder, policies) as its:
                 found.its = its
-                to_be = JobsToBe(its.loop, its.log.state_of)
+                to_be = JobBuilder(its.loop, its.log.state_of)
                 jobs = GangJobs(to_be, its.backend.statuses.want, [], JobCode(Home(folder / "code"), _no_code))
                 its.log.observed = jobs.observed
                 its.backend.hear(jobs.changed)
@@ -151,15 +151,15 @@ def _answer(found: Served, service: ObjectService) -> None:
     """Have the API server answer what is no object."""
     app = make_app(service, lambda _: None)
 
-    async def identify(token: str) -> Visitor | None:
+    async def identify(token: str) -> CallerIdentity | None:
         audiences = json.loads(token)
         [name] = [each.removeprefix(USER) for each in audiences if each.startswith(USER)]
-        return Visitor(name, sees_all=ALL_JOBS in audiences)
+        return CallerIdentity(name, sees_all=ALL_JOBS in audiences)
 
     async def nobody(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError(f"without a token: {scope['path']}")
 
-    visitors = Visitors(app, nobody, identify, service.owner_of, header=HEADER, trial=TRIAL)
+    visitors = ProxyIdentity(app, nobody, identify, service.owner_of, header=HEADER, trial=TRIAL)
     proxy = PROXY.format(space=found.space)
 
     async def who(_: Request, user: str) -> Answer:

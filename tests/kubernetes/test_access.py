@@ -16,7 +16,7 @@ from aiohttp import web
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import EARLY_S, TOKEN_FILE_EVERY_S, Access, Unusable
+from ganger.kubeapi.credentials import EARLY_S, TOKEN_FILE_EVERY_S, Credentials, Unusable
 from ganger.kubeapi.request import Place, asking
 from ganger.kubeapi.resources import NODES
 from tests.kubernetes.scripted import kubeconfig, run, serving
@@ -25,12 +25,12 @@ SECRET = "abc-secret-def"
 NODE = {"metadata": {"name": "n", "resourceVersion": "1"}}
 
 
-def headers(access: Access) -> dict[str, str]:
+def headers(access: Credentials) -> dict[str, str]:
     return asyncio.run(access.headers())
 
 
-def of(folder: Path, user: dict[str, Any], **cluster: Any) -> Access:
-    return Access.of_files([kubeconfig(folder, "http://localhost:1/", user, **cluster)])
+def of(folder: Path, user: dict[str, Any], **cluster: Any) -> Credentials:
+    return Credentials.of_files([kubeconfig(folder, "http://localhost:1/", user, **cluster)])
 
 
 # -- kubeconfig files --------------------------------------------------------------------------------------------------
@@ -57,10 +57,10 @@ def test_the_context_that_is_asked_for_out_of_several_files(tmp_path: Path) -> N
     two = kubeconfig(tmp_path / "two", "http://two:2", {"token": "2"})
     two.write_text(two.read_text().replace('"here"', '"there"'))
     files = [tmp_path / "missing", one, two]
-    assert Access.of_files(files).url == "http://one:1"
-    assert Access.of_files(files, "there").url == "http://two:2"
+    assert Credentials.of_files(files).url == "http://one:1"
+    assert Credentials.of_files(files, "there").url == "http://two:2"
     with pytest.raises(Unusable, match=r"has no context 'nowhere'; there are: here, there"):
-        Access.of_files(files, "nowhere")
+        Credentials.of_files(files, "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_a_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(Unusable, match=f"(?s){path}.*{says}"):
-        Access.of_files([path])
+        Credentials.of_files([path])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="there is no kubeconfig file"):
-        Access.of_files([tmp_path / "config"])
+        Credentials.of_files([tmp_path / "config"])
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_what_is_not_done_is_said(user: Any, cluster: Any, setting: str, tmp_pat
 
 def test_authorities_are_found_beside_the_file(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=f"{tmp_path}.*No such file"):
-        Access.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"certificate-authority": "ca.crt"})])
-    trusting = Access.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"insecure-skip-tls-verify": True})])
+        Credentials.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"certificate-authority": "ca.crt"})])
+    trusting = Credentials.of_files([kubeconfig(tmp_path, "https://x:1", {}, **{"insecure-skip-tls-verify": True})])
     assert trusting.ssl is not None
     assert trusting.ssl.verify_mode == ssl.CERT_NONE
 
@@ -201,7 +201,7 @@ def account(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Path:
 
 
 def test_a_pods_token_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = Access.in_cluster(account(tmp_path, monkeypatch, "http://10.0.0.1:443"))
+    access = Credentials.in_cluster(account(tmp_path, monkeypatch, "http://10.0.0.1:443"))
     assert access.url == "https://10.0.0.1:443"
     assert access.namespace == "ganger-system"
 
@@ -222,7 +222,7 @@ def test_a_token_file_that_is_gone(tmp_path: Path) -> None:
 
 def test_outside_a_pod(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=r"no service account .*; outside a pod, name a kubeconfig file"):
-        Access.in_cluster(tmp_path)
+        Credentials.in_cluster(tmp_path)
 
 
 def test_a_token_that_is_refused_is_renewed_and_the_request_made_again(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from ganger.backends.kubernetes.custom_resources import PROGRAM, SCHEDULER
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
-from ganger.kubeapi.lease import Election
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
+from ganger.kubeapi.lease import LeaderLease
 from ganger.kubeapi.objects import Added, Bookmark, Custom, Deleted, Modified, Object, Pod
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import LEASES, NODES, PODS, Resource, Selection
@@ -48,18 +48,18 @@ def tried(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Case], No
 
 
 @asynccontextmanager
-async def access(world: str, folder: Path) -> AsyncIterator[Access]:
+async def access(world: str, folder: Path) -> AsyncIterator[Credentials]:
     if world == "real":
-        yield Access.of_files([Path(os.environ["KUBECONFIG"])])
+        yield Credentials.of_files([Path(os.environ["KUBECONFIG"])])
         return
     async with FakeApi(tls=True) as server:
-        yield Access.of_files([server.kubeconfig(folder / "config")])
+        yield Credentials.of_files([server.kubeconfig(folder / "config")])
 
 
 async def existing(api: Api, namespace: str) -> None:
     """Pods are let in when their namespace has its service account."""
     there = asyncio.Event()
-    follower = Follower(api, ACCOUNTS, lambda _, __: there.set(), Selection(namespace))
+    follower = Informer(api, ACCOUNTS, lambda _, __: there.set(), Selection(namespace))
     following = asyncio.create_task(follower.run())
     await there.wait()
     following.cancel()
@@ -215,8 +215,8 @@ def test_a_lease_goes_from_one_to_the_next(tried: Callable[[Case], None]) -> Non
         async def act() -> None:
             led.append((await api.get(LEASES, "one", namespace)).spec.holder_identity)
 
-        await Election(api, namespace, "one", "a").lead(act)
-        await Election(api, namespace, "one", "b").lead(act)
+        await LeaderLease(api, namespace, "one", "a").lead(act)
+        await LeaderLease(api, namespace, "one", "b").lead(act)
         lease = await api.get(LEASES, "one", namespace)
         assert led == ["a", "b"]
         assert not lease.spec.holder_identity
@@ -230,7 +230,7 @@ def test_nothing_is_done_twice_however_the_answer_gets_lost(fault: Object, tmp_p
     async def case() -> list[Pod]:
         async with FakeApi() as server:
             server.put(described("v1", "Node", "n1"))
-            async with Api(Access.of_files([server.kubeconfig(tmp_path / "config")]), PROGRAM) as api:
+            async with Api(Credentials.of_files([server.kubeconfig(tmp_path / "config")]), PROGRAM) as api:
                 for verb, resource in (("create", "pods"), ("create", "pods/binding"), ("delete", "pods")):
                     server.inject(Fault(verb=verb, resource=resource, times=2, **fault))
                 made = await asyncio.gather(*(api.create(PODS, pod(name, "default")) for name in "abcd"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, JOB, OFFER, controller, job_of
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_left_behind import NEXT, keep, submit_next
 from tests.kubernetes.test_trouble import MEMBERS, bound, scene, status, submit, until
@@ -19,7 +19,7 @@ SMALLER = {"allocatable": OFFER["allocatable"] | {"nvidia.com/gpu": "1"}}
 
 
 def test_a_node_that_two_gangs_say_they_have_is_that_of_the_one_that_began_last(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
@@ -43,7 +43,7 @@ def test_a_node_that_two_gangs_say_they_have_is_that_of_the_one_that_began_last(
 
 
 def test_pods_of_a_job_that_is_gone_keep_their_nodes_until_they_are(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down |= {f"n{at}" for at in range(MEMBERS)}
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -66,7 +66,7 @@ def test_pods_of_a_job_that_is_gone_keep_their_nodes_until_they_are(tmp_path: Pa
 
 @pytest.mark.parametrize("becomes", ["gone", "smaller"])
 def test_a_node_that_went_while_no_controller_was_there(becomes: str, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             for name in ("big", "next"):
                 api.put(JOB | {"metadata": {"name": name, "namespace": "default"}})

@@ -14,7 +14,7 @@ from bench.binding import CRD, GANG, JOB, OFFER, Controlled, bound_under_faults,
 from bench.disrupting import SETTLES_S
 from ganger.backends.kubernetes import object_names
 from ganger.engine.eventlog.job_checkpoint import is_piece
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
@@ -29,7 +29,7 @@ def test_none_or_all_are_bound_in_the_end(seed: int, members: int) -> None:
     assert end.holds, end
 
 
-def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[Any]]) -> Any:
+def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) -> Any:
     """A cluster of one node more than the gang needs, on virtual time."""
 
     async def played() -> Any:
@@ -38,7 +38,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[Any]]) -> An
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
-            return await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+            return await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(played())
@@ -72,7 +72,7 @@ async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
 
 
 def test_the_start_is_on_the_object_before_the_first_pod_is_made(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods", status=403, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -84,7 +84,7 @@ def test_the_start_is_on_the_object_before_the_first_pod_is_made(tmp_path: Path)
 
 
 def test_the_binding_says_which_slots_a_pod_has(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len([pod for pod in pods(api, 1) if pod["spec"].get("nodeName")]) == MEMBERS)
@@ -97,7 +97,7 @@ def test_the_binding_says_which_slots_a_pod_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resource", ["pods", "pods/binding", "secrets", "configmaps"])
 def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resource: str, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         verb = "create" if resource.startswith("pods") else "*"
         why = 'pods "big" is forbidden: exceeded quota: gpus'
         forbidden = api.inject(Fault(verb=verb, resource=resource, skip=1, status=403, message=why, times=float("inf")))
@@ -118,7 +118,7 @@ def test_what_is_refused_for_good_leaves_nothing_and_is_said_on_the_object(resou
 
 
 def test_a_pod_that_somebody_deletes_starts_the_gang_anew_and_whole(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(pods(api, 1)) == MEMBERS and its.state_of(GANG))
@@ -131,7 +131,7 @@ def test_a_pod_that_somebody_deletes_starts_the_gang_anew_and_whole(tmp_path: Pa
 
 
 def test_a_node_that_vanishes_between_plan_and_bind_is_left_out(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", delay_s=2.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -148,7 +148,7 @@ def test_a_node_that_vanishes_between_plan_and_bind_is_left_out(tmp_path: Path) 
 
 
 def test_a_successor_finishes_what_was_begun(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         slow = api.inject(Fault(verb="create", resource="pods/binding", skip=2, delay_s=3600.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -162,7 +162,7 @@ def test_a_successor_finishes_what_was_begun(tmp_path: Path) -> None:
 
 
 def test_a_successor_asks_for_no_pod_that_is_there(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=MEMBERS))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -179,7 +179,7 @@ def test_a_successor_asks_for_no_pod_that_is_there(tmp_path: Path) -> None:
 
 
 def test_a_binding_of_a_dead_leader_that_comes_late_is_as_good_as_ones_own(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", delay_s=2.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -196,7 +196,7 @@ def test_a_binding_of_a_dead_leader_that_comes_late_is_as_good_as_ones_own(tmp_p
 
 
 def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, delay_s=1.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -210,7 +210,7 @@ def test_stopping_a_gang_that_is_being_bound_leaves_nothing_of_it(tmp_path: Path
 
 
 def test_a_pod_of_an_older_generation_is_fenced(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
@@ -228,7 +228,7 @@ def test_a_pod_of_an_older_generation_is_fenced(tmp_path: Path) -> None:
 
 
 def test_a_deleted_job_stops_waiting_and_another_of_its_name_is_another(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(pods(api, 1)) == MEMBERS)
@@ -241,7 +241,7 @@ def test_a_deleted_job_stops_waiting_and_another_of_its_name_is_another(tmp_path
 
 
 def test_a_pod_that_went_before_another_of_its_name_was_made_ends_nothing(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         stuck = api.inject(Fault(verb="create", resource="pods/binding", delay_s=3600.0, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -261,7 +261,7 @@ def test_a_pod_that_went_before_another_of_its_name_was_made_ends_nothing(tmp_pa
 
 
 def test_a_pod_that_is_bound_to_a_node_just_lost_is_not_left_there(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         late = api.inject(Fault(verb="create", resource="pods/binding", name="big-1-1", delay_s=2.0))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -276,7 +276,7 @@ def test_a_pod_that_is_bound_to_a_node_just_lost_is_not_left_there(tmp_path: Pat
 def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> None:
     held = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "gpu"}
 
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -296,7 +296,7 @@ def test_gpus_that_others_claim_are_not_given_and_come_back(tmp_path: Path) -> N
 
 
 def test_a_gang_of_one_pod_is_bound_by_the_request_that_makes_it(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             its.loop.post(Submitted(job=job_of(1)))
             await until(lambda: pods(api, 1))

@@ -14,13 +14,13 @@ from bench.binding import CRD
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
-from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
-from ganger.client.kubernetes.caller import Person
-from ganger.client.kubernetes.upload_code import Brought, bring
+from ganger.backends.kubernetes.pod_bootstrap import Entry, PodBootstrap
+from ganger.client.kubernetes.caller import Caller
+from ganger.client.kubernetes.upload_code import UploadedCode, bring
 from ganger.controller.jobs.code_archives import AT_ONCE, KEPT_S, LOOK_S, NOTE, Archives
 from ganger.engine.launch import launch_plans
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Key
 from tests.kubernetes.test_manifests import roles
 from tools.fakeapi import FakeApi, Fault
@@ -29,19 +29,19 @@ from tools.skipping import SkippingLoop
 OWN = "ganger-system"
 BYTES = b"an archive"
 DIGEST = hashlib.sha256(BYTES).hexdigest()
-CODE = Brought(DIGEST, base64.b64encode(BYTES).decode())
+CODE = UploadedCode(DIGEST, base64.b64encode(BYTES).decode())
 NAME = object_names.code_name(DIGEST)
 HOUR_S = KEPT_S + 2 * LOOK_S
 OVER = {"phase": "Succeeded", "record": "{}"}
 LIVES = {"phase": "Running", "record": '{"gangs": []}'}
 
 
-def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]]) -> None:
+def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]]) -> None:
     async def played() -> None:
         async with FakeApi() as api:
             api.put(CRD)
             api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
-            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -49,13 +49,13 @@ def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]]) -> N
 
 @asynccontextmanager
 async def cleaning(
-    access: Access, folder: Path, live: Mapping[Key, str] | None = None, alone: tuple[str, ...] = ()
+    access: Credentials, folder: Path, live: Mapping[Key, str] | None = None, alone: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Archives, KubernetesBackend]]:
     """What a controller has to remove code: what it knows of GangJobs, but no loop that takes any."""
     launcher = folder / "launcher.pyz"
     launcher.write_bytes(b"never run here")
     async with Api(access, PROGRAM) as api:
-        gear = Gear(api, launcher, Entry(address="none:1", certificate="", key=b"k"), "none")
+        gear = PodBootstrap(api, launcher, Entry(address="none:1", certificate="", key=b"k"), "none")
         backend = KubernetesBackend(api, gear, launch_plans, lambda: True)
         archives = Archives(api, OWN, backend, lambda: True)
         tasks = [asyncio.create_task(backend.run())]
@@ -72,9 +72,9 @@ async def cleaning(
 
 
 @asynccontextmanager
-async def person(access: Access) -> AsyncIterator[Person]:
+async def person(access: Credentials) -> AsyncIterator[Caller]:
     async with Api(access, PROGRAM) as api:
-        yield Person(api, "here", "default", chosen=False, controller=OWN)
+        yield Caller(api, "here", "default", chosen=False, controller=OWN)
 
 
 def put_job(api: FakeApi, name: str = "job", status: Any = LIVES, digest: str = DIGEST) -> None:
@@ -106,7 +106,7 @@ def noted(api: FakeApi) -> list[str]:
 
 
 def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api)
         async with cleaning(access, tmp_path):
@@ -126,7 +126,7 @@ def test_code_stays_while_a_job_lives_and_an_hour_longer(tmp_path: Path) -> None
 def test_jobs_that_are_yet_to_be_taken_and_those_of_which_somebody_wrote_that_they_ended(
     status: Any, tmp_path: Path
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api, status=status)
         async with cleaning(access, tmp_path):
@@ -140,7 +140,7 @@ def test_jobs_that_are_yet_to_be_taken_and_those_of_which_somebody_wrote_that_th
 
 
 def test_code_that_another_job_shares_stays(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api, "one", OVER)
         put_job(api, "two")
@@ -152,7 +152,7 @@ def test_code_that_another_job_shares_stays(tmp_path: Path) -> None:
 
 
 def test_the_next_controller_finds_what_nobody_uses_though_its_job_is_gone_and_lists_nothing(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api)
         async with cleaning(access, tmp_path):
@@ -176,7 +176,7 @@ def test_the_next_controller_finds_what_nobody_uses_though_its_job_is_gone_and_l
 
 
 def test_a_job_of_which_the_controller_was_not_told_in_time_gets_its_code_back(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api)
         async with cleaning(access, tmp_path), person(access) as ada:
@@ -202,7 +202,7 @@ def test_a_job_of_which_the_controller_was_not_told_in_time_gets_its_code_back(t
 
 
 def test_code_that_goes_before_its_job_is_made_is_brought_again_when_it_is(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with person(access) as ada:
             await bring(ada, CODE)
             await bring(ada, CODE)
@@ -216,7 +216,7 @@ def test_code_that_goes_before_its_job_is_made_is_brought_again_when_it_is(tmp_p
 
 
 def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api, status={})
         put_job(api, "other", status={}, digest="b" * 64)
@@ -243,7 +243,7 @@ def test_what_was_made_anew_under_the_name_is_let_be(tmp_path: Path) -> None:
 
 
 def test_code_that_was_fetched_is_put_once_and_again_when_it_was_removed(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with cleaning(access, tmp_path) as (archives, backend):
             for name in ("one", "two"):
                 put_job(api, name, digest="")
@@ -274,7 +274,7 @@ def test_code_that_was_fetched_is_put_once_and_again_when_it_was_removed(tmp_pat
 def test_a_right_that_lacks_or_a_server_that_is_away_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         put_code(api)
         put_job(api, status={})
         rule = api.inject(Fault(verb="delete", resource="configmaps", status=403, reason="Forbidden", times=100))
@@ -293,7 +293,7 @@ def test_a_right_that_lacks_or_a_server_that_is_away_loses_nothing(
 
 
 def test_more_than_are_removed_at_once(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         digests = [f"{at:064x}"[::-1] for at in range(AT_ONCE + 3)]
         for at, digest in enumerate(digests):
             put_code(api, object_names.code_name(digest))

@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.controller.jobs.conditions import conditions, refused
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import GangState
 from ganger.model.views.service_views import JobRow
 
@@ -45,6 +45,6 @@ def test_each_state(of: JobRow, waits: dict[str, str], says: dict[str, tuple[str
 
 
 def test_one_that_is_not_taken_says_why_and_what_to_do() -> None:
-    (told,) = refused(Refused("bad_spec", "it needs 9 nodes", "ask for fewer"), 2_000, 4)
+    (told,) = refused(RequestError("bad_spec", "it needs 9 nodes", "ask for fewer"), 2_000, 4)
     assert (told["type"], told["status"], told["reason"]) == ("Accepted", "False", "BadSpec")
     assert (told["message"], told["observedGeneration"]) == ("it needs 9 nodes; ask for fewer", 4)

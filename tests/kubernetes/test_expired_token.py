@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.binding import GANG, Controlled, controller
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.lease import Lost
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.lease import LeaseLostError
 from tests.kubernetes.test_trouble import MEMBERS, bound, leading, ruled, scene, status, submit, until
 from tools.fakeapi import Call, FakeApi, Fault
 
@@ -29,7 +29,7 @@ class Renewed:
         written = json.loads(config.read_text())
         written["users"][0]["user"] = {"tokenFile": str(self._file)}
         config.write_text(json.dumps(written))
-        self.access = Access.of_files([config])
+        self.access = Credentials.of_files([config])
 
     def renew(self) -> None:
         self.now = f"renewed-at-{asyncio.get_running_loop().time()}"
@@ -69,7 +69,7 @@ def uids(api: FakeApi) -> set[str]:
 def test_a_token_that_was_renewed_in_its_file_is_read_again_and_nobody_notices(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(api: FakeApi, _: Access) -> None:
+    async def play(api: FakeApi, _: Credentials) -> None:
         token = Renewed(api, tmp_path)
         async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as its:
             submit(its)
@@ -89,7 +89,7 @@ def test_a_token_that_was_renewed_in_its_file_is_read_again_and_nobody_notices(
 def test_a_token_that_nobody_renews_is_said_and_what_runs_runs_on_until_somebody_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(api: FakeApi, _: Access) -> None:
+    async def play(api: FakeApi, _: Credentials) -> None:
         token = Renewed(api, tmp_path)
         async with leading(token.access) as (election, leads), ruled(token.access, tmp_path, election) as its:
             submit(its)
@@ -100,7 +100,7 @@ def test_a_token_that_nobody_renews_is_said_and_what_runs_runs_on_until_somebody
             assert f"could not watch pods: 401 Unauthorized: Unauthorized; {RUN_OUT}" in caplog.text
             assert "the lease ganger-controller: could not patch leases" in caplog.text
             assert silent_s(its) >= FOR_S - 1
-            assert isinstance(leads.exception(), Lost)
+            assert isinstance(leads.exception(), LeaseLostError)
             assert (its.state_of(GANG), uids(api)) == ("starting", before)
             token.renew()
             await until(lambda: silent_s(its) < 60)
@@ -120,7 +120,7 @@ def test_a_token_that_nobody_renews_is_said_and_what_runs_runs_on_until_somebody
 def test_a_start_in_the_midst_of_which_it_runs_out_costs_no_attempt_when_it_is_renewed_soon(
     after_writes: int, tmp_path: Path
 ) -> None:
-    async def play(api: FakeApi, _: Access) -> None:
+    async def play(api: FakeApi, _: Credentials) -> None:
         token = Renewed(api, tmp_path)
         async with controller(token.access, tmp_path) as its:
             struck = api.inject(Expiring(status=401, reason="Unauthorized", token=token, writes=after_writes))

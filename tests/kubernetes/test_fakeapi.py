@@ -19,8 +19,8 @@ from lightkube.resources.core_v1 import ConfigMap
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.resources import PODS
 from tests.kubernetes.asking import MERGE, Asking, binding, config_map, pod, take
 from tests.kubernetes.scripted import run
@@ -33,7 +33,7 @@ Act = Callable[[FakeApi], Awaitable[None]]
 @asynccontextmanager
 async def asked(folder: Path, **more: Any) -> AsyncIterator[tuple[FakeApi, Asking]]:
     async with FakeApi(**more) as api, aiohttp.ClientSession() as session:
-        access = Access.of_files([api.kubeconfig(folder / "config")])
+        access = Credentials.of_files([api.kubeconfig(folder / "config")])
         yield api, Asking(access, session, "default")
 
 
@@ -197,11 +197,11 @@ def test_our_store_equals_the_server_after(act: Act, tls: bool, tmp_path: Path) 
 
         async with (
             FakeApi(tls=tls) as api,
-            Api(Access.of_files([api.kubeconfig(tmp_path / "config")]), PROGRAM) as client,
+            Api(Credentials.of_files([api.kubeconfig(tmp_path / "config")]), PROGRAM) as client,
         ):
             for name in "abc":
                 api.put(pod(name))
-            store = Follower(client, PODS, changed)
+            store = Informer(client, PODS, changed)
             follows = asyncio.create_task(store.run())
 
             def equal() -> bool:
@@ -290,7 +290,7 @@ def test_what_was_used_is_recorded_and_may_be_refused(tmp_path: Path) -> None:
             api.user("reader")
             api.allow(lambda call: call.verb in ("get", "list") or call.user == "admin")
             reader = Asking(
-                Access.of_files([api.kubeconfig(tmp_path / "reader", "reader")]), client._session, "default"
+                Credentials.of_files([api.kubeconfig(tmp_path / "reader", "reader")]), client._session, "default"
             )
             assert (await reader.get(client.path("pods"))).code == 200
             assert (await reader.ask("DELETE", client.path("pods", "a"))).code == 403

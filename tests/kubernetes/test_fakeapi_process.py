@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.asking import Asking, binding, take
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def serving(folder: Path, *options: str) -> Iterator[Path]:
 def asking(config: Path, case: Callable[[Asking], Awaitable[None]]) -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
-            await case(Asking(Access.of_files([config]), session, "default"))
+            await case(Asking(Credentials.of_files([config]), session, "default"))
 
     asyncio.run(run())
 

@@ -10,7 +10,7 @@ import pytest
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Added, Meta
 from ganger.kubeapi.resources import CONFIG_MAPS, EVERYTHING, PODS
 from tests.kubernetes.scripted import run
@@ -28,7 +28,7 @@ def through(folder: Path, ask: Callable[[Api, FakeApi, FaultProxy], Awaitable[An
         async with FakeApi() as behind, FaultProxy(behind.url, None) as proxy:
             config = behind.kubeconfig(folder / "config")
             config.write_text(config.read_text().replace(behind.url, proxy.url))
-            async with Api(Access.of_files([config]), PROGRAM) as api:
+            async with Api(Credentials.of_files([config]), PROGRAM) as api:
                 return await ask(api, behind, proxy)
 
     return run(both())

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.informer import MOST_PAUSE_S, SILENT_S, Follower
+from ganger.kubeapi.informer import MOST_PAUSE_S, SILENT_S, Informer
 from ganger.kubeapi.objects import Pod
 from ganger.kubeapi.resources import PODS
 from tests.kubernetes.scripted import broken, pod, refused, run, serving
@@ -71,7 +71,7 @@ async def stays(server: Server, request: web.Request, stream: web.StreamResponse
         await server.tell(stream, "BOOKMARK", seen(server.version))
 
 
-def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Follower[Pod], list[tuple[str, str, str]]]:
+def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Informer[Pod], list[tuple[str, str, str]]]:
     """A follower of the server after so long, and what it has told: name, version before and version after."""
     told: list[tuple[str, str, str]] = []
 
@@ -81,9 +81,9 @@ def followed(server: Server, folder: Path, lasts_s: float = 300.0) -> tuple[Foll
         was, now = (each.metadata.resource_version if each else "" for each in (old, new))
         told.append((which.metadata.name, was, now))
 
-    async def follow() -> Follower[Pod]:
+    async def follow() -> Informer[Pod]:
         async with serving(server, folder) as access, Api(access, PROGRAM) as api:
-            follower = Follower(api, PODS, changed)
+            follower = Informer(api, PODS, changed)
             assert not follower.synced.is_set()
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(lasts_s)
@@ -192,7 +192,7 @@ def test_a_server_that_sends_no_bookmarks_is_not_taken_for_dead(tmp_path: Path) 
     async def follow() -> None:
         server = Server(*[silent] * 1_000)
         async with serving(server, tmp_path) as access, Api(access, PROGRAM) as api:
-            follower = Follower(api, PODS, lambda *_: None)
+            follower = Informer(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await follower.synced.wait()
             for _ in range(3_600):
@@ -226,7 +226,7 @@ def test_a_server_that_cannot_go_on_there_is_asked_for_a_list(tmp_path: Path) ->
 
     async def follow() -> None:
         async with serving(answer, tmp_path) as access, Api(access, PROGRAM) as api:
-            follower = Follower(api, PODS, lambda *_: None)
+            follower = Informer(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(120)
             assert follower.lag_s < SILENT_S
@@ -246,7 +246,7 @@ def test_what_is_forbidden_is_said_and_asked_for_seldom(tmp_path: Path) -> None:
 
     async def follow() -> None:
         async with serving(answer, tmp_path) as access, Api(access, PROGRAM) as api:
-            follower = Follower(api, PODS, lambda *_: None)
+            follower = Informer(api, PODS, lambda *_: None)
             following = asyncio.ensure_future(follower.run())
             await asyncio.sleep(600)
             assert not follower.synced.is_set()

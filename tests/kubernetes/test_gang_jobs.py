@@ -10,10 +10,10 @@ import pytest
 
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.controller.jobs.gang_job_reconciler import GangJobs
-from ganger.controller.jobs.job_builder import JobsToBe
+from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.engine.launch import launch_plans
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.cluster import Node
 from ganger.model.decision import NodeShare, Start
 from ganger.model.job import GangState
@@ -25,12 +25,12 @@ SPEC = {"run": "true", "nodes": NODES, "nproc_per_node": 1, "resources": {"gpu":
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Access]]:
+async def cluster(folder: Path) -> AsyncIterator[tuple[FakeApi, Credentials]]:
     async with FakeApi(kubelet=True) as api:
         for at in range(NODES):
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
         api.put(CRD)
-        yield api, Access.of_files([api.kubeconfig(folder / "config")])
+        yield api, Credentials.of_files([api.kubeconfig(folder / "config")])
 
 
 def no_code(folder: Path) -> JobCode:
@@ -41,12 +41,12 @@ def no_code(folder: Path) -> JobCode:
 
 
 @asynccontextmanager
-async def hearing(access: Access, folder: Path) -> AsyncIterator[Controlled]:
+async def hearing(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
     """A controller that hears what becomes of GangJobs."""
     async with controller(access, folder) as its:
         with its.loop.view() as state:
             known = list(state.gangs.values())
-        jobs = GangJobs(JobsToBe(its.loop, its.log.state_of), its.backend.statuses.want, known, no_code(folder))
+        jobs = GangJobs(JobBuilder(its.loop, its.log.state_of), its.backend.statuses.want, known, no_code(folder))
         its.log.observed = jobs.observed
         its.backend.hear(jobs.changed)
         yield its
@@ -184,7 +184,9 @@ def test_what_becomes_of_a_job_while_it_is_submitted_counts(deleted: bool, tmp_p
         async with cluster(tmp_path) as (api, access):
             put(api)
             async with controller(access, tmp_path) as its:
-                jobs = GangJobs(JobsToBe(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path))
+                jobs = GangJobs(
+                    JobBuilder(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path)
+                )
                 [found] = its.backend.jobs
                 jobs.changed(None, found)
                 if deleted:
@@ -206,7 +208,9 @@ def test_a_generation_is_observed_when_what_it_asks_for_was_answered(tmp_path: P
         async with cluster(tmp_path) as (api, access):
             put(api)
             async with controller(access, tmp_path) as its:
-                jobs = GangJobs(JobsToBe(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path))
+                jobs = GangJobs(
+                    JobBuilder(its.loop, its.log.state_of), its.backend.statuses.want, [], no_code(tmp_path)
+                )
                 its.log.observed = jobs.observed
                 [found] = its.backend.jobs
                 jobs.changed(None, found)
@@ -325,7 +329,7 @@ def test_what_a_job_comes_after_may_come_while_the_job_is_refused_for_it(tmp_pat
                     return None
                 return its.log.state_of(id)
 
-            jobs = GangJobs(JobsToBe(its.loop, state_of), its.backend.statuses.want, [], no_code(tmp_path))
+            jobs = GangJobs(JobBuilder(its.loop, state_of), its.backend.statuses.want, [], no_code(tmp_path))
             its.log.observed = jobs.observed
             its.backend.hear(jobs.changed)
             one(api, "next", after=[{"job": "first"}])

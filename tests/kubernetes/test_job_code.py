@@ -11,7 +11,7 @@ import pytest
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.code_archive import packed
 from ganger.controller.jobs.job_code import JobCode
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.objects import Meta
 from ganger.model.job import JobSpec, Origin
 from ganger.settings import Home
@@ -51,7 +51,7 @@ def test_a_directory_counts_when_its_archive_is_named(code: JobCode) -> None:
     said = replace_annotations({object_names.CODE: "a" * 64})
     assert code.brought(asking("./src"), said, ORIGIN) == replace(ORIGIN, code_hash="a" * 64)
     for wrong in ("", "a" * 63, "../../" + "a" * 58):
-        with pytest.raises(Refused, match="which a controller does not see"):
+        with pytest.raises(RequestError, match="which a controller does not see"):
             code.brought(asking("./src"), replace_annotations({object_names.CODE: wrong}), ORIGIN)
 
 
@@ -60,7 +60,7 @@ def replace_annotations(said: dict[str, str]) -> Meta:
 
 
 def test_the_controllers_own_disk_is_not_read(code: JobCode, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="controller's own disk"):
+    with pytest.raises(RequestError, match="controller's own disk"):
         code.brought(asking({"git": f"file://{tmp_path}"}), ABOUT, ORIGIN)
 
 

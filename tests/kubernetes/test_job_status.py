@@ -8,7 +8,7 @@ import pytest
 
 from bench.binding import GANG, JOB
 from ganger.engine.eventlog import job_checkpoint
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.test_gang_jobs import SPEC, cluster, hearing, put, status, until
 from tests.kubernetes.test_policy_objects import scene
 from tests.kubernetes.test_queue_figures import leading, use
@@ -47,7 +47,7 @@ def test_a_promise_stands_on_the_object_and_the_next_controller_keeps_it(lives: 
 
 
 def test_a_job_says_where_the_time_of_its_gpus_went(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as its:
             await use(api, its, "held", "ada", 7200.0)
             await until(lambda: (api.get("gangjobs", "held") or {})["status"].get("completionTime"))

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.lease import RENEWED_WITHIN_S, RETRY_S, Election, Lost
+from ganger.kubeapi.lease import RENEWED_WITHIN_S, RETRY_S, LeaderLease, LeaseLostError
 from tests.kubernetes.scripted import broken, refused, run, serving
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ganger/leases"
@@ -61,7 +61,7 @@ class Candidate:
 
     def __init__(self, api: Api, who: str, acting: set[str]) -> None:
         self.who = who
-        self.election = Election(api, "ganger", "one", who)
+        self.election = LeaderLease(api, "ganger", "one", who)
         self.acting = acting
         self.began_s: list[float] = []
         self.stopped = asyncio.Event()
@@ -84,7 +84,7 @@ class Candidate:
         while True:
             try:
                 await self.election.lead(self.act)
-            except Lost:
+            except LeaseLostError:
                 continue
 
 
@@ -210,7 +210,7 @@ def test_what_ends_by_itself_gives_the_lease_back(tmp_path: Path) -> None:
 
         async with serving(leases, tmp_path, {"token": "a"}) as access, Api(access, PROGRAM) as api:
             with pytest.raises(ValueError, match="done badly"):
-                await Election(api, "ganger", "one", "a").lead(act)
+                await LeaderLease(api, "ganger", "one", "a").lead(act)
         assert leases.holders == ["a", None]
 
     run(test())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.binding import GANG, JOB, OFFER, Controlled, controller, job_of
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_trouble import MEMBERS, bound, is_bound, scene, status, submit, until
 from tools.fakeapi import FakeApi, Fault
@@ -35,7 +35,7 @@ def submit_next(api: FakeApi, its: Controlled) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_finalizer_on_pods_that_ran_keeps_no_node(restarted: bool, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
@@ -59,7 +59,7 @@ def test_a_finalizer_on_pods_that_ran_keeps_no_node(restarted: bool, tmp_path: P
 
 
 def test_a_pod_with_a_finalizer_that_somebody_deletes_ends_its_gang_which_starts_anew(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
@@ -86,7 +86,7 @@ def test_a_pod_with_a_finalizer_that_somebody_deletes_ends_its_gang_which_starts
 def test_a_node_that_goes_after_the_plan_and_before_all_is_bound(
     verb: str, resource: str, skip: int, spare: bool, tmp_path: Path
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         if spare:
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}, "status": OFFER})
         async with controller(access, tmp_path) as its:

@@ -13,7 +13,7 @@ from bench.binding import Controlled, controller
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.test_others import bound, group, node, pod, said, scene, until
 from tests.kubernetes.test_policy_objects import accepted, definition, policy, queue
 from tools.fakeapi import FakeApi
@@ -25,7 +25,7 @@ IN_FORCE = ("True", "InForce", "")
 
 
 @asynccontextmanager
-async def following(access: Access, folder: Path) -> AsyncIterator[Controlled]:
+async def following(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
     """A controller whose policy is what the objects say, as `controller.assembly` has it."""
     async with Api(access, PROGRAM) as api:
         policies = PolicyObjects(api, lambda: True)
@@ -71,7 +71,7 @@ BY_ZONE = {"levels": ("zone",), "a": ("z1",), "b": ("z1",), "c": ("z2",)}
 
 
 def test_a_policy_that_is_there_is_read_at_the_start_and_again_after_a_restart() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         api.put(policy(topology=SITE))
         async with following(access, folder) as its:
@@ -87,7 +87,7 @@ def test_a_policy_that_is_there_is_read_at_the_start_and_again_after_a_restart()
 
 
 def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         async with following(access, folder) as its:
             assert levels(its) == BY_ZONE, "what is read where nobody says anything"
@@ -132,7 +132,7 @@ def test_a_change_moves_nobody_who_runs_and_places_the_next_by_the_new_levels() 
     ],
 )
 def test_what_cannot_be_is_said_on_the_policy_and_what_was_in_force_still_is(topology: Any, says: str) -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         api.put(policy(topology=SITE, order="fifo"))
         api.put(queue("research"))
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said_on_the_policy_and_what_was_in_force_still_is(top
 
 
 def test_a_level_whose_labels_come_later_is_in_force_then() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         async with following(access, folder) as its:
             api.put(policy(topology=[*SITE, {"level": "port", "labels": ["example.com/port"]}]))
@@ -162,7 +162,7 @@ def test_a_level_whose_labels_come_later_is_in_force_then() -> None:
 
 
 def test_a_list_under_which_a_live_gang_could_not_start_again_is_refused_with_its_name() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         cluster(api)
         api.put(policy(topology=SITE))
         async with following(access, folder) as its:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.binding import CRD, OFFER, controller
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import PolicySet
 from ganger.model.policy import document_of
 from ganger.model.queue import Queue
@@ -23,7 +23,7 @@ from tools.fakeapi import FakeApi, Fault
 from tools.skipping import SkippingLoop
 
 GATE = "example.com/wait"
-Play = Callable[[FakeApi, Access, Path], Awaitable[None]]
+Play = Callable[[FakeApi, Credentials, Path], Awaitable[None]]
 
 
 def scene(nodes: int, play: Play) -> None:
@@ -32,7 +32,7 @@ def scene(nodes: int, play: Play) -> None:
             for at in range(nodes):
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{at}"}, "status": OFFER})
             api.put(CRD)
-            await play(api, Access.of_files([api.kubeconfig(folder / "config")]), folder)
+            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]), folder)
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner, TemporaryDirectory() as folder:
         runner.run(played(Path(folder)))
@@ -103,7 +103,7 @@ async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
 
 
 def test_a_bare_pod_is_bound_to_slots_and_others_have_the_rest() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             for name in ("one", "two"):
                 pod(api, name, gpus=4)
@@ -120,7 +120,7 @@ def test_a_bare_pod_is_bound_to_slots_and_others_have_the_rest() -> None:
 
 
 def test_a_group_waits_for_as_many_as_it_needs_and_for_its_gates() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         group(api, "g", 3)
         async with controller(access, folder):
             for at in range(2):
@@ -136,7 +136,7 @@ def test_a_group_waits_for_as_many_as_it_needs_and_for_its_gates() -> None:
 
 
 def test_two_groups_that_come_interleaved_do_not_hold_each_other_up() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             for name in ("a", "b"):
                 group(api, name, 4)
@@ -154,7 +154,7 @@ def test_two_groups_that_come_interleaved_do_not_hold_each_other_up() -> None:
 
 
 def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             pod(api, "early", gpus=6)
             await until(lambda: bound(api))
@@ -171,7 +171,7 @@ def test_what_was_bound_before_a_restart_is_nobody_elses() -> None:
 
 
 def test_what_was_bound_before_a_restart_gives_way_whole_where_the_order_says_so() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             for name in ("a", "b"):
                 group(api, name, 2)
@@ -193,7 +193,7 @@ def test_what_was_bound_before_a_restart_gives_way_whole_where_the_order_says_so
 
 
 def test_slots_that_two_pods_have_are_taken_over_once() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         for name in ("one", "two"):
             pod(api, name, gpus=4, nodeName="n0")
             found = api.get("pods", name)
@@ -212,7 +212,7 @@ def test_slots_that_two_pods_have_are_taken_over_once() -> None:
 
 
 def test_a_queue_that_is_none_is_said_on_the_pod() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         group(api, "g", 1, queue="nowhere")
         async with controller(access, folder):
             pod(api, "alone", queue="elsewhere")
@@ -238,7 +238,7 @@ def test_a_queue_that_is_none_is_said_on_the_pod() -> None:
     ],
 )
 def test_node_affinity_is_heeded(expression: dict[str, Any], where: str) -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         node(api, "a", disk="hdd", cores="32")
         node(api, "b", disk="nvme")
         async with controller(access, folder):
@@ -252,7 +252,7 @@ def test_node_affinity_is_heeded(expression: dict[str, Any], where: str) -> None
 
 
 def test_a_group_stays_in_one_domain_of_the_label_that_it_asks_for() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         for name, zone in (("a", "east"), ("b", "west"), ("c", "west")):
             node(api, name, **{"topology.kubernetes.io_zone": zone})
         zone_of = {"a": "east", "b": "west", "c": "west"}
@@ -270,7 +270,7 @@ def test_a_group_stays_in_one_domain_of_the_label_that_it_asks_for() -> None:
 
 
 def test_of_a_group_that_is_bound_in_part_the_rest_says_so() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, times=1_000, status=403))
         group(api, "g", 2)
         async with controller(access, folder):
@@ -294,7 +294,7 @@ def test_of_a_group_that_is_bound_in_part_the_rest_says_so() -> None:
     ],
 )
 def test_what_cannot_be_said_in_the_model_is_refused_on_the_pod(spec: dict[str, Any], why: str) -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         async with controller(access, folder):
             pod(api, "odd", **spec)
             await until(lambda: why in said(api, "odd"))
@@ -304,7 +304,7 @@ def test_what_cannot_be_said_in_the_model_is_refused_on_the_pod(spec: dict[str, 
 
 
 def test_a_node_selector_and_a_pod_of_a_group_that_goes_are_heeded() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         group(api, "g", 2)
         async with controller(access, folder):
             for at in range(2):
@@ -324,7 +324,7 @@ def test_a_node_selector_and_a_pod_of_a_group_that_goes_are_heeded() -> None:
 
 
 def test_what_is_missing_of_a_group_is_not_kept_out_by_the_slots_that_its_own_gang_holds() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", skip=1, times=3, status=403))
         group(api, "g", 2)
         async with controller(access, folder) as its:
@@ -340,7 +340,7 @@ def test_what_is_missing_of_a_group_is_not_kept_out_by_the_slots_that_its_own_ga
 
 
 def test_a_pod_that_was_bound_while_its_gang_waited_does_not_keep_the_others_waiting_for_its_slots() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         pod(api, "full", nodeName="n1", schedulerName="another")
         group(api, "g", 2)
         async with controller(access, folder):
@@ -358,7 +358,7 @@ def test_a_pod_that_was_bound_while_its_gang_waited_does_not_keep_the_others_wai
 
 
 def test_a_pod_that_is_bound_elsewhere_by_then_has_its_slots_to_itself() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", times=2, delay_s=1.0))
         group(api, "g", 2)
         async with controller(access, folder):
@@ -381,7 +381,7 @@ def test_a_pod_that_is_bound_elsewhere_by_then_has_its_slots_to_itself() -> None
 
 
 def test_what_stands_on_a_node_that_was_lost_counts_there_when_it_comes_back() -> None:
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         def ready(status: str) -> None:
             made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}}
             api.put({**made, "status": {**OFFER, "conditions": [{"type": "Ready", "status": status}]}})
@@ -420,7 +420,7 @@ def test_a_group_that_fills_the_cluster_is_whole_in_the_end_and_no_node_has_too_
     rng.shuffle(sizes)
     members = len(sizes)
 
-    async def play(api: FakeApi, access: Access, folder: Path) -> None:
+    async def play(api: FakeApi, access: Credentials, folder: Path) -> None:
         for _ in range(rng.randrange(4)):
             status = rng.choice((403, 409, 429, 500, 503, 0, 0))
             skip, times = rng.randrange(members), rng.choice((1, 2, members))

@@ -15,7 +15,7 @@ from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.engine.loop import Loop
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.policy import PolicyDocument
 from tools.fakeapi import FakeApi
@@ -39,20 +39,20 @@ def policy(**spec: Any) -> Any:
     return queue("default", **spec) | {"kind": "SchedulingPolicy"}
 
 
-def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[Any]]) -> None:
+def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[Any]]) -> None:
     async def played() -> None:
         async with FakeApi(kubelet=True) as api:
             api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": OFFER})
             for made in (CRD, definition("queues", "Queue"), definition("schedulingpolicies", "SchedulingPolicy")):
                 api.put(made)
-            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
 
 
 @asynccontextmanager
-async def following(access: Access, folder: Path) -> AsyncIterator[tuple[Loop, PolicyDocument]]:
+async def following(access: Credentials, folder: Path) -> AsyncIterator[tuple[Loop, PolicyDocument]]:
     """A loop whose policy is what the objects say, and what was in force when it began."""
     async with Api(access, PROGRAM) as api, controller(access, folder) as its:
         objects = PolicyObjects(api, lambda: True)
@@ -89,7 +89,7 @@ def in_force(loop: Loop) -> dict[str, int | None]:
 
 
 def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("a", nominal={"gpus": 4}))
         api.put(queue("b", parent="a", nominal={"gpus": 2}))
         api.put(policy(order="fifo"))
@@ -118,7 +118,7 @@ def test_objects_are_the_policy_and_changes_follow(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said_on_it_and_keeps_nobody_else_out(
     tmp_path: Path, spec: dict[str, Any], reason: str, says: str
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("a", nominal={"gpus": 4}))
         api.put(queue("wrong", **spec))
         async with following(access, tmp_path) as (loop, _):
@@ -136,7 +136,7 @@ def test_what_cannot_be_is_said_on_it_and_keeps_nobody_else_out(
 
 
 def test_a_queue_may_come_before_the_one_above_it(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("below", parent="up"))
         async with following(access, tmp_path) as (loop, _):
             await until(lambda: accepted(api, "queues", "below")[0] == "False")
@@ -148,7 +148,7 @@ def test_a_queue_may_come_before_the_one_above_it(tmp_path: Path) -> None:
 
 
 def test_the_next_controller_begins_with_what_was_in_force(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("a", nominal={"gpus": 4}))
         async with following(access, tmp_path) as (loop, _):
             await until(lambda: accepted(api, "queues", "a")[0] == "True")
@@ -164,7 +164,7 @@ def test_the_next_controller_begins_with_what_was_in_force(tmp_path: Path) -> No
 
 
 def test_a_queue_with_jobs_stays_until_they_have_ended(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("a"))
         async with following(access, tmp_path) as (loop, _):
             await until(lambda: "a" in in_force(loop))
@@ -182,7 +182,7 @@ def test_a_queue_with_jobs_stays_until_they_have_ended(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_went_while_nobody_looked_keeps_no_other_change_out(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put({"apiVersion": "ganger.dev/v1alpha1", "kind": "GangJob", "metadata": {"name": "big"}, "spec": {}})
         api.put(queue("a"))
         async with following(access, tmp_path) as (loop, _):

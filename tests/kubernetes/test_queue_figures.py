@@ -18,14 +18,14 @@ from ganger.controller.policy.policy_reconciler import PolicyObjects
 from ganger.controller.policy.queue_status import CALM_S, USAGE_S
 from ganger.core.state.state import State
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.model.event import StopRequested, Submitted
 from tests.kubernetes.test_policy_objects import queue, scene, until
 from tools.fakeapi import Call, FakeApi, Fault
 
 
 @asynccontextmanager
-async def leading(access: Access, folder: Path) -> AsyncIterator[Controlled]:
+async def leading(access: Credentials, folder: Path) -> AsyncIterator[Controlled]:
     """A controller that is killed at the end, without a last word."""
     async with Api(access, PROGRAM) as api:
         objects = PolicyObjects(api, lambda: True)
@@ -92,7 +92,7 @@ def known(state: State) -> Any:
 
 
 def test_a_successor_knows_what_users_have_used(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as its:
             await use(api, its, "greedy", "ada", 7200.0)
             await use(api, its, "modest", "bob", 60.0)
@@ -135,7 +135,7 @@ class Crash(Fault):
 
 
 def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as its:
             job = submit(api, its, "long", "ada")
             await until(lambda: its.state_of(job) == "starting")
@@ -157,7 +157,7 @@ def test_no_end_is_counted_that_its_job_does_not_say(tmp_path: Path) -> None:
 
 
 def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) -> None:
-    async def spent(api: FakeApi, access: Access, crash: Crash) -> tuple[int, bool]:
+    async def spent(api: FakeApi, access: Credentials, crash: Crash) -> tuple[int, bool]:
         """What was held in all, and whether all that was to be written was."""
         async with leading(access, tmp_path) as its:
             await use(api, its, "before", "ada", SPELL_S)
@@ -182,7 +182,7 @@ def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) 
     while not any(is_whole for _, is_whole in found):
         crash = Crash(verb="[!gwl]*", skip=len(found), times=float("inf"), dropped=True)
 
-        async def play(api: FakeApi, access: Access, crash: Crash = crash) -> None:
+        async def play(api: FakeApi, access: Credentials, crash: Crash = crash) -> None:
             found.append(await spent(api, access, crash))
 
         scene(tmp_path, play)
@@ -195,7 +195,7 @@ def test_a_crash_at_any_write_after_an_end_counts_nothing_twice(tmp_path: Path) 
 
 
 def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("lab"))
         async with leading(access, tmp_path) as its:
             await until(lambda: "lab" in its.loop.copy().queues)
@@ -223,7 +223,7 @@ def test_what_was_used_of_a_queue_outlives_its_object(tmp_path: Path) -> None:
 
 
 def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         for made in (queue("lab"), queue("team", parent="lab")):
             api.put(made)
         async with leading(access, tmp_path) as its:
@@ -241,7 +241,7 @@ def test_what_was_used_of_a_queue_that_goes_is_with_the_one_above_it(tmp_path: P
 
 
 def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.put(queue("lab"))
         async with leading(access, tmp_path) as its:
             await until(lambda: "lab" in its.loop.copy().queues)
@@ -256,7 +256,7 @@ def test_a_queue_shows_who_waits_and_what_is_used(tmp_path: Path) -> None:
 
 
 def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as its:
             await use(api, its, "first", "ada", 60.0)
             await until(lambda: usage(api))
@@ -279,7 +279,7 @@ def test_writes_go_by_time_and_not_by_jobs(tmp_path: Path) -> None:
     ["{", "[]", '{"at_ms": 9e15, "half_life_ms": 1}', "ahead", "other queue", "negative"],
 )
 def test_usage_that_was_changed_by_hand_is_refused_and_said(tmp_path: Path, spoilt: str) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access, tmp_path) as its:
             await use(api, its, "greedy", "ada", 7200.0)
             await until(lambda: usage(api))

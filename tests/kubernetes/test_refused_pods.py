@@ -8,9 +8,9 @@ import pytest
 
 from bench.binding import GANG, controller
 from ganger.backends.kubernetes.attempt_pods import not_admitted
-from ganger.engine.query.job_history import Histories
+from ganger.engine.query.job_history import JobHistories
 from ganger.kubeapi.api_error import from_status
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from ganger.kubeapi.objects import Status
 from ganger.model.decision import Cause
 from tests.kubernetes.test_gang_jobs import cluster, hearing, put, status, until
@@ -91,7 +91,7 @@ def refusing(message: str, code: int) -> Fault:
 def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken(
     code: int, message: str, reason: str, said: str, tmp_path: Path
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         loop = asyncio.get_running_loop()
         async with controller(access, tmp_path) as its:
             refused = refusing(message, code)
@@ -109,10 +109,10 @@ def test_a_job_waits_with_the_reason_and_spends_nothing_until_its_pods_are_taken
             assert (gang.spent, gang.fruitless, gang.state) == (0, 0, "pending")
             assert MINUTES / 4 <= gang.generation <= MINUTES, "it is tried again and again, but not often"
             assert status(api)["reason"] == reason
-            assert not Histories(its.log).attempts(GANG, ended_ms=None)
+            assert not JobHistories(its.log).attempts(GANG, ended_ms=None)
             refused.times = 0
             await until_virtually(lambda: len(bound(api)) == 2)
-            (attempt,) = Histories(its.log).attempts(GANG, ended_ms=None)
+            (attempt,) = JobHistories(its.log).attempts(GANG, ended_ms=None)
             assert attempt.outcome == "running"
 
     scene(tmp_path, play)

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from ganger.cli.jobs.init_command import TEMPLATES
 from ganger.engine.policy_doc.policy_text import policy_from_dict
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import JobSpec
 from ganger.spec import json_schema, parse_spec, spec_from_dict, spec_to_dict
 from tests.docs.pages import ROOT, blocks, written
@@ -94,7 +94,7 @@ def examples() -> dict[str, dict[str, Any]]:
     for where, text in texts.items():
         try:
             parse_spec(text, where)
-        except Refused:
+        except RequestError:
             continue  # A topology, a policy, several jobs in one file.
         found[where] = json.loads(json.dumps(YAML(typ="safe").load(text)))
     return found
@@ -170,7 +170,7 @@ WRONG: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("spec", WRONG, ids=str)
 def test_what_is_wrong_is_refused(spec: dict[str, Any]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         spec_from_dict(json.loads(json.dumps(spec)), "here")
     assert not SPEC.is_valid(spec)
 

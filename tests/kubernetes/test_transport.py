@@ -29,7 +29,7 @@ def asked(answer: Answer, ask: Callable[[Api], Awaitable[Any]], folder: Path) ->
     return run(both())
 
 
-class Told:
+class RemoteRecords:
     """A server that says one thing after the other, the last for ever, and remembers what it was asked."""
 
     def __init__(self, *answers: web.Response | Callable[[web.Request], web.Response]) -> None:
@@ -57,7 +57,7 @@ def ok(body: Any) -> web.Response:
 
 @pytest.mark.parametrize("first", [refused(500, "InternalError"), refused(503, ""), refused(429, ""), broken])
 def test_what_passes_is_asked_again(first: Any, tmp_path: Path) -> None:
-    server = Told(first, ok(pod("a")))
+    server = RemoteRecords(first, ok(pod("a")))
     found = asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert found.metadata.name == "a"
     assert server.methods == ["GET", "GET"]
@@ -66,14 +66,14 @@ def test_what_passes_is_asked_again(first: Any, tmp_path: Path) -> None:
 def test_a_server_that_wants_to_be_left_alone_is(tmp_path: Path) -> None:
     busy = refused(429, "TooManyRequests")
     busy.headers["Retry-After"] = "7"
-    server = Told(busy, refused(429, "TooManyRequests", retryAfterSeconds=3), ok(pod("a")))
+    server = RemoteRecords(busy, refused(429, "TooManyRequests", retryAfterSeconds=3), ok(pod("a")))
     asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert server.at_s[1] - server.at_s[0] >= 7
     assert server.at_s[2] - server.at_s[1] >= 3
 
 
 def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
-    server = Told(refused(503, "ServiceUnavailable", "starting"))
+    server = RemoteRecords(refused(503, "ServiceUnavailable", "starting"))
     with pytest.raises(ApiError, match="could not get pods team/a: 503 ServiceUnavailable: starting") as error:
         asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert error.value.passes
@@ -83,7 +83,7 @@ def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
 
 def test_nobody_there(tmp_path: Path) -> None:
     async def ask() -> None:
-        async with serving(Told(ok({})), tmp_path) as access:
+        async with serving(RemoteRecords(ok({})), tmp_path) as access:
             pass
         async with Api(access, PROGRAM) as api:
             with pytest.raises(ApiError, match=f"could not get nodes n: NoAnswer: {access.url}: ") as error:
@@ -97,7 +97,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     ("code", "reason", "property_"), [(404, "NotFound", "missing"), (409, "Conflict", "conflict"), (410, "", "expired")]
 )
 def test_what_does_not_pass_is_told_at_once(code: int, reason: str, property_: str, tmp_path: Path) -> None:
-    server = Told(refused(code, reason))
+    server = RemoteRecords(refused(code, reason))
     with pytest.raises(ApiError) as error:
         asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
     assert getattr(error.value, property_)
@@ -106,7 +106,7 @@ def test_what_does_not_pass_is_told_at_once(code: int, reason: str, property_: s
 
 def test_an_error_names_the_fields_it_is_about(tmp_path: Path) -> None:
     causes = [{"reason": "FieldValueInvalid", "message": "must be positive", "field": "spec.nodes"}]
-    server = Told(refused(422, "Invalid", "bad job", causes=causes))
+    server = RemoteRecords(refused(422, "Invalid", "bad job", causes=causes))
     with pytest.raises(ApiError) as error:
         asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
     assert str(error.value) == "could not create pods team/a: 422 Invalid: bad job (spec.nodes: must be positive)"
@@ -114,18 +114,18 @@ def test_an_error_names_the_fields_it_is_about(tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_proxy_is_an_error_that_can_be_read(tmp_path: Path) -> None:
-    server = Told(web.Response(status=403, body=b"<html>\n <b>go away</b></html>", content_type="text/html"))
+    server = RemoteRecords(web.Response(status=403, body=b"<html>\n <b>go away</b></html>", content_type="text/html"))
     with pytest.raises(ApiError, match="could not get pods team/a: 403 Forbidden: <html> <b>go away</b></html>"):
         asked(server, lambda api: api.get(PODS, "a", "team"), tmp_path)
 
 
 def test_an_answer_that_is_something_else(tmp_path: Path) -> None:
     with pytest.raises(ApiError, match="Unreadable: Object missing required field `metadata`"):
-        asked(Told(ok({})), lambda api: api.get(PODS, "a", "team"), tmp_path)
+        asked(RemoteRecords(ok({})), lambda api: api.get(PODS, "a", "team"), tmp_path)
 
 
 def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
-    server = Told(
+    server = RemoteRecords(
         ok({"metadata": {"resourceVersion": "9", "continue": "x y&z"}, "items": [pod("a"), pod("b")]}),
         refused(429, ""),
         ok({"metadata": {"resourceVersion": "9"}, "items": [pod("c")]}),
@@ -139,7 +139,11 @@ def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
 
 def test_a_list_of_nothing(tmp_path: Path) -> None:
     assert (
-        asked(Told(ok({"metadata": {"resourceVersion": "9"}, "items": None})), lambda api: api.list(PODS), tmp_path)
+        asked(
+            RemoteRecords(ok({"metadata": {"resourceVersion": "9"}, "items": None})),
+            lambda api: api.list(PODS),
+            tmp_path,
+        )
         == []
     )
 
@@ -250,7 +254,7 @@ def test_what_somebody_else_bound_is_no_success(there: Any, faults: tuple[str, .
 
 
 def test_steps_are_not_done_twice(tmp_path: Path) -> None:
-    server = Told(broken, ok(pod("a")))
+    server = RemoteRecords(broken, ok(pod("a")))
     with pytest.raises(ApiError) as error:
         asked(server, lambda api: api.patch(Place(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
     assert error.value.unclear
@@ -258,26 +262,28 @@ def test_steps_are_not_done_twice(tmp_path: Path) -> None:
 
 
 def test_steps_that_were_not_begun_are_done_again(tmp_path: Path) -> None:
-    server = Told(refused(429, ""), ok(pod("a")))
+    server = RemoteRecords(refused(429, ""), ok(pod("a")))
     asked(server, lambda api: api.patch(Place(PODS, "team", "a"), [{"op": "remove", "path": "/spec/x"}]), tmp_path)
     assert len(server.asked) == 2
 
 
 def test_a_quota_that_two_requests_race_for_is_no_conflict(tmp_path: Path) -> None:
-    server = Told(refused(409, "Conflict", "Operation cannot be fulfilled", kind="resourcequotas"), ok(pod("a")))
+    server = RemoteRecords(
+        refused(409, "Conflict", "Operation cannot be fulfilled", kind="resourcequotas"), ok(pod("a"))
+    )
     asked(server, lambda api: api.create(PODS, pod("a")), tmp_path)
     assert server.methods == ["POST", "POST"]
 
 
 def test_what_is_gone_needs_no_deleting(tmp_path: Path) -> None:
-    server = Told(broken, refused(404, "NotFound"))
+    server = RemoteRecords(broken, refused(404, "NotFound"))
     assert asked(server, lambda api: api.delete(PODS, META, unchanged=True, grace_s=0), tmp_path) is False
     assert server.asked[0][2]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
     assert server.asked[0][2]["gracePeriodSeconds"] == 0
 
 
 def test_requests_are_counted_as_a_role_names_them(tmp_path: Path) -> None:
-    server = Told(refused(429, ""), ok(pod("a")))
+    server = RemoteRecords(refused(429, ""), ok(pod("a")))
 
     async def ask(api: Api) -> Any:
         await api.get(PODS, "a", "team")

@@ -12,8 +12,8 @@ import pytest
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller, job_of
 from ganger.backends.kubernetes.custom_resources import PROGRAM
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.lease import ASKED_WITHIN_S, Election, Lost
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.lease import ASKED_WITHIN_S, LeaderLease, LeaseLostError
 from ganger.model.event import StopRequested, Submitted
 from ganger.model.job import Retry
 from tests.kubernetes.test_policy_objects import definition, following, in_force, queue
@@ -26,7 +26,7 @@ NO_IMAGE = 'Back-off pulling image "registry.example.com/none:1"'
 NO_KEY = "couldn't find key WANDB_API_KEY in Secret default/ganger-secrets"
 
 
-def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]], *, defined: bool = True) -> None:
+def scene(folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]], *, defined: bool = True) -> None:
     async def played() -> None:
         async with FakeApi(kubelet=True) as api:
             for at in range(MEMBERS):
@@ -34,7 +34,7 @@ def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]], *, d
             if defined:
                 api.put(CRD)
                 api.put(JOB)
-            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -81,7 +81,7 @@ def keep_waiting(api: FakeApi, pod: Any, reason: str, message: str) -> None:
     [("ErrImagePull", NO_IMAGE), ("ImagePullBackOff", NO_IMAGE), ("CreateContainerConfigError", NO_KEY)],
 )
 def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, message: str, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
         async with controller(access, tmp_path) as its:
             submit(its, retries=0)
@@ -105,7 +105,7 @@ def test_what_keeps_a_pod_from_running_is_said_while_it_does(reason: str, messag
 def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: Path) -> None:
     """As it is with one whose ConfigMap is gone: its kubelet says nothing of that on the pod."""
 
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
         async with controller(access, tmp_path) as its:
             submit(its, retries=0)
@@ -124,7 +124,7 @@ def test_a_pod_without_its_volumes_is_given_up_with_what_tells_which(tmp_path: P
 
 
 def test_a_pod_that_runs_after_all_is_not_given_up(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.kubelet.down.add("n1")
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -148,7 +148,7 @@ def test_a_pod_that_runs_after_all_is_not_given_up(tmp_path: Path) -> None:
 def test_without_definitions_it_says_how_to_make_them_and_goes_on_when_they_come(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         def install() -> None:
             api.put(CRD)
             api.put(JOB)
@@ -166,7 +166,7 @@ def test_without_definitions_it_says_how_to_make_them_and_goes_on_when_they_come
 
 @pytest.mark.parametrize("lacks", ["queues", "schedulingpolicies"])
 def test_without_definitions_of_the_policy_too(lacks: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         every = {"queues": definition("queues", "Queue")}
         every |= {"schedulingpolicies": definition("schedulingpolicies", "SchedulingPolicy")}
         asyncio.get_running_loop().call_later(100, api.put, every.pop(lacks))
@@ -192,7 +192,7 @@ RIGHTS = (
 def test_a_right_that_lacks_is_named_and_what_it_is_for_done_when_it_is_granted(
     verb: str, resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         why = f'cannot {verb} resource "{resource}": of that there is no rule'
         rule = Fault(verb=verb, resource=resource, status=403, reason="Forbidden", message=why, times=float("inf"))
         api.inject(rule)
@@ -217,7 +217,7 @@ def test_a_right_that_lacks_is_named_and_what_it_is_for_done_when_it_is_granted(
 def test_a_right_that_lacks_for_ending_pods_keeps_their_nodes_until_it_is_granted(
     verb: str, resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS)
@@ -234,7 +234,7 @@ def test_a_right_that_lacks_for_ending_pods_keeps_their_nodes_until_it_is_grante
 
 
 @asynccontextmanager
-async def leading(access: Access) -> AsyncIterator[tuple[Election, "asyncio.Task[None]"]]:
+async def leading(access: Credentials) -> AsyncIterator[tuple[LeaderLease, "asyncio.Task[None]"]]:
     """Inside it we lead, until the task ends."""
     leads = asyncio.Event()
 
@@ -243,7 +243,7 @@ async def leading(access: Access) -> AsyncIterator[tuple[Election, "asyncio.Task
         await asyncio.Event().wait()
 
     async with Api(access, PROGRAM, within_s=ASKED_WITHIN_S) as own:
-        election = Election(own, "default", "ganger-controller", f"life-{asyncio.get_running_loop().time()}")
+        election = LeaderLease(own, "default", "ganger-controller", f"life-{asyncio.get_running_loop().time()}")
         task = asyncio.create_task(election.lead(hold))
         await leads.wait()
         try:
@@ -253,13 +253,13 @@ async def leading(access: Access) -> AsyncIterator[tuple[Election, "asyncio.Task
             await asyncio.gather(task, return_exceptions=True)
 
 
-def ruled(access: Access, folder: Path, election: Election) -> AbstractAsyncContextManager[Controlled]:
+def ruled(access: Credentials, folder: Path, election: LeaderLease) -> AbstractAsyncContextManager[Controlled]:
     """A controller that writes only while it leads."""
     return controller(access, folder, may_act=lambda: election.leading)
 
 
 def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with leading(access) as (election, leads), ruled(access, tmp_path, election) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
@@ -267,7 +267,7 @@ def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
             await api.down()
             api.server.used.clear()
             await asyncio.sleep(600)
-            assert isinstance(leads.exception(), Lost)
+            assert isinstance(leads.exception(), LeaseLostError)
             assert its.state_of(GANG) == "starting", "nothing is known, so nothing is decided"
         await api.up()
         async with leading(access) as (election, _), ruled(access, tmp_path, election) as its:
@@ -282,7 +282,7 @@ def test_an_api_server_that_is_away_for_ten_minutes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exit_code", [0, 3])
 def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_code: int, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its, retries=0)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
@@ -302,7 +302,7 @@ def test_a_gang_that_ended_while_the_api_server_was_away_is_found_ended(exit_cod
 
 
 def test_a_finalizer_on_a_pod_that_will_never_run_holds_nobody_up(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         api.inject(Fault(verb="create", resource="pods/binding", status=503, times=float("inf")))
         async with controller(access, tmp_path) as its:
             submit(its)
@@ -329,7 +329,7 @@ def test_a_finalizer_on_a_pod_that_will_never_run_holds_nobody_up(tmp_path: Path
     ids=["generation", "no number", "gang", "node", "devices"],
 )
 def test_a_pod_edited_by_hand_gives_nothing_of_its_node_away(labels: Any, annotations: Any, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")
@@ -347,7 +347,7 @@ def test_a_pod_edited_by_hand_gives_nothing_of_its_node_away(labels: Any, annota
 
 
 def test_a_status_edited_by_hand_is_not_believed(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             submit(its)
             await until(lambda: len(bound(api)) == MEMBERS and status(api).get("phase") == "Starting")

@@ -15,7 +15,7 @@ import pytest
 from bench.binding import CRD, GANG, JOB, OFFER, Controlled, controller
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, PARTED_AFTER_S
 from ganger.engine.query.listing_rows import node_rows
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.test_trouble import bound, status, submit, until
 from tools.fakeapi import FakeApi
 from tools.skipping import SkippingLoop
@@ -25,14 +25,16 @@ SOON_S = 5
 """More than it takes until a change of a node has led to all that follows."""
 
 
-def scene(folder: Path, play: Callable[[FakeApi, Access], Awaitable[None]], nodes: tuple[str, ...] = NAMES) -> None:
+def scene(
+    folder: Path, play: Callable[[FakeApi, Credentials], Awaitable[None]], nodes: tuple[str, ...] = NAMES
+) -> None:
     async def played() -> None:
         async with FakeApi(kubelet=True) as api:
             for name in nodes:
                 api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": OFFER})
             api.put(CRD)
             api.put(JOB)
-            await play(api, Access.of_files([api.kubeconfig(folder / "config")]))
+            await play(api, Credentials.of_files([api.kubeconfig(folder / "config")]))
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(played())
@@ -97,7 +99,7 @@ async def launchers(its: Controlled, nodes: dict[str, str]) -> AsyncIterator[Non
 
 
 def test_all_nodes_are_not_ready_after_the_api_server_was_away_and_nothing_is_ended(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             before = await placed(api, its)
             await api.down()
@@ -117,7 +119,7 @@ def test_all_nodes_are_not_ready_after_the_api_server_was_away_and_nothing_is_en
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_a_controller_that_begins_while_nodes_are_not_ready_ends_nothing(runs: bool, tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         if not runs:
             api.kubelet.down.update(NAMES)
         async with controller(access, tmp_path) as its:
@@ -132,7 +134,7 @@ def test_a_controller_that_begins_while_nodes_are_not_ready_ends_nothing(runs: b
 
 
 def test_nothing_new_starts_on_a_node_that_is_not_ready_until_it_is(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             tell(api, "n1", "Unknown")
             await until(lambda: states(its)["n1"] == "unready")
@@ -149,7 +151,7 @@ def test_nothing_new_starts_on_a_node_that_is_not_ready_until_it_is(tmp_path: Pa
 
 
 def test_a_node_of_which_nothing_is_heard_is_lost_as_late_as_its_pods_are_evicted(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             silent = min(await placed(api, its))
             api.kubelet.down.add(silent)
@@ -165,7 +167,7 @@ def test_a_node_of_which_nothing_is_heard_is_lost_as_late_as_its_pods_are_evicte
 
 
 def test_a_connected_launcher_keeps_its_node_and_one_that_parts_ends_it_soon(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             before = await placed(api, its)
             silent = min(before)
@@ -181,7 +183,7 @@ def test_a_connected_launcher_keeps_its_node_and_one_that_parts_ends_it_soon(tmp
 
 
 def test_a_node_that_is_removed_or_shut_down_is_lost_at_once(tmp_path: Path) -> None:
-    async def play(api: FakeApi, access: Access) -> None:
+    async def play(api: FakeApi, access: Credentials) -> None:
         async with controller(access, tmp_path) as its:
             first, _ = sorted(await placed(api, its))
             node: Any = api.get("nodes", first, "")

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ganger.kubeapi.workqueue import MOST_PAUSE_S, Work
+from ganger.kubeapi.workqueue import MOST_PAUSE_S, WorkQueue
 from tests.kubernetes.scripted import run
 
 
@@ -40,7 +40,7 @@ class Doing:
         return [key for key, _ in self.begun]
 
 
-async def worked(work: Work[str], lasts_s: float) -> None:
+async def worked(work: WorkQueue[str], lasts_s: float) -> None:
     working = asyncio.ensure_future(work.run())
     await asyncio.sleep(lasts_s)
     work.end()
@@ -50,7 +50,7 @@ async def worked(work: Work[str], lasts_s: float) -> None:
 def test_each_key_once_in_their_order() -> None:
     async def test() -> None:
         doing = Doing()
-        work = Work(doing, workers=1)
+        work = WorkQueue(doing, workers=1)
         for key in "abcab":
             work.add(key)
         assert len(work) == 3
@@ -64,7 +64,7 @@ def test_each_key_once_in_their_order() -> None:
 def test_what_is_added_meanwhile_is_done_once_more() -> None:
     async def test() -> None:
         doing = Doing()
-        work = Work(doing)
+        work = WorkQueue(doing)
         work.add("a")
         working = asyncio.ensure_future(work.run())
         await asyncio.sleep(0.5)
@@ -81,7 +81,7 @@ def test_what_is_added_meanwhile_is_done_once_more() -> None:
 def test_many_at_once_and_no_more() -> None:
     async def test() -> None:
         doing = Doing()
-        work = Work(doing, workers=3)
+        work = WorkQueue(doing, workers=3)
         for key in "abcdefg":
             work.add(key)
         await worked(work, 10)
@@ -94,7 +94,7 @@ def test_many_at_once_and_no_more() -> None:
 def test_what_fails_is_done_again_later_each_time_and_then_forgotten() -> None:
     async def test() -> None:
         doing = Doing({"a": 14})
-        work = Work(doing)
+        work = WorkQueue(doing)
         work.add("a")
         await worked(work, 2_000)
         at_s = [when for _, when in doing.begun]
@@ -104,7 +104,7 @@ def test_what_fails_is_done_again_later_each_time_and_then_forgotten() -> None:
             whole_s = min(0.1 * 2**turn, MOST_PAUSE_S)
             assert whole_s / 2 <= pause <= whole_s + 0.001
         doing.failures["a"] = 1
-        again = Work(doing)
+        again = WorkQueue(doing)
         again.add("a")
         await worked(again, 10)
         assert doing.begun[-1][1] - doing.begun[-2][1] <= 1.2
@@ -115,7 +115,7 @@ def test_what_fails_is_done_again_later_each_time_and_then_forgotten() -> None:
 def test_news_of_a_key_that_failed_is_not_kept_waiting() -> None:
     async def test() -> None:
         doing = Doing({"a": 1})
-        work = Work(doing)
+        work = WorkQueue(doing)
         work.add_later("a", 1_000)
         work.add_later("a", 500)
         work.add_later("a", 2_000)
@@ -134,7 +134,7 @@ def test_news_of_a_key_that_failed_is_not_kept_waiting() -> None:
 def test_it_ends_when_what_is_under_way_is_done() -> None:
     async def test() -> None:
         doing = Doing({"b": 1})
-        work = Work(doing, workers=2)
+        work = WorkQueue(doing, workers=2)
         for key in "abc":
             work.add(key)
         work.add_later("d", 0.7)
@@ -151,7 +151,7 @@ def test_it_ends_when_what_is_under_way_is_done() -> None:
 def test_cancelled_it_breaks_off() -> None:
     async def test() -> None:
         doing = Doing()
-        work = Work(doing)
+        work = WorkQueue(doing)
         work.add("a")
         working = asyncio.ensure_future(work.run())
         await asyncio.sleep(0.5)
@@ -171,7 +171,7 @@ def test_nothing_that_was_added_is_lost(seed: int) -> None:
 
     async def test() -> None:
         doing = Doing({key: chance.randrange(3) for key in "abcde"})
-        work = Work(doing, workers=chance.randrange(1, 4))
+        work = WorkQueue(doing, workers=chance.randrange(1, 4))
         working = asyncio.ensure_future(work.run())
         added = {}
         for _ in range(60):

@@ -14,7 +14,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
-from ganger.kubeapi.credentials import Access
+from ganger.kubeapi.credentials import Credentials
 from tests.kubernetes.asking import Asking
 from tools.fakeapi import FakeApi
 from tools.testcluster import running
@@ -64,12 +64,12 @@ async def _run(world: str, written: Case, folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _access(world: str, folder: Path) -> AsyncIterator[Access]:
+async def _access(world: str, folder: Path) -> AsyncIterator[Credentials]:
     if world == "real" and (kubeconfig := real()):
-        yield Access.of_files([kubeconfig])
+        yield Credentials.of_files([kubeconfig])
         return
     async with FakeApi(tls=True) as api:
         # What was before now is gone, as on a server that has run for a while; one user may do nothing.
         api.compact()
         api.allow(lambda call: call.user != NOBODY)
-        yield Access.of_files([api.kubeconfig(folder / "config")])
+        yield Credentials.of_files([api.kubeconfig(folder / "config")])

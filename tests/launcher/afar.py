@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.dispatcher import Hearing
-from ganger.launcher_server.listener import Door, server_context
-from ganger.launcher_server.remote_records import Told
+from ganger.launcher_server.dispatcher import Dispatcher
+from ganger.launcher_server.listener import LauncherListener, server_context
+from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.ports import LaunchPlan, RankPlan
 from tests.launcher.harness import GANG, TOKEN
 
@@ -110,7 +110,7 @@ class Controller:
     ) -> None:
         self.plans: dict[str, LaunchPlan] = {}
         self.tokens = dict.fromkeys(("n1", "n2", "n3"), TOKEN)
-        self.hearing: Hearing | None = None
+        self.hearing: Dispatcher | None = None
         self.hellos: list[Hello] = []
         self.heard_of: list[tuple[str, dict[str, Any]]] = []
         self.refusals: list[str] = []
@@ -118,8 +118,8 @@ class Controller:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.door = Door(self, lambda gang, node: self.tokens.get(node) if gang == GANG else None)
-        self.told = Told(self.door.connection, self.loop)
+        self.door = LauncherListener(self, lambda gang, node: self.tokens.get(node) if gang == GANG else None)
+        self.told = RemoteRecords(self.door.connection, self.loop)
         prepare(self)
         self.port = self.do(self.door.open(HOST, port, context))
 

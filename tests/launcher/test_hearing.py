@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.dispatcher import MOST_REFUSED, Hearing, World
+from ganger.launcher_server.dispatcher import MOST_REFUSED, Dispatcher, LauncherWorld
 from ganger.launcher_server.generation_state import Generation, begun
-from ganger.launcher_server.remote_records import Told
+from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.decision import NodeShare, Start
 from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Checkpoint, Job, JobSpec, Origin, Retry, Rule
@@ -55,13 +55,13 @@ class Ears:
         for plan in plans:
             controller.plans[plan.node] = plan
             controller.told.plan(plan)
-        world = World(
+        world = LauncherWorld(
             generation=lambda gang: self.generation,
             connection=controller.door.connection,
             address=lambda gang, node: f"10.0.0.{node[1]}",
             records=controller.told,
         )
-        controller.hearing = Hearing(world, self._report, controller.loop)
+        controller.hearing = Dispatcher(world, self._report, controller.loop)
 
     def of(self, kind: str) -> list[Any]:
         return [event for event in self.events if event.kind == kind]
@@ -209,9 +209,9 @@ class Listening:
         self.refusals: list[bool] = []
         self._durable = durable
         loop = asyncio.get_running_loop()
-        records = Told(lambda gang, node: None, loop)
-        world = World(lambda gang: self.generation, lambda gang, node: None, lambda gang, node: None, records)
-        self._hearing = Hearing(world, self._report, loop)
+        records = RemoteRecords(lambda gang, node: None, loop)
+        world = LauncherWorld(lambda gang: self.generation, lambda gang, node: None, lambda gang, node: None, records)
+        self._hearing = Dispatcher(world, self._report, loop)
 
     async def told(self, node: str, *kinds: str, **fields: Any) -> list[str]:
         """Say messages over a connection of its own, the last with these fields; return what is answered until that is

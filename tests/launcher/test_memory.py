@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.launcher.health.out_of_memory import LOOK_S, Memory
+from ganger.launcher.health.out_of_memory import LOOK_S, OutOfMemory
 
 NINE, TERM, EXIT = {"signal": 9}, {"signal": 15}, {"exit_code": 1}
 WORKER = {"message": "DataLoader worker (pid 7) is killed by signal: Killed. "}
@@ -33,7 +33,7 @@ NONE = ("", "proc/vmstat")
 @pytest.mark.parametrize(("groups", "place"), [V2, V1, NONE], ids=["v2", "v1", "machine"])
 def test_who_was_killed_when_the_count_rose(tmp_path: Path, groups: str, place: str) -> None:
     kernel = Kernel(tmp_path, groups, place)
-    memory = Memory(0.0, kernel.root)
+    memory = OutOfMemory(0.0, kernel.root)
     assert not memory.explains(NINE, None)
     kernel.kill(1)
     assert memory.explains(NINE, None)
@@ -46,7 +46,7 @@ def test_who_was_killed_when_the_count_rose(tmp_path: Path, groups: str, place: 
 
 def test_a_kill_of_long_ago_explains_nothing(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, *V2)
-    memory = Memory(0.0, kernel.root)
+    memory = OutOfMemory(0.0, kernel.root)
     kernel.kill(1)
     memory.tick(LOOK_S)
     assert memory.explains(NINE, None), "it may have been noted before the end was heard of"
@@ -55,4 +55,4 @@ def test_a_kill_of_long_ago_explains_nothing(tmp_path: Path) -> None:
 
 
 def test_where_nothing_counts_the_answer_is_no(tmp_path: Path) -> None:
-    assert not Memory(0.0, f"{tmp_path}/").explains(NINE, None)
+    assert not OutOfMemory(0.0, f"{tmp_path}/").explains(NINE, None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.health.monitor import Lookout
+from ganger.launcher.health.monitor import Monitor
 from ganger.launcher.ranks.rank_reports import Reports
 from ganger.launcher.ranks.resume import Resumption
 from ganger.launcher.task_plan import Plan
@@ -31,7 +31,7 @@ class Board:
         self.paths = {rank: directory / f"rank-{rank}.report" for rank in range(ranks)}
         self.told: list[tuple[Any, ...]] = []
         self.took_ms = 0
-        lookout = Lookout(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
+        lookout = Monitor(str(directory), self, frozenset(), 0.0)  # type: ignore[arg-type]  # it speaks as a Speaker does
         resumption = Resumption(Plan(PLAN), self)  # type: ignore[arg-type]
         self.reports = Reports(str(directory), self, lookout, resumption, 0.0)  # type: ignore[arg-type]
 

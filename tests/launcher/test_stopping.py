@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.ranks.stop_signals import Stop
+from ganger.launcher.ranks.stop_signals import StopSignals
 from tests.launcher.harness import Server, Task, eventually, is_alive
 
 SH = ["/bin/sh", "-c"]
@@ -222,7 +222,7 @@ def test_second_stop_shortens(task: Task, server: Server) -> None:
 def test_asking_again_only_brings_deadlines_nearer(
     first: Any, second: Any, term_at: float, kill_at: float, earlier: bool
 ) -> None:
-    stop = Stop(0, *first)
+    stop = StopSignals(0, *first)
     assert stop.hasten(0, *second) == earlier
     assert (stop.term_at, stop.kill_at) == (term_at, kill_at)
 
@@ -250,7 +250,7 @@ def test_who_ends_in_time_or_had_none_was_not_overdue(task: Task, server: Server
 
 
 def test_each_signal_is_sent_once() -> None:
-    stop = Stop(0, 1, 2)
+    stop = StopSignals(0, 1, 2)
     steps = [stop.step(now) for now in (0.5, 1, 2, 3, 4)]
     assert steps == [None, signal.SIGTERM, None, signal.SIGKILL, None]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ganger.launcher.protocol.messages import VERSION
 from ganger.launcher_server.acceptor import MOST_SILENT_OF_ADDRESS, MOST_SPEAKING_OF_ADDRESS, Acceptor, Stranger
-from ganger.launcher_server.connection_limits import Strangers, counted_address
+from ganger.launcher_server.connection_limits import ConnectionLimits, counted_address
 from tests.launcher.afar import DEADLINE_S, HOST, Authority, Controller, Listens, Starts, eventually
 from tests.launcher.harness import GANG, TOKEN
 
@@ -42,7 +42,7 @@ def open_files() -> Iterator[None]:
     st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["add", "add", "discard", "pop"]), st.integers(0, 60))),
 )
 def test_limits_hold_and_the_oldest_goes(most: int, most_of_address: int, steps: list[tuple[str, str, int]]) -> None:
-    strangers = Strangers[int](most, most_of_address)
+    strangers = ConnectionLimits[int](most, most_of_address)
     there: dict[str, list[int]] = defaultdict(list)  # the same, counted in the simplest way
     for number, (address, step, which) in enumerate(steps):
         before = max(map(len, there.values()), default=0)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ganger.launcher_server.message_events import TAIL_LINES
-from ganger.launcher_server.remote_records import LINE_CHARACTERS, Told
+from ganger.launcher_server.remote_records import LINE_CHARACTERS, RemoteRecords
 from ganger.launcher_server.retry_rules import found_in_logs
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
@@ -90,7 +90,7 @@ def test_stacks_are_told_with_their_place_and_the_last_lines(listens: Listens, s
 
 def test_stacks_of_ranks_that_the_gang_does_not_have_are_not_kept() -> None:
     loop = asyncio.new_event_loop()
-    told = Told(lambda gang, node: None, loop)
+    told = RemoteRecords(lambda gang, node: None, loop)
     one = {"place": [("f" * 9_999, "x.py", 3)], "tail": ["x" * 10_000] * 100}
     loop.close()
     told.heard(GANG, "n1", {"type": "stacked", "generation": 1, "ranks": {"1": one, "2": one}}, (0, 1))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ganger.launcher.health import stacks
-from ganger.launcher.health.proc_stats import Vitals, rank_in
+from ganger.launcher.health.proc_stats import ProcStats, rank_in
 from ganger.launcher.health.stacks import Stacks
 from tests.launcher.harness import eventually
 
@@ -65,7 +65,7 @@ def taken(folder: Path, pid: int, py_spy: str | None) -> dict[str, Any]:
 
 
 def test_processes_are_told_apart_by_their_variables(begin: Begin, tmp_path: Path) -> None:
-    seen, begun = Vitals(str(tmp_path)), []
+    seen, begun = ProcStats(str(tmp_path)), []
     begun += [
         begin("sleep", "1000", OMPI_COMM_WORLD_RANK="1"),
         begin("sleep", "1000"),
@@ -107,7 +107,7 @@ def test_threads_of_a_rank_are_written_down(
 
 def test_stopped_rank_shows_its_stack_to_py_spy_alone(trains: subprocess.Popen[bytes], tmp_path: Path) -> None:
     trains.send_signal(signal.SIGSTOP)
-    eventually(lambda: Vitals("").look([trains.pid])[trains.pid].state == "T", "it is stopped")
+    eventually(lambda: ProcStats("").look([trains.pid])[trains.pid].state == "T", "it is stopped")
     assert taken(tmp_path, trains.pid, PY_SPY)["threads"]
     without = taken(tmp_path, trains.pid, None)
     assert (without["threads"], without["state"]) == ([], "T")
@@ -115,7 +115,7 @@ def test_stopped_rank_shows_its_stack_to_py_spy_alone(trains: subprocess.Popen[b
 
 def test_what_is_no_python_shows_where_the_kernel_has_it(begin: Begin, tmp_path: Path) -> None:
     process = begin("sleep", "1000")
-    eventually(lambda: Vitals("").look([process.pid])[process.pid].name == "sleep", "it sleeps")
+    eventually(lambda: ProcStats("").look([process.pid])[process.pid].name == "sleep", "it sleeps")
     found = taken(tmp_path, process.pid, PY_SPY)
     assert (found["threads"], found["by"]) == ([], "")
     assert process.poll() is None, "a signal that it does not handle would have ended it"

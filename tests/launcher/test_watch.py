@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from ganger.launcher.health.proc_stats import Vital, rank_in
+from ganger.launcher.health.proc_stats import ProcStat, rank_in
 from ganger.launcher.health.stall import (
     FIRST_PHASE_S,
     SILENT_S,
     Activity,
     Attention,
-    Desertion,
     Pauses,
     QuietRank,
     RankWatch,
+    ServerSilence,
     silent_since,
 )
 
 PID = 7
 
 
-def vital(state: str = "S", ticks: int = 0, switches: int = 0, pid: int = PID, waits: str = "") -> Vital:
+def vital(state: str = "S", ticks: int = 0, switches: int = 0, pid: int = PID, waits: str = "") -> ProcStat:
     fields = [state, "1", "1", "1"] + ["0"] * 7 + [str(ticks), "0"] + ["0"] * 6 + ["55", "0"]
-    found = Vital(pid, f"{pid} (py (3) thon) {' '.join(fields)}".encode())
+    found = ProcStat(pid, f"{pid} (py (3) thon) {' '.join(fields)}".encode())
     found.switches, found.waits = switches, waits
     return found
 
@@ -225,7 +225,7 @@ def test_script_without_reports_is_known_after_a_minute_of_work() -> None:
 
 
 def test_deserted_is_what_mpirun_started_once_and_mpirun_has_not_noticed() -> None:
-    desertion = Desertion()
+    desertion = ServerSilence()
     assert desertion.look(0, has_ranks=False, has_starter=True) is None, "nothing has run yet"
     assert desertion.look(1, has_ranks=True, has_starter=True) is None
     assert desertion.look(2, has_ranks=False, has_starter=True) is None

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ganger.launcher.health.busy import FRESH_S, SAMPLES, Work
+from ganger.launcher.health.busy import FRESH_S, SAMPLES, BusySamples
 from ganger.launcher.health.proc_stats import run_times_ns
 from tests.launcher.harness import eventually
 
@@ -18,7 +18,7 @@ class Picture:
     """A rank that makes a step between any two looks; `ran` and `queued` are shares of that time."""
 
     def __init__(self) -> None:
-        self.work = Work()
+        self.work = BusySamples()
         self.now_s, self.steps, self.of = 100.0, 0, 1
         self.times_ns = (0, 0)
         self.look(0, 0)
@@ -104,7 +104,7 @@ def test_more_than_there_was_time_for_is_all_of_it() -> None:
 
 
 def test_kernel_that_does_not_tell_is_no_rank_that_rests() -> None:
-    work = Work()
+    work = BusySamples()
     for step in range(2 * SAMPLES):
         work.seen(1, step, None, step * LOOK_S)
     assert work.shares(2 * SAMPLES * LOOK_S) is None

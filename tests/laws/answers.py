@@ -10,13 +10,13 @@ from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, Job
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from tests.laws.raw import RESOURCES, parts, total
 from tests.laws.safety import FOR_EVER_MS, maintained, meeting
 from tests.laws.where import tallies
 from tests.laws.world import LEAVING, World
 
-USER = (Why.USER_GPUS, Why.USER_JOBS, Why.USER_TIME, Why.USER_NODE_TIME)
+USER = (ReasonCode.USER_GPUS, ReasonCode.USER_JOBS, ReasonCode.USER_TIME, ReasonCode.USER_NODE_TIME)
 
 
 def waiting(world: World) -> list[Gang]:
@@ -25,7 +25,7 @@ def waiting(world: World) -> list[Gang]:
     return [gang for gang in pending if gang.not_before_ms <= world.now_ms and not world.raw.waits_for(gang.job)]
 
 
-def answer(world: World, gang: Gang) -> Reason:
+def answer(world: World, gang: Gang) -> PendingReason:
     """The standing answer of a waiting gang's class."""
     return world.state.waits[class_text(gang.class_key)]
 
@@ -52,16 +52,16 @@ def questions_are_answered(world: World) -> None:
         if gang.state is GangState.PENDING and world.state.ready:
             reason = standing_reason(world.state, gang, world.now_ms, world.policy)
             first = world.raw.waits_for(gang.job)
-            assert (reason.why is Why.DEPENDENCY) == bool(first)
+            assert (reason.why is ReasonCode.DEPENDENCY) == bool(first)
             has_own = not first and (gang.not_before_ms > world.now_ms or gang.unadmitted > 0)
-            assert (reason.why in (Why.BACKOFF, *UNADMITTED)) == has_own
+            assert (reason.why in (ReasonCode.BACKOFF, *UNADMITTED)) == has_own
             assert first or has_own or reason == every.get(gang.class_key, reason), "alone and together"
             assert not first or set(reason.holders) == set(first)
             # Who is in the way, and in which order they end, may have changed with the very round that was recorded.
             assert first or has_own or replace(reason, holders=()) == replace(answer(world, gang), holders=())
 
 
-def is_true(world: World, gang: Gang, reason: Reason) -> None:
+def is_true(world: World, gang: Gang, reason: PendingReason) -> None:
     """The binding constraint binds, by the raw facts; the numbers are theirs; holders hold."""
     raw, job = world.raw, gang.job
     wanted = parts(job.spec)
@@ -77,17 +77,17 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
     ]
     kept = [other for other in waiting(world) if keeps(world, other)]
     match reason.why:
-        case Why.NO_NODE:
+        case ReasonCode.NO_NODE:
             assert told(reason, able)
             assert reason.have < reason.need
             assert any(is_short(each) for each in able)
-        case Why.EXCLUDED:
+        case ReasonCode.EXCLUDED:
             assert reason.excluded
             assert {*reason.excluded} <= {*out}
             assert reason.have < reason.need
             assert told(reason, able)
             assert any(not is_short(each) for each in whole)
-        case Why.NO_CAPACITY:
+        case ReasonCode.NO_CAPACITY:
             assert {*reason.excluded} <= {*out}
             # Parts may be in each other's way, while there is room for each.
             assert reason.need > reason.have or len(wanted) > 1
@@ -102,31 +102,31 @@ def is_true(world: World, gang: Gang, reason: Reason) -> None:
             assert raw.quota_allows(job, as_set=True), "a quota that somebody set goes before the nodes"
             for holder in reason.holders:
                 assert any(other == holder for other, _ in raw.left), f"{holder} holds nothing"
-        case Why.OVER_QUOTA:
+        case ReasonCode.OVER_QUOTA:
             resource = reason.resource.removeprefix("gpu_milli.")
             needed = total(job.spec, resource) if resource in RESOURCES else raw.of_type(job.spec, resource)
             assert reason.need == needed > reason.have
             assert kept or reason.have == max(0, floor(raw.available(job.spec.queue, resource)))
             assert kept or not raw.quota_allows(job) or resource in raw.closed(job)
             assert all(holder in raw.starts for holder in reason.holders)
-        case Why.USER_GPUS | Why.USER_JOBS | Why.USER_TIME | Why.USER_NODE_TIME:
+        case ReasonCode.USER_GPUS | ReasonCode.USER_JOBS | ReasonCode.USER_TIME | ReasonCode.USER_NODE_TIME:
             assert reason.need > reason.have
             assert kept or not raw.user_allows(job)
             assert all(raw.jobs[holder].user == job.user for holder in reason.holders)
-        case Why.HELD:
+        case ReasonCode.HELD:
             _held_is_true(world, gang, reason)
-        case Why.STOPPING_OTHERS:
+        case ReasonCode.STOPPING_OTHERS:
             assert world.policy.ORDERS_RUNNING
             assert reason.holders
             assert all(world.state.gangs[holder].state in LEAVING for holder in reason.holders)
-        case Why.MAINTENANCE:
+        case ReasonCode.MAINTENANCE:
             # Of several parts it is not promised that a place is found.
             assert kept or len(wanted) > 1 or raw.fits(job), f"{gang.id} has no room without maintenance"
             assert away
             assert reason.until_ms is not None
             assert reason.until_ms > world.now_ms
             assert reason.have < reason.need
-        case Why.ARRAY_LIMIT:
+        case ReasonCode.ARRAY_LIMIT:
             assert raw.is_full(job)
         case _:
             raise AssertionError(f"{gang.id} waits because of {reason}")
@@ -150,12 +150,12 @@ def is_short(of: Tallies) -> bool:
     return any(there < needed for needed, there in of)
 
 
-def told(reason: Reason, of: list[Tallies]) -> bool:
+def told(reason: PendingReason, of: list[Tallies]) -> bool:
     """Whether the reason's figures are among these."""
     return any((reason.need, reason.have) in each for each in of)
 
 
-def _held_is_true(world: World, gang: Gang, reason: Reason) -> None:
+def _held_is_true(world: World, gang: Gang, reason: PendingReason) -> None:
     policy, state = world.policy, world.state
     assert reason.holders
     for name in reason.holders:
@@ -182,7 +182,7 @@ def keeps(world: World, gang: Gang) -> bool:
         return True
     return (
         any(other.stop_sent is Cause.PREEMPTED or other.state in LEAVING for other in world.state.gangs.values())
-        and answer(world, gang).why is Why.STOPPING_OTHERS
+        and answer(world, gang).why is ReasonCode.STOPPING_OTHERS
     )
 
 
@@ -192,5 +192,7 @@ def nobody_waits_for_nothing(world: World) -> None:
         return
     for gang in waiting(world):
         if world.raw.fits(gang.job):
-            held = (Why.ARRAY_LIMIT,) if world.raw.is_full(gang.job) else (Why.HELD, Why.MAINTENANCE)
+            held = (
+                (ReasonCode.ARRAY_LIMIT,) if world.raw.is_full(gang.job) else (ReasonCode.HELD, ReasonCode.MAINTENANCE)
+            )
             assert answer(world, gang).why in held, f"{gang.id} fits and waits: {answer(world, gang)}"

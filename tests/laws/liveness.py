@@ -10,7 +10,7 @@ from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.decision import Decision, Start, Stop
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Origin, Resources
-from ganger.model.pending_reason import Why
+from ganger.model.pending_reason import ReasonCode
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import DAY_MS, parse_bytes, parse_duration_ms
@@ -40,7 +40,7 @@ def evictions_serve_somebody(world: World) -> None:
     world.list_again()
     rounds_due(world)
     for _ in range(MANY_ROUNDS):
-        preemptors = [gang for gang in waiting(world) if answer(world, gang).why is Why.STOPPING_OTHERS]
+        preemptors = [gang for gang in waiting(world) if answer(world, gang).why is ReasonCode.STOPPING_OTHERS]
         if not preemptors:
             return
         order = {gang.id: world.policy.key(gang, world.state, world.now_ms) for gang in waiting(world)}

@@ -7,7 +7,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode, encode, encode_image
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Plan, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.units import DAY_MS
 from tests.laws.answers import keeps, waiting
 from tests.laws.safety import copy_of, fingerprint
@@ -54,7 +54,7 @@ def nothing_is_taken_for_the_unadmitted(world: World) -> None:
         state.enqueue(refused)
     decisions = plan(state, world.now_ms, world.policy).decisions
     assert not [each for each in decisions if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
-    assert not [each for each in decisions if isinstance(each, Reserve) and each.start_ms is not None]
+    assert not [each for each in decisions if isinstance(each, ReservedStart) and each.start_ms is not None]
 
 
 def log_replays(world: World) -> None:

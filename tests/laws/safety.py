@@ -4,7 +4,7 @@ from ganger.core.queues.quota import NOTHING_HELD
 from ganger.core.state.gang import Gang, class_text
 from ganger.core.state.state import State
 from ganger.engine.eventlog.codec import decode_image, encode_image
-from ganger.model.decision import Cause, Plan, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import GangState
 from ganger.model.views.service_views import PARTS
@@ -148,7 +148,7 @@ def maintenance_is_heeded(planned: Plan, state: State, raw: Raw, now_ms: int) ->
     maintained leaves it."""
     stopped = {decision.gang: None for decision in planned.decisions if isinstance(decision, Stop)}
     for decision in planned.decisions:
-        if isinstance(decision, Start | Reserve):
+        if isinstance(decision, Start | ReservedStart):
             name = decision.gang
             ran_ms = state.gangs[name].ran_ms if name in state.gangs else 0
             limit_ms = raw.job(name).spec.limits.time_ms

@@ -34,7 +34,7 @@ def average(
 
 
 @dataclass
-class Holding:
+class Allocations:
     """One start of a gang, until nothing of it was left; None: it holds still."""
 
     queue: str
@@ -44,9 +44,9 @@ class Holding:
     ended: int | None = None
 
 
-def holdings(world: World) -> list[Holding]:
+def holdings(world: World) -> list[Allocations]:
     """Every start that the log tells of. What was in a queue that is gone was in the one above it."""
-    raw, found, held = Raw(), list[Holding](), dict[str, Holding]()
+    raw, found, held = Raw(), list[Allocations](), dict[str, Allocations]()
     for row in world.log:
         if isinstance(row.event, e.QueueDeleted):
             above = raw.queues[row.event.queue].parent or ""
@@ -64,7 +64,7 @@ def holdings(world: World) -> list[Holding]:
             if before.get(gang) is not start:
                 job = raw.jobs[gang]
                 amounts = tuple(total(job.spec, r) for r in RESOURCES)
-                held[gang] = Holding(job.spec.queue, job.user, amounts, row.at_ms)
+                held[gang] = Allocations(job.spec.queue, job.user, amounts, row.at_ms)
                 found.append(held[gang])
     return found
 

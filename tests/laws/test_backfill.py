@@ -15,7 +15,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Reserve, Start
+from ganger.model.decision import ReservedStart, Start
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.policy import Reservations, document_of
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -26,7 +26,7 @@ ORIGIN_MS = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Wish:
+class LoopRequest:
     """So many nodes, so many GPUs on each, for so long."""
 
     nodes: int
@@ -42,7 +42,7 @@ class Plain:
     gpus: int
     taken: list[list[tuple[int, int, int]]]
 
-    def earliest_ms(self, wish: Wish) -> int:
+    def earliest_ms(self, wish: LoopRequest) -> int:
         """Return the first moment at which enough nodes have room for all of its time."""
         ends = (end_ms for node in self.taken for *_, end_ms in node)
         return next(
@@ -51,14 +51,14 @@ class Plain:
             if sum(self._has(at, wish, begin_ms) for at in range(len(self.taken))) >= wish.nodes
         )
 
-    def take(self, wish: Wish, begin_ms: int, nodes: list[int]) -> None:
+    def take(self, wish: LoopRequest, begin_ms: int, nodes: list[int]) -> None:
         """Give a wish these nodes, which must have room for it."""
         assert len({*nodes}) == wish.nodes
         for at in nodes:
             assert self._has(at, wish, begin_ms)
             self.taken[at].append((wish.gpus, begin_ms, begin_ms + wish.for_ms))
 
-    def _has(self, at: int, wish: Wish, begin_ms: int) -> bool:
+    def _has(self, at: int, wish: LoopRequest, begin_ms: int) -> bool:
         end_ms = begin_ms + wish.for_ms
         moments = [begin_ms, *(ms for _, ms, _ in self.taken[at] if begin_ms < ms < end_ms)]
         return all(self._free(at, ms) >= wish.gpus for ms in moments)
@@ -71,7 +71,7 @@ class Life:
     """The same jobs in the core; promised, starts: by job, as it was told first, and as it was; nodes: those that were
     named first, by job."""
 
-    def __init__(self, nodes: int, gpus: int, wishes: list[Wish]) -> None:
+    def __init__(self, nodes: int, gpus: int, wishes: list[LoopRequest]) -> None:
         self.state, self.now_ms = State(), ORIGIN_MS
         self.ends: dict[str, int] = {}
         self.promised: dict[str, int] = {}
@@ -94,12 +94,12 @@ class Life:
         if planned.decisions:
             self.apply(e.Decided(plan=planned, policy="fifo", version="0"))
         for decision in planned.decisions:
-            if isinstance(decision, Start | Reserve):
+            if isinstance(decision, Start | ReservedStart):
                 self.nodes.setdefault(decision.gang, [int(node[1:]) for node in decision.nodes])
             if isinstance(decision, Start):
                 self.starts[decision.gang] = self.now_ms
                 self.ends[decision.gang] = self.now_ms + (self.state.gangs[decision.gang].time_ms or 0)
-            elif isinstance(decision, Reserve):
+            elif isinstance(decision, ReservedStart):
                 self.promised.setdefault(decision.gang, decision.start_ms or 0)
         self.state.validate()
 
@@ -113,9 +113,9 @@ class Life:
                 self.apply(kind(gang=name, generation=gang.generation, nodes=tuple(gang.left)))
 
 
-def wishes(nodes: int, gpus: st.SearchStrategy[int]) -> st.SearchStrategy[list[Wish]]:
+def wishes(nodes: int, gpus: st.SearchStrategy[int]) -> st.SearchStrategy[list[LoopRequest]]:
     times = st.sampled_from((MINUTE_MS, 7 * MINUTE_MS, HOUR_MS, HOUR_MS + 1, 5 * HOUR_MS))
-    return st.lists(st.builds(Wish, st.integers(1, nodes), gpus, times), min_size=1, max_size=8)
+    return st.lists(st.builds(LoopRequest, st.integers(1, nodes), gpus, times), min_size=1, max_size=8)
 
 
 @given(data=st.data())

@@ -18,7 +18,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.job import ENDED, Array, GangState, GpuRequest, JobSpec, Limits, Resources, Shape
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.terms import WHOLE, Selector
 from ganger.model.units import GIB_BYTES
@@ -27,8 +27,13 @@ from tests.laws.policies import SHARED, every_policy
 from tests.laws.safety import copy_of, fingerprint
 from tests.laws.world import LEAVING, World
 
-NODES = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
-OF_USERS = {Why.USER_GPUS: "gpus", Why.USER_JOBS: "jobs", Why.USER_TIME: "time_ms", Why.USER_NODE_TIME: "node_ms"}
+NODES = (ReasonCode.NO_CAPACITY, ReasonCode.NO_NODE, ReasonCode.EXCLUDED)
+OF_USERS = {
+    ReasonCode.USER_GPUS: "gpus",
+    ReasonCode.USER_JOBS: "jobs",
+    ReasonCode.USER_TIME: "time_ms",
+    ReasonCode.USER_NODE_TIME: "node_ms",
+}
 
 
 def lived(policy: Policy, data: st.DataObject) -> World:
@@ -109,13 +114,13 @@ def _every_reason_binds(world: World) -> None:
         if _starts(world.state, gang.id, world.now_ms, policy):
             continue
         state, now_ms = copy_of(world.state), world.now_ms
-        if reason.why in (Why.BACKOFF, *UNADMITTED):
+        if reason.why in (ReasonCode.BACKOFF, *UNADMITTED):
             assert reason.until_ms is not None
             now_ms = reason.until_ms
         for event in _cured(world.state, gang, reason):
             assert refusal(state, event) is None
             fold(state, e.Stamped(state.seq + 1, now_ms, event))
-        if reason.why is Why.DEPENDENCY and not _come_first(state, gang, now_ms, policy):
+        if reason.why is ReasonCode.DEPENDENCY and not _come_first(state, gang, now_ms, policy):
             continue
         again = state.gangs[gang.id]
         if not _starts(state, gang.id, now_ms, policy):
@@ -123,12 +128,12 @@ def _every_reason_binds(world: World) -> None:
             assert not _same(reason, other), f"{gang.id}: {reason} was cured, and still it is {other}"
 
 
-def _same(reason: Reason, other: Reason) -> bool:
+def _same(reason: PendingReason, other: PendingReason) -> bool:
     if reason.why in NODES:
         there = (reason.level, *(each.level for each in reason.slices.layers))
         again = (other.level, *(each.level for each in other.slices.layers))
         return other.why in NODES and there == again and {*there} <= {"", *draws.LEVELS}
-    if reason.why in (Why.HELD, Why.STOPPING_OTHERS):
+    if reason.why in (ReasonCode.HELD, ReasonCode.STOPPING_OTHERS):
         return other.why is reason.why and not {*reason.holders}.isdisjoint(other.holders)
     return (reason.why, reason.scope, reason.resource) == (other.why, other.scope, other.resource)
 
@@ -139,13 +144,13 @@ def _starts(state: State, gang: str, now_ms: int, policy: Policy) -> bool:
     return gang in starts or any(name.startswith(f"{gang}[") for name in starts)
 
 
-def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
+def _cured(state: State, gang: Gang, reason: PendingReason) -> list[e.Event]:
     """Events that change the one constraint that the reason names."""
     if reason.why in NODES:
         waiting = [other for other in state.gangs.values() if other.state is GangState.PENDING]
         new = _nodes_for(gang, sum(map(_all_nodes, waiting)))
         return [e.NodesListed(nodes=(*state.nodes.nodes, *new), levels=draws.LEVELS)]
-    if reason.why is Why.OVER_QUOTA:
+    if reason.why is ReasonCode.OVER_QUOTA:
         tree = state.tree
         path = reversed([tree.queues[at] for at in tree.path(tree.index[gang.queue])])
         return [e.QueueSet(queue=_unbounded(queue, reason.resource, depth)) for depth, queue in enumerate(path)]
@@ -153,13 +158,13 @@ def _cured(state: State, gang: Gang, reason: Reason) -> list[e.Event]:
         queue = state.queues[reason.scope]
         limits: UserLimits = replace(queue.user_limits, **{OF_USERS[reason.why]: None})
         return [e.QueueSet(queue=replace(queue, user_limits=limits))]
-    if reason.why is Why.MAINTENANCE:
+    if reason.why is ReasonCode.MAINTENANCE:
         return [e.MaintenanceCleared(id=name) for name in reason.scope.split(", ")]
-    if reason.why is Why.HELD:
+    if reason.why is ReasonCode.HELD:
         return [e.StopRequested(gang=name) for name in reason.holders]
-    if reason.why is Why.STOPPING_OTHERS:
+    if reason.why is ReasonCode.STOPPING_OTHERS:
         return [event for name in reason.holders for event in _gone(state.gangs[name])]
-    if reason.why is Why.ARRAY_LIMIT:
+    if reason.why is ReasonCode.ARRAY_LIMIT:
         return _without_the_others(state, gang)
     return []
 

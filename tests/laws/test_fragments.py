@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.nodes.fragmentation import TYPICAL, Fragments, Kind, typical
+from ganger.core.nodes.fragmentation import TYPICAL, DemandKind, Fragments, typical
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import fgd
 from ganger.model.decision import NodeShare
@@ -25,7 +25,7 @@ SHARES = st.builds(
 )
 NEEDS = GPUS | SHARES
 CPUS = st.builds(Shape, nodes=st.just(1), cpu_milli=st.sampled_from((1_000, 2_000)))
-KINDS = st.lists(st.builds(Kind, NEEDS | CPUS, st.integers(1, 3)), min_size=1, max_size=3).map(tuple)
+KINDS = st.lists(st.builds(DemandKind, NEEDS | CPUS, st.integers(1, 3)), min_size=1, max_size=3).map(tuple)
 
 
 def lefts(table: NodeTable, at: int) -> list[int]:
@@ -34,7 +34,7 @@ def lefts(table: NodeTable, at: int) -> list[int]:
     return [1000 - int(table.devices.used_milli[d]) if table.owner[d] < 0 else 0 for d in devices]
 
 
-def fragments(table: NodeTable, kinds: tuple[Kind, ...]) -> int:
+def fragments(table: NodeTable, kinds: tuple[DemandKind, ...]) -> int:
     """All that is left and too small for a kind, or left where it fits nowhere, as often as the kind is asked for; all
     that is left, for a kind without GPUs."""
     found = 0
@@ -51,14 +51,14 @@ def fragments(table: NodeTable, kinds: tuple[Kind, ...]) -> int:
     return found
 
 
-def asked_about(cluster: HalfFull, kinds: tuple[Kind, ...], **said: object) -> NodeTable:
+def asked_about(cluster: HalfFull, kinds: tuple[DemandKind, ...], **said: object) -> NodeTable:
     table = cluster.table(Rules(gpu_shares=GpuShares(score="fgd", **said)))
     table.set_kinds(kinds)
     return table
 
 
 @given(cluster=half_full(), part=NEEDS, kinds=KINDS)
-def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds: tuple[Kind, ...]) -> None:
+def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds: tuple[DemandKind, ...]) -> None:
     table = asked_about(cluster, kinds)
     before = fragments(table, kinds)
     of_nodes = fgd.of_nodes(table, part, np.arange(len(table.nodes)))
@@ -84,8 +84,8 @@ def test_what_is_added_is_what_is_counted(cluster: HalfFull, part: Shape, kinds:
 
 
 @given(cluster=half_full(), kinds=KINDS)
-def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[Kind, ...]) -> None:
-    kinds = tuple(Kind(Shape(nodes=1, gpus=need.gpus, gpu_type=need.gpu_type, cpu_milli=need.cpu_milli,
+def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[DemandKind, ...]) -> None:
+    kinds = tuple(DemandKind(Shape(nodes=1, gpus=need.gpus, gpu_type=need.gpu_type, cpu_milli=need.cpu_milli,
                              gpu_milli=need.gpu_milli), times) for need, times in kinds)  # fmt: skip
     table = asked_about(cluster, kinds)
     every = np.arange(len(table.nodes))
@@ -98,7 +98,7 @@ def test_the_metric_counts_the_same(cluster: HalfFull, kinds: tuple[Kind, ...]) 
 
 
 @given(cluster=half_full(), part=NEEDS, kinds=KINDS, cut=st.sampled_from((1, 100)))
-def test_grades_keep_the_order(cluster: HalfFull, part: Shape, kinds: tuple[Kind, ...], cut: int) -> None:
+def test_grades_keep_the_order(cluster: HalfFull, part: Shape, kinds: tuple[DemandKind, ...], cut: int) -> None:
     every = np.arange(len(cluster.nodes))
     exact = fgd.of_nodes(asked_about(cluster, kinds), part, every)
     grades = fgd.of_nodes(asked_about(cluster, kinds, cut=cut), part, every)

@@ -16,7 +16,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.runtime_estimate import KEPT, LEAST
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Expect, Moved, Reserve, Start
+from ganger.model.decision import Expect, Moved, ReservedStart, Start
 from ganger.model.job import GangState, GpuRequest, Job, JobSpec, Limits, Resources
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -62,7 +62,7 @@ class Unforeseen(Trustworthy):
             for decision in planned.decisions:
                 if isinstance(decision, Start):
                     self._starts(decision)
-                elif isinstance(decision, Reserve):
+                elif isinstance(decision, ReservedStart):
                     self._is_promised(decision, {Moved.PREDICTED: ["somebody"] if self.late else []})
             self.state.validate()
             self.wake_ms = planned.next_wake_ms

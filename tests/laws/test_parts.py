@@ -20,7 +20,7 @@ from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Start
 from ganger.model.job import GpuRequest, JobSpec, Placement, Resources, Role
-from ganger.model.pending_reason import Why
+from ganger.model.pending_reason import ReasonCode
 from ganger.policies import fifo
 from tests.laws import draws
 from tests.laws.raw import Part, parts
@@ -80,7 +80,7 @@ def test_invariant_12_it_starts_where_there_is_a_place_or_its_parts_are_in_each_
         assert not _starts(state)
     elif not _starts(state):
         reason = standing_reason(state, state.gangs["j1"], 1, fifo)
-        assert reason.why is Why.NO_CAPACITY
+        assert reason.why is ReasonCode.NO_CAPACITY
         assert reason.have >= reason.need
 
 

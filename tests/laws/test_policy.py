@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.core.queues.fair_share import REMEMBERED, Standings, base_of, respent
+from ganger.core.queues.fair_share import REMEMBERED, FairShares, base_of, respent
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
@@ -198,7 +198,7 @@ def test_what_was_held_evenly_counts_by_the_new_half_life(
     found.end("a", "ann", amounts, (began, until))
     tree = QueueTree((Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *QUEUES), CAPACITY, Undo())
     spent = respent(found.spent(), found.half_life_ms, half_life_ms, TODAY)
-    anew = Standings(tree, CAPACITY, spent, TODAY, half_life_ms)
+    anew = FairShares(tree, CAPACITY, spent, TODAY, half_life_ms)
     whole = TODAY // half_life_ms * half_life_ms
     wanted = max(
         average([(began, until, amount)], TODAY, whole, half_life_ms) / capacity

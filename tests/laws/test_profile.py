@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.reservations import availability_profile, capacity_forecast
-from ganger.core.reservations.availability_profile import Profile, Stay
-from ganger.core.reservations.capacity_forecast import AT_ONCE_MS, LINGER_MS, Foresight, Promise
-from ganger.core.reservations.sparse_profile import Outlook
+from ganger.core.reservations.availability_profile import AvailabilityProfile, Stay
+from ganger.core.reservations.capacity_forecast import AT_ONCE_MS, LINGER_MS, CapacityForecast, Reservation
+from ganger.core.reservations.sparse_profile import SparseProfile
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
@@ -192,28 +192,28 @@ def stays(draw: st.DrawFn, state: State, now_ms: int) -> Stay:
     return Stay(part, np.array(sorted(at), dtype=np.int64), begin_ms, min(NEVER_MS, begin_ms + for_ms))
 
 
-def promise(several: list[Stay]) -> Promise:
+def promise(several: list[Stay]) -> Reservation:
     """A promise of these: all of them are there as long as the first is."""
     first = several[0]
     every = tuple(replace(stay, begin_ms=first.begin_ms, end_ms=first.end_ms) for stay in several)
     nobody: Gang = None  # type: ignore[assignment]
-    return Promise(nobody, first.begin_ms, first.end_ms, (), Moved.RESERVED, every)
+    return Reservation(nobody, first.begin_ms, first.end_ms, (), Moved.RESERVED, every)
 
 
 @st.composite
-def promises(draw: st.DrawFn, state: State, now_ms: int) -> list[Promise]:
+def promises(draw: st.DrawFn, state: State, now_ms: int) -> list[Reservation]:
     """Up to three."""
     drawn = draw(st.lists(st.lists(stays(state, now_ms), min_size=1, max_size=2), max_size=3))
     return [promise(some) for some in drawn]
 
 
-def laid(data: st.DataObject) -> tuple[Profile, Truth, Shape]:
+def laid(data: st.DataObject) -> tuple[AvailabilityProfile, Truth, Shape]:
     """A profile with promises, of which some were laid down later, and some are taken up again; and a part that was
     asked about all along."""
     state, now_ms = data.draw(clusters())
     truth = Truth(state, now_ms, now_ms + LINGER_MS, windows=True)
     known = data.draw(promises(state, now_ms))
-    found, part = Foresight(state, now_ms, {}).whole(known), data.draw(PARTS)
+    found, part = CapacityForecast(state, now_ms, {}).whole(known), data.draw(PARTS)
     found.holding(part, 0, 1)
     truth.stays = [stay for each in known for stay in each.stays]
     for stay in data.draw(st.lists(stays(state, now_ms), max_size=2), label="added"):
@@ -226,7 +226,7 @@ def laid(data: st.DataObject) -> tuple[Profile, Truth, Shape]:
     return found, truth, part
 
 
-def amounts(found: Profile, begin: int, end: int) -> list[Amounts]:
+def amounts(found: AvailabilityProfile, begin: int, end: int) -> list[Amounts]:
     """What the profile says of every node."""
     there = found.window(found.at, begin, end)
     rows = zip(*(each.tolist() for each in there), strict=True)
@@ -307,13 +307,15 @@ def test_where_little_is_promised_it_is_the_same(data: st.DataObject) -> None:
     known, more, part = data.draw(promises(state, now_ms)), data.draw(st.lists(stays(state, now_ms))), data.draw(PARTS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(availability_profile, "MOST_CELLS", 0)
-        found = Foresight(state, now_ms, {}).whole(known)
+        found = CapacityForecast(state, now_ms, {}).whole(known)
         patch.setattr(
-            capacity_forecast, "Outlook", lambda nodes, edges, held, stays, _: Profile(nodes, edges, held, stays)
+            capacity_forecast,
+            "SparseProfile",
+            lambda nodes, edges, held, stays, _: AvailabilityProfile(nodes, edges, held, stays),
         )
-        dense = Foresight(state, now_ms, {}).whole(known)
-    assert isinstance(found, Outlook)
-    assert not isinstance(dense, Outlook)
+        dense = CapacityForecast(state, now_ms, {}).whole(known)
+    assert isinstance(found, SparseProfile)
+    assert not isinstance(dense, SparseProfile)
     usable, for_ms = (
         np.array([data.draw(st.booleans()) for _ in state.nodes.nodes]),
         data.draw(st.sampled_from(TIMES_MS)),
@@ -335,7 +337,7 @@ def test_near_promises_it_is_what_is_free_at_their_moments(data: st.DataObject) 
     known = data.draw(promises(state, now_ms))
     if not known:
         return
-    found = Foresight(state, now_ms, {}).near(known)
+    found = CapacityForecast(state, now_ms, {}).near(known)
     truth = Truth(state, now_ms, now_ms + AT_ONCE_MS, windows=False)
     truth.stays += [stay for each in known for stay in each.stays]
     again = data.draw(st.sampled_from(known), label="taken back, and laid down again")

@@ -23,7 +23,7 @@ from ganger.core.state.state import State
 from ganger.engine.loop import copy_of
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Moved, Reserve, Start, Stop
+from ganger.model.decision import Moved, ReservedStart, Start, Stop
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.queue import Amount, Queue
 from ganger.model.units import HOUR_MS, MINUTE_MS
@@ -47,7 +47,7 @@ class Trustworthy:
         self.policy, self.chance, self.state = policy, chance, State()
         self.now_ms, self.number = 1_000_000_000, 0
         self.ends: dict[str, int] = {}
-        self.promised: dict[str, Reserve] = {}
+        self.promised: dict[str, ReservedStart] = {}
         self.windows: dict[str, e.MaintenanceSet] = {}
         self.news: list[e.MaintenanceSet] = []
         for event in (*(e.QueueSet(queue=queue) for queue in queues), e.NodesListed(nodes=nodes, levels=draws.LEVELS)):
@@ -106,7 +106,7 @@ class Trustworthy:
             for decision in planned.decisions:
                 if isinstance(decision, Start):
                     self._starts(decision)
-                elif isinstance(decision, Reserve):
+                elif isinstance(decision, ReservedStart):
                     self._is_promised(decision, {Moved.RESTARTED: again, Moved.OVERRUN: leaving})
             self.state.validate()
             self.news.clear()
@@ -153,7 +153,7 @@ class Trustworthy:
         left_ms = max(1, limit_ms - gang.ran_ms)
         self.ends[start.gang] = self.now_ms + self.chance.choice((left_ms, left_ms, 1 + self.chance.randrange(left_ms)))
 
-    def _is_promised(self, told: Reserve, excuses: dict[Moved, list[str]]) -> None:
+    def _is_promised(self, told: ReservedStart, excuses: dict[Moved, list[str]]) -> None:
         """A promise is moved back, or is late, only where its nodes are to be maintained, or somebody has to leave his
         for that, or starts again."""
         assert told.start_ms is not None, f"{told.gang} was promised a start, and is promised none now"
@@ -163,7 +163,7 @@ class Trustworthy:
             assert excused, f"{told.gang} is to start later: {told.cause}"
         self.promised[told.gang] = replace(told, start_ms=None) if told.start_ms <= self.now_ms else told
 
-    def _covered(self, promise: Reserve) -> list[str]:
+    def _covered(self, promise: ReservedStart) -> list[str]:
         """Maintenance that has just become known, of its nodes and in its time."""
         gang = self.state.gangs[promise.gang]
         begin_ms = _by_ms(promise)
@@ -172,7 +172,7 @@ class Trustworthy:
         return [node for each in met for node in each.nodes if node in promise.nodes]
 
 
-def _by_ms(told: Reserve) -> int:
+def _by_ms(told: ReservedStart) -> int:
     """By when it was promised; one that is late, for a cause that was told, has no such moment."""
     return NEVER_MS if told.start_ms is None else told.start_ms
 

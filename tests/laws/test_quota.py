@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.queues.fair_share import Standings
+from ganger.core.queues.fair_share import FairShares
 from ganger.core.queues.quota import QueueTree
 from ganger.core.undo import Undo
 from ganger.model.queue import DEFAULT, ROOT, Queue
@@ -48,7 +48,7 @@ def test_invariant_5_to_take_away_what_was_added_is_the_identity(
     """Of queues, of users and of what counts as share, in whatever order; and a trial leaves no trace."""
     undo = Undo()
     tree = tree_of(queues, undo)
-    standings = Standings(tree, CAPACITY, (), TODAY, 7 * DAY_MS)
+    standings = FairShares(tree, CAPACITY, (), TODAY, 7 * DAY_MS)
     resources = range(len(tree.resources))
     owners = st.tuples(st.sampled_from([*tree.index]), st.sampled_from(draws.USERS))
     amounts = st.tuples(*(st.integers(0, 6) for _ in resources))

@@ -14,7 +14,7 @@ from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Decision, Plan, Reserve, Wait
+from ganger.model.decision import Decision, Plan, ReservedStart, Wait
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.policy import Reservations, document_of
 from ganger.model.queue import Queue
@@ -106,7 +106,7 @@ def test_events_without_bearing_on_it_change_nothing_in_a_plan(policy: Policy, d
         cluster.runs_on()
     after = cluster.plan()
     assert _acts(after.decisions) == _acts(before.decisions)
-    assert any(isinstance(each, Reserve) for each in before.decisions)
+    assert any(isinstance(each, ReservedStart) for each in before.decisions)
     assert after.next_wake_ms == before.next_wake_ms
 
 

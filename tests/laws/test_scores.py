@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.nodes.fragmentation import Kind
+from ganger.core.nodes.fragmentation import DemandKind
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.scores import SCORES
 from ganger.core.placement.place import place
@@ -114,7 +114,7 @@ def test_no_score_loses_a_place(
     what they are found to be anew."""
     shape = draws.possible(replace(spec, placement=said)).shape
     table = cluster.table(Rules(gpu_shares=replace(shares, score=score)))
-    table.set_kinds((Kind(shape.one, 2), Kind(Shape(nodes=1, gpus=2), 1)))
+    table.set_kinds((DemandKind(shape.one, 2), DemandKind(Shape(nodes=1, gpus=2), 1)))
     table.columns.hold(shape.parts)
     assert (place(table, shape) is None) == (place(cluster.table(), shape) is None)
     given = []

@@ -8,12 +8,12 @@ out. The same world is drawn for both.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.cycle.cycle_skip import Settled
+from ganger.core.cycle.cycle_skip import CycleSkip
 from ganger.core.cycle.plan import plan
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.model import event as e
 from ganger.model.cluster import Node
-from ganger.model.decision import Decision, Moved, Plan, Reserve, Wait
+from ganger.model.decision import Decision, Moved, Plan, ReservedStart, Wait
 from ganger.model.job import GpuRequest, JobSpec, Limits, Resources
 from ganger.model.units import HOUR_MS, MINUTE_MS
 from ganger.policies import priority
@@ -25,7 +25,7 @@ from tests.laws.world import World
 class Watched(World):
     """A world whose rounds are planned twice; left_out: how many were not."""
 
-    settled, left_out = Settled(), 0
+    settled, left_out = CycleSkip(), 0
 
     def happens(self, event: e.Event) -> bool:
         """Also to what is asked whether a round may be left out."""
@@ -48,7 +48,7 @@ class Watched(World):
 
 
 def _moves_earlier(decision: Decision) -> bool:
-    return isinstance(decision, Reserve) and decision.cause is Moved.EARLIER
+    return isinstance(decision, ReservedStart) and decision.cause is Moved.EARLIER
 
 
 @every_policy
@@ -56,7 +56,7 @@ def _moves_earlier(decision: Decision) -> bool:
 @given(data=st.data())
 def test_a_round_that_is_left_out_would_have_changed_nothing(policy: Policy, data: st.DataObject) -> None:
     world = Watched(policy, data.draw(draws.nodes()), data.draw(draws.queues())).governed(data)
-    world.settled = Settled()
+    world.settled = CycleSkip()
     for number in range(data.draw(st.integers(1, 8), label="batches")):
         if data.draw(st.booleans(), label="only comes"):
             world.now_ms += data.draw(st.sampled_from((0, 1_000, 40 * MINUTE_MS)), label="later")
@@ -72,7 +72,7 @@ def test_a_round_that_is_left_out_would_have_changed_nothing(policy: Policy, dat
 def test_a_promise_that_is_late_is_told_by_the_next_round() -> None:
     node = Node(name="n1", gpus=4, gpu_type="h100", cpu_milli=64_000)
     world = Watched(priority, (node,))
-    world.settled = Settled()
+    world.settled = CycleSkip()
     world.submit(draws.job(1, "ann", _takes(4, HOUR_MS)))
     world.round()
     world.now_ms += HOUR_MS
@@ -83,7 +83,7 @@ def test_a_promise_that_is_late_is_told_by_the_next_round() -> None:
     assert world.state.promises["j2"].start_ms is not None
     world.now_ms += HOUR_MS  # the first is still there
     world.submit(draws.job(4, "ann", _takes(8, HOUR_MS)))
-    assert [each.cause for each in world.round().decisions if isinstance(each, Reserve)] == [Moved.OVERRUN]
+    assert [each.cause for each in world.round().decisions if isinstance(each, ReservedStart)] == [Moved.OVERRUN]
 
 
 def _takes(gpus: int, time_ms: int) -> JobSpec:

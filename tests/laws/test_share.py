@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ganger.core.fold.fold import fold
 from ganger.core.queue_order.policy_interface import Heads, Policy
-from ganger.core.queues.fair_share import REMEMBERED, Spent, Standings, base_of, own_points
+from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, FairShares, base_of, own_points
 from ganger.core.queues.quota import QueueTree
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
@@ -39,12 +39,12 @@ Owner = tuple[str, str]
 Held = tuple[Owner, list[int], tuple[int, int, int]]
 
 
-def standings(*queues: Queue, spent: tuple[Spent, ...] = (), at_ms: int = TODAY) -> Standings:
+def standings(*queues: Queue, spent: tuple[DecayedUsage, ...] = (), at_ms: int = TODAY) -> FairShares:
     tree = QueueTree((Queue(name=ROOT, parent=None), Queue(name=DEFAULT), *queues), CAPACITY, Undo())
-    return Standings(tree, CAPACITY, spent, at_ms, HALF_LIFE_MS)
+    return FairShares(tree, CAPACITY, spent, at_ms, HALF_LIFE_MS)
 
 
-def value(of: Standings, queue: str, user: str, at_ms: int) -> Fraction:
+def value(of: FairShares, queue: str, user: str, at_ms: int) -> Fraction:
     """A user's share of the cluster in a queue, as the standings say it."""
     use = of.user_use(queue, user, at_ms)
     return Fraction(use.used, use.whole)

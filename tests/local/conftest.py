@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.local import machine_processes
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.launcher.build_archive import build
 from ganger.model.cluster import Node
 from tests.local.world import Server, wait_until
@@ -21,14 +21,14 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def layout(tmp_path: Path, launcher: Path) -> Layout:
+def layout(tmp_path: Path, launcher: Path) -> JobFiles:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    return Layout(home=home, socket=home / "l.sock", launcher=launcher)
+    return JobFiles(home=home, socket=home / "l.sock", launcher=launcher)
 
 
 @pytest.fixture
-def serve(layout: Layout) -> Iterator[Callable[..., Server]]:
+def serve(layout: JobFiles) -> Iterator[Callable[..., Server]]:
     """Makes a server on this test's home, with nodes n1, n2 ... or so named. After the test nothing of it is left."""
     servers: list[Server] = []
 
@@ -46,7 +46,7 @@ def serve(layout: Layout) -> Iterator[Callable[..., Server]]:
     wait_until(lambda: not _killed(layout), "everything of the test is gone")
 
 
-def _killed(layout: Layout) -> list[int]:
+def _killed(layout: JobFiles) -> list[int]:
     mine = [process.pid for place, process in machine_processes.launchers() if place.is_relative_to(layout.home)]
     mine += [pid for place, pid in machine_processes.marked() if place.is_relative_to(layout.home)]
     for pid in mine:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.model.decision import Cause
 from tests.local.world import Server, make_job, make_start, make_stop
 
@@ -47,7 +47,7 @@ RANK = "echo $GANGER_ATTEMPT $GANGER_RANK >> {0}; until [ -e {0}.go ]; do sleep 
 
 
 @pytest.fixture
-def layout(layout: Layout, tmp_path: Path) -> Layout:
+def layout(layout: JobFiles, tmp_path: Path) -> JobFiles:
     """With launchers that die once."""
     moments = tmp_path / "moments"
     moments.mkdir()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_records import LocalRecords
 from ganger.launcher_server import failure_events, message_schema
-from ganger.launcher_server.failure_events import Ends
+from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.generation_state import begun
 from ganger.launcher_server.message_events import rank_failed
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.job import Job
-from ganger.ports import Live
+from ganger.ports import LiveGeneration
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
@@ -123,7 +123,7 @@ def test_a_server_that_ends_while_it_waits(serve: Serve, tmp_path: Path, monkeyp
     wait_until(lambda: all(path.exists() for path in exits), "they ended")
     server.turned()
     assert not server.of("failed")
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     (tmp_path / "go").touch()
     found = ended(server, job, lambda: server.backend.stop(make_stop(start, Cause.RANK_FAILED), job))
     assert sorted(end.rank for end in found.ends) == [0, 1, 2, 3]
@@ -140,7 +140,7 @@ def test_whoever_stops_it_does_not_wait(serve: Serve, tmp_path: Path, monkeypatc
     assert server.wait("failed").exit_code == 3
 
 
-def test_what_counts_among_the_records(layout: Layout, tmp_path: Path) -> None:
+def test_what_counts_among_the_records(layout: JobFiles, tmp_path: Path) -> None:
     job = make_job(tmp_path, "true")
     start = make_start(job)
     for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
@@ -155,10 +155,10 @@ def test_what_counts_among_the_records(layout: Layout, tmp_path: Path) -> None:
     generation = begun(start, job)
     first = message_schema.exit_record(b'{"rank": 0, "signal": 9, "at_ms": 100}')
     failed = rank_failed(first, job.id, 1, "n1")
-    found = Ends(LocalRecords(layout), {job.id: generation}.get).joined(failed)
+    found = ExitCollector(LocalRecords(layout), {job.id: generation}.get).joined(failed)
     assert [(end.rank, end.node, end.at_ms) for end in found.ends] == [(2, "n2", 98), (0, "n1", 100)]
     assert (found.rank, found.node, found.ranks, found.since_ms) == (0, "n1", 4, 98)
     assert found.cause is Cause.OUT_OF_MEMORY
     later = rank_failed(first, job.id, 2, "n1")
-    assert Ends(LocalRecords(layout), {job.id: generation}.get).joined(later) == later
-    assert Ends(LocalRecords(layout), {}.get).joined(failed) == failed
+    assert ExitCollector(LocalRecords(layout), {job.id: generation}.get).joined(later) == later
+    assert ExitCollector(LocalRecords(layout), {}.get).joined(failed) == failed

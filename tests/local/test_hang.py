@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
-from ganger.ports import Live
+from ganger.ports import LiveGeneration
 from tests.local.world import Server, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
@@ -90,7 +90,7 @@ def test_stopped_blocked_and_dead_ranks_are_named_though_the_server_was_away(ser
     for way, gang in gangs.items():
         (gang.folder / "do-2").write_text(way)
         wait_until((gang.folder / "did-2").exists, f"it was told to {way}")
-    server = serve().open(*(Live(job=gang.job, start=gang.start) for gang in gangs.values()))
+    server = serve().open(*(LiveGeneration(job=gang.job, start=gang.start) for gang in gangs.values()))
     said = {"stop": "has been stopped", "block": "has been blocked in the kernel", "die": "is dead"}
     for way, gang in gangs.items():
         gang.server = server

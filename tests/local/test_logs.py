@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.backends.local import log_reader
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.ports import LogLine, LogQuery
 from tests.local.world import wait_until
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
+def layout(tmp_path: Path) -> JobFiles:
+    return JobFiles(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
 
 
-def write(layout: Layout, node: str, generation: int, name: str, text: str) -> Path:
+def write(layout: JobFiles, node: str, generation: int, name: str, text: str) -> Path:
     path = layout.task("job", node).generation(generation) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
@@ -34,7 +34,7 @@ def texts(found: Iterator[LogLine | None]) -> list[str]:
     return [line.text for line in found if line]
 
 
-def two_nodes(layout: Layout) -> None:
+def two_nodes(layout: JobFiles) -> None:
     write(layout, "n1", 1, "rank-0.log", "10 o zero out\n40 e zero err\n")
     write(layout, "n1", 1, "rank-1.log", "20 o one out\n50 e one err\n")
     write(layout, "n2", 1, "rank-2.log", "30 o two out\n60 e two err\n")
@@ -54,12 +54,12 @@ def two_nodes(layout: Layout) -> None:
         ({"generation": 2}, []),
     ],
 )
-def test_which_lines(layout: Layout, query: dict, expected: list[str]) -> None:
+def test_which_lines(layout: JobFiles, query: dict, expected: list[str]) -> None:
     two_nodes(layout)
     assert texts(log_reader.lines(layout, LogQuery(job="job", **query))) == expected
 
 
-def planned(layout: Layout, node: str, generation: int, roles: dict[int, str]) -> None:
+def planned(layout: JobFiles, node: str, generation: int, roles: dict[int, str]) -> None:
     plan = {
         "environment": {"GANGER_ROLE": "worker"},
         "ranks": [{"rank": rank, "environment": {"GANGER_ROLE": role}} for rank, role in roles.items()],
@@ -85,7 +85,7 @@ def planned(layout: Layout, node: str, generation: int, roles: dict[int, str]) -
         ({"until_ms": 9}, []),
     ],
 )
-def test_which_lines_by_role_node_text_and_time(layout: Layout, query: dict, expected: list[str]) -> None:
+def test_which_lines_by_role_node_text_and_time(layout: JobFiles, query: dict, expected: list[str]) -> None:
     two_nodes(layout)
     planned(layout, "n1", 1, {0: "chief", 1: "ps"})
     planned(layout, "n2", 1, {2: "ps"})
@@ -93,50 +93,50 @@ def test_which_lines_by_role_node_text_and_time(layout: Layout, query: dict, exp
     assert texts(log_reader.follow(layout, LogQuery(job="job", **query), lambda: True)) == expected
 
 
-def test_text_is_searched_in_whole_lines(layout: Layout) -> None:
+def test_text_is_searched_in_whole_lines(layout: JobFiles) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 O the lo\n2 o ss is 3\n3 o other\n4 E never ended, loss\n")
     assert texts(log_reader.lines(layout, LogQuery(job="job", grep="loss"))) == ["the loss is 3", "never ended, loss"]
 
 
-def test_from_one_generation_on(layout: Layout) -> None:
+def test_from_one_generation_on(layout: JobFiles) -> None:
     for generation in (1, 2, 3):
         write(layout, "n1", generation, "rank-0.log", f"{generation} o of {generation}\n")
     assert texts(log_reader.lines(layout, LogQuery(job="job", first=2))) == ["of 2", "of 3"]
     assert texts(log_reader.follow(layout, LogQuery(job="job", first=2), lambda: True)) == ["of 2", "of 3"]
 
 
-def test_records_longer_than_a_block(layout: Layout) -> None:
+def test_records_longer_than_a_block(layout: JobFiles) -> None:
     long = "w" * (3 * log_reader.BLOCK_BYTES + 7)
     write(layout, "n1", 1, "rank-0.log", f"1 o first\n2 o {long}\n3 o last\n4 o torn")
     assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["first", long, "last"]
 
 
-def test_line_says_where_it_is_from(layout: Layout) -> None:
+def test_line_says_where_it_is_from(layout: JobFiles) -> None:
     write(layout, "n2", 3, "rank-5.log", "17 e a b  c \n")
     assert list(log_reader.lines(layout, LogQuery(job="job"))) == [
         LogLine(at_ms=17, generation=3, rank=5, stream="e", text="a b  c ")
     ]
 
 
-def test_newest_generation_unless_asked(layout: Layout) -> None:
+def test_newest_generation_unless_asked(layout: JobFiles) -> None:
     for generation in (9, 10):
         write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
     assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["of 10"]
     assert texts(log_reader.lines(layout, LogQuery(job="job", generation=9))) == ["of 9"]
 
 
-def test_job_that_wrote_nothing(layout: Layout) -> None:
+def test_job_that_wrote_nothing(layout: JobFiles) -> None:
     assert list(log_reader.lines(layout, LogQuery(job="job"))) == []
     assert list(log_reader.metrics(layout, "job")) == []
     assert log_reader.progress(layout, "job") is None
 
 
-def test_name_that_is_no_path(layout: Layout) -> None:
+def test_name_that_is_no_path(layout: JobFiles) -> None:
     with pytest.raises(ValueError, match="no name of a job"):
         list(log_reader.lines(layout, LogQuery(job="../job")))
 
 
-def test_pieces_of_a_line_are_one_line(layout: Layout) -> None:
+def test_pieces_of_a_line_are_one_line(layout: JobFiles) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 O to\n2 E oh\n3 O ge\n4 o ther\n5 e no\n6 O never ended")
     assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["together", "ohno"]
     write(layout, "n1", 1, "rank-0.log", "\n")
@@ -144,7 +144,7 @@ def test_pieces_of_a_line_are_one_line(layout: Layout) -> None:
     assert texts(log_reader.lines(layout, LogQuery(job="job", tail=1))) == ["never ended"]
 
 
-def test_endless_line_is_given_in_parts(layout: Layout) -> None:
+def test_endless_line_is_given_in_parts(layout: JobFiles) -> None:
     piece = "x" * 16_384
     write(layout, "n1", 1, "rank-0.log", "".join(f"{at} O {piece}\n" for at in range(40)) + "41 o end\n")
     found = texts(log_reader.lines(layout, LogQuery(job="job")))
@@ -152,17 +152,17 @@ def test_endless_line_is_given_in_parts(layout: Layout) -> None:
     assert max(map(len, found)) <= log_reader.LONGEST_LINE + len(piece)
 
 
-def test_torn_and_foreign_records_are_passed_over(layout: Layout) -> None:
+def test_torn_and_foreign_records_are_passed_over(layout: JobFiles) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 o first\n\nhalf a rec\n\0\0\0\n2 x what\n3 o last\n4 o torn")
     assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["first", "last"]
 
 
-def test_bytes_that_are_no_text_are_shown_somehow(layout: Layout) -> None:
+def test_bytes_that_are_no_text_are_shown_somehow(layout: JobFiles) -> None:
     write(layout, "n1", 1, "rank-0.log", "").write_bytes(b"1 o \xff\xfe ok\n")
     assert texts(log_reader.lines(layout, LogQuery(job="job"))) == ["\ufffd\ufffd ok"]
 
 
-def test_set_up_belongs_to_the_first_rank_of_its_node(layout: Layout) -> None:
+def test_set_up_belongs_to_the_first_rank_of_its_node(layout: JobFiles) -> None:
     for node, ranks in (("n1", (0, 1)), ("n2", (2, 3))):
         write(layout, node, 1, "setup.log", f"1 o out {node}\n2 e err {node}\n")
         plan = {"ranks": [{"rank": rank} for rank in ranks]}
@@ -173,7 +173,7 @@ def test_set_up_belongs_to_the_first_rank_of_its_node(layout: Layout) -> None:
 
 @given(data=st.data())
 def test_tail_is_the_end_of_the_whole(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    layout = Layout(home=tmp_path_factory.mktemp("home"), socket=Path("s"), launcher=Path("l"))
+    layout = JobFiles(home=tmp_path_factory.mktemp("home"), socket=Path("s"), launcher=Path("l"))
     lengths = st.sampled_from([0, 1, 5, log_reader.BLOCK_BYTES // 3, log_reader.BLOCK_BYTES])
     records = st.lists(st.tuples(st.sampled_from("oeOE"), lengths), max_size=12)
     at = 0
@@ -186,7 +186,7 @@ def test_tail_is_the_end_of_the_whole(tmp_path_factory: pytest.TempPathFactory, 
     assert list(log_reader.lines(layout, LogQuery(job="job", tail=count))) == (whole[-count:] if count else [])
 
 
-def test_huge_log_is_never_held_whole(layout: Layout) -> None:
+def test_huge_log_is_never_held_whole(layout: JobFiles) -> None:
     path = write(layout, "n1", 1, "rank-0.log", "")
     with path.open("w") as file:
         for at in range(50_000):
@@ -199,7 +199,7 @@ def test_huge_log_is_never_held_whole(layout: Layout) -> None:
     assert peak < path.stat().st_size / 10
 
 
-def test_follower_sees_every_line_once_over_generations(layout: Layout) -> None:
+def test_follower_sees_every_line_once_over_generations(layout: JobFiles) -> None:
     over = threading.Event()
     seen: list[LogLine] = []
     write(layout, "n1", 1, "rank-0.log", "1 o before\n")
@@ -222,13 +222,13 @@ def test_follower_sees_every_line_once_over_generations(layout: Layout) -> None:
     assert {line.generation for line in seen} == {1, 2, 3}
 
 
-def test_follower_of_one_generation_stays_there(layout: Layout) -> None:
+def test_follower_of_one_generation_stays_there(layout: JobFiles) -> None:
     for generation in (1, 2):
         write(layout, "n1", generation, "rank-0.log", f"1 o of {generation}\n")
     assert texts(log_reader.follow(layout, LogQuery(job="job", generation=1), lambda: True)) == ["of 1"]
 
 
-def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: Layout) -> None:
+def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: JobFiles) -> None:
     write(layout, "n1", 1, "rank-0.log", "1 o one\n2 o two\n3 O thr\n")
     over: list[bool] = []
     following = log_reader.follow(layout, LogQuery(job="job", tail=1), lambda: bool(over))
@@ -239,7 +239,7 @@ def test_follower_may_begin_with_a_tail_and_hears_that_nothing_comes(layout: Lay
     assert texts(following) == ["three"]
 
 
-def test_follower_gets_the_start_of_a_line_that_does_not_end(layout: Layout, monkeypatch) -> None:
+def test_follower_gets_the_start_of_a_line_that_does_not_end(layout: JobFiles, monkeypatch) -> None:
     monkeypatch.setattr(log_reader, "HELD_S", 0.0)
     write(layout, "n1", 1, "rank-0.log", "1 O 10%...\n")
     over: list[bool] = []
@@ -250,7 +250,7 @@ def test_follower_gets_the_start_of_a_line_that_does_not_end(layout: Layout, mon
     assert texts(following) == ["100%"]
 
 
-def test_metrics_over_generations(layout: Layout) -> None:
+def test_metrics_over_generations(layout: JobFiles) -> None:
     write(
         layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
     )
@@ -264,7 +264,7 @@ def test_metrics_over_generations(layout: Layout) -> None:
     ]
 
 
-def test_progress_is_the_newest_report_of_the_newest_generation(layout: Layout) -> None:
+def test_progress_is_the_newest_report_of_the_newest_generation(layout: JobFiles) -> None:
     write(
         layout, "n1", 1, "rank-0.report", '{"t": 1, "step": 1, "metrics": {"loss": 3.0}}\n{"t": 2, "phase": "eval"}\n'
     )

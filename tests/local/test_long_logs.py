@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ganger.backends.local import log_reader
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import Source, parts_of
-from ganger.client.local.log_position import Seen
+from ganger.client.local.log_position import LogPosition
 from ganger.launcher.logs.log_file import PARTS, SMALLEST_PART_BYTES, LogFile
 from ganger.launcher.logs.python_error import read_error
 from ganger.model.units import format_bytes
@@ -24,7 +24,7 @@ class Writer:
     """A rank's log with a limit. Line N is written at N ms, in records of several lines."""
 
     def __init__(self, home: Path) -> None:
-        self.layout = Layout(home=home, socket=home / "s", launcher=home / "l")
+        self.layout = JobFiles(home=home, socket=home / "s", launcher=home / "l")
         self.directory = self.layout.task("job", "n1").generation(1)
         self.directory.mkdir(parents=True)
         self.path = self.directory / "rank-0.log"
@@ -127,14 +127,14 @@ def test_a_follower_that_falls_behind_is_told_what_it_missed(writer: Writer) -> 
 
 @pytest.mark.parametrize("more", [0.5, 1.5, 2 * PARTS])
 def test_a_follower_that_connects_anew_hears_nothing_twice(writer: Writer, more: float) -> None:
-    def new(seen: Seen) -> list[int]:
+    def new(seen: LogPosition) -> list[int]:
         records = [
             {"generation": line.generation, "rank": 0, "stream": line.stream, "t": line.at_ms, "text": line.text}
             for line in writer.lines()
         ]
         return [int(r["t"]) for r in records if seen.is_new(r) and not str(r["text"]).startswith("ganger")]
 
-    seen = Seen()
+    seen = LogPosition()
     writer.fill(1.5 * PARTS)
     new(seen)
     before = writer.written

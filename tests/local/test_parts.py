@@ -10,7 +10,7 @@ import pytest
 from ganger.launcher_server.generation_state import begun
 from ganger.model.decision import Cause, NodeShare, Start
 from ganger.model.job import Job, Role
-from ganger.ports import Live
+from ganger.ports import LiveGeneration
 from tests.local.world import Server, alone, free_port, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
@@ -91,7 +91,7 @@ def test_chief_that_ended_before_a_restart_counts(serve: Serve, tmp_path: Path, 
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not server.launchers(), "the launchers died")
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     server.wait("done")
     server.backend.stop(make_stop(start), job)
     server.wait("cleared", 2)
@@ -147,7 +147,7 @@ def test_role_that_may_fail_fails_nobody(serve: Serve, tmp_path: Path, how: str)
         for pid in [each for one in server.launchers().values() for each in alone(one)]:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not server.launchers(), "the launcher died")
-        server = serve(nodes=1).open(Live(job=job, start=start))
+        server = serve(nodes=1).open(LiveGeneration(job=job, start=start))
     server.wait("finished")
     server.wait("cleared")
     assert not server.of("failed")
@@ -192,7 +192,7 @@ def test_server_that_was_away_between_stages_goes_on(serve: Serve, tmp_path: Pat
     server.close()
     assert not list(tmp_path.glob("late-*"))
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     (tmp_path / "go").touch()
     server.wait("started", 2)
     wait_until(lambda: len(list(tmp_path.glob("late-*"))) == 2, "both workers ran")

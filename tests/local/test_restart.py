@@ -10,7 +10,7 @@ import pytest
 
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
-from ganger.ports import Live
+from ganger.ports import LiveGeneration
 from tests.local.world import Server, alone, is_dead, make_job, make_start, make_stop, wait_until
 
 Serve = Callable[..., Server]
@@ -31,7 +31,7 @@ def test_what_runs_is_adopted(serve: Serve, tmp_path: Path) -> None:
     server, start = running(serve, job)
     before = server.launchers()
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     (tmp_path / "go").touch()
     server.wait("cleared", 2)
     assert sorted(server.nodes_of("finished")) == ["n1", "n2"]
@@ -57,7 +57,7 @@ def test_what_ended_meanwhile_is_learnt(serve: Serve, tmp_path: Path, how: str, 
     if launchers == "died":
         kill_launchers(server)
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     if how == "finishes":
         server.wait("cleared", 2)
         assert sorted(set(server.nodes_of("finished"))) == ["n1", "n2"]
@@ -78,7 +78,7 @@ def test_launcher_that_died_meanwhile_is_lost(serve: Serve, tmp_path: Path) -> N
     server.close()
     kill_launchers(server)
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     kinds = [event.kind for event in server.events]
     assert kinds.index("nodes_listed") > kinds.index("failed"), "planning must not begin before this is known"
     server.wait("cleared", 2)
@@ -88,7 +88,7 @@ def test_launcher_that_died_meanwhile_is_lost(serve: Serve, tmp_path: Path) -> N
 
 def test_what_was_decided_but_not_begun_is_begun(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, "true")
-    server = serve().open(Live(job=job, start=make_start(job)))
+    server = serve().open(LiveGeneration(job=job, start=make_start(job)))
     server.wait("cleared", 2)
     assert sorted(server.nodes_of("finished")) == ["n1", "n2"]
 
@@ -100,7 +100,7 @@ def test_what_was_decided_but_not_begun_is_begun_under_the_launchers_there_are(s
     server.wait("cleared", 2)
     before = server.launchers()
 
-    server = serve().open(Live(job=job, start=make_start(job, generation=2)))
+    server = serve().open(LiveGeneration(job=job, start=make_start(job, generation=2)))
     server.wait("cleared", 2)
     assert sorted(server.nodes_of("finished", generation=2)) == ["n1", "n2"]
     assert not server.of("failed")
@@ -115,7 +115,7 @@ def test_what_was_begun_on_one_node_is_begun_on_the_other(serve: Serve, tmp_path
     kill_launchers(server, task.path)
     (task.generation(1)).rename(tmp_path / "never-begun")
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     server.wait("started")
     assert server.nodes_of("started") == ["n2"]
     (tmp_path / "go").touch()
@@ -126,7 +126,7 @@ def test_what_was_begun_on_one_node_is_begun_on_the_other(serve: Serve, tmp_path
 def test_stop_is_carried_on(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     server, start = running(serve, job)
-    server = serve().open(Live(job=job, start=start, stopping=make_stop(start)))
+    server = serve().open(LiveGeneration(job=job, start=start, stopping=make_stop(start)))
     server.wait("cleared", 2)
     assert not server.of("failed")
     assert server.pids(server.layout.jobs) == []
@@ -136,7 +136,7 @@ def test_stop_is_carried_on(serve: Serve, tmp_path: Path) -> None:
 def test_stop_is_carried_on_where_nothing_is_left(serve: Serve, tmp_path: Path) -> None:
     job = make_job(tmp_path, UNTIL_TOLD)
     start = make_start(job)
-    server = serve().open(Live(job=job, start=start, stopping=make_stop(start)))
+    server = serve().open(LiveGeneration(job=job, start=start, stopping=make_stop(start)))
     server.wait("cleared", 2)
     assert {event.kind for event in server.events} == {"nodes_listed", "cleared"}
 
@@ -168,7 +168,7 @@ def test_fact_is_told_again_until_it_is_durable(serve: Serve, tmp_path: Path) ->
     server.backend.start(start, job)
     server.wait("cleared", 2)
 
-    server = serve().open(Live(job=job, start=start))
+    server = serve().open(LiveGeneration(job=job, start=start))
     server.wait("cleared", 2)
     for node in ("n1", "n2"):
         mine = [event.kind for event in server.events if node in getattr(event, "nodes", ())]

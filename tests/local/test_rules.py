@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_records import LocalRecords
 from ganger.launcher_server.retry_rules import found_in_logs
 from ganger.model.decision import Cause
@@ -103,7 +103,7 @@ raise SystemExit(7)
 
 
 def test_a_search_may_end_after_each_line(tmp_path: Path) -> None:
-    layout = Layout(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
+    layout = JobFiles(home=tmp_path, socket=tmp_path / "s", launcher=tmp_path / "l")
     log = layout.jobs / "job-1" / "nodes" / "n1" / "1" / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("1 o second\n2 o first\n")

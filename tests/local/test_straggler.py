@@ -16,8 +16,8 @@ from ganger.launcher_server.health.straggler import (
     HELD_UP_PERMILLE,
     RESTS,
     TIMES,
-    Paces,
-    Work,
+    StepPaces,
+    StepShares,
     slower,
     waited_for,
 )
@@ -61,8 +61,8 @@ def test_slow_is_who_is_far_beyond_the_peers_and_their_spread(paces: list[int], 
     assert slower(dict(enumerate(paces))) == slow
 
 
-def works(*shares: tuple[int, int, int], at_s: float = 0.0) -> dict[int, Work]:
-    return {rank: Work.of(each, at_s) for rank, each in enumerate(shares)}
+def works(*shares: tuple[int, int, int], at_s: float = 0.0) -> dict[int, StepShares]:
+    return {rank: StepShares.of(each, at_s) for rank, each in enumerate(shares)}
 
 
 WAITS, WORKS, SPINS, DOES_MORE = (300, 320, 250), (930, 980, 900), (990, 1000, 990), (420, 450, 380)
@@ -134,7 +134,7 @@ def start(tmp_path: Path) -> Start:
 
 
 def test_rank_with_longer_steps_is_told_once_it_was_seen_twice(start: Start) -> None:
-    paces = Paces()
+    paces = StepPaces()
     paces.heard("n1", {"0": 100, "1": 101}, {}, 0.0)
     assert paces.news(start, 0.0) == []
     for at_s in (0.0, 10.0):
@@ -150,7 +150,7 @@ def test_rank_with_longer_steps_is_told_once_it_was_seen_twice(start: Start) -> 
 
 def test_nobody_is_slow_when_the_steps_of_all_change(start: Start) -> None:
     """One node says so first."""
-    paces = Paces()
+    paces = StepPaces()
     for turn, step_ms in enumerate([100, 100, 300, 300, 90, 600, 600]):
         for late_s, (node, ranks) in enumerate({"n1": "01", "n2": "23"}.items()):
             at_s = 10.0 * turn + 5 * late_s
@@ -159,9 +159,9 @@ def test_nobody_is_slow_when_the_steps_of_all_change(start: Start) -> None:
             assert paces.news(start, at_s) == []
 
 
-def heard(at_s: float = 0.0) -> Paces:
+def heard(at_s: float = 0.0) -> StepPaces:
     """Of the ranks of `start`, of which the others wait for rank 3."""
-    paces = Paces()
+    paces = StepPaces()
     paces.heard("n1", {"0": 1000, "1": 1000}, {"0": WAITS, "1": WAITS}, at_s)
     paces.heard("n2", {"2": 1000, "3": 1010}, {"2": WAITS, "3": WORKS}, at_s)
     return paces
@@ -202,7 +202,7 @@ def test_what_nodes_say_at_different_times_must_hold_for_longer(start: Start) ->
 
 
 def test_nothing_is_said_before_all_are_known(start: Start) -> None:
-    paces = Paces()
+    paces = StepPaces()
     paces.heard("n1", {"0": 1000, "1": 1000}, {"1": WAITS}, 0.0)
     paces.heard("n2", {"2": 1000, "3": 1000}, {"2": WAITS, "3": WORKS}, 0.0)
     assert paces.news(start, 0.0) == []
@@ -213,7 +213,7 @@ def test_roles_are_not_compared(start: Start) -> None:
     alone = replace(last, ranks=(3,), part=1)
     apart = replace(start, shares=(first, replace(last, ranks=(2,)), alone))
     assert heard().news(apart, 0.0) == []
-    paces = Paces()
+    paces = StepPaces()
     for at_s in (0.0, 10.0, 20.0):
         paces.heard("n1", {"0": 100, "1": 100}, {}, at_s)
         paces.heard("n2", {"2": 100, "3": 900}, {}, at_s)

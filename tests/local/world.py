@@ -17,14 +17,14 @@ from pathlib import Path
 import psutil
 
 from ganger.backends.local import machine_processes
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_backend import LocalBackend
 from ganger.engine.launch import launch_plans
 from ganger.model.cluster import Cluster, Node
 from ganger.model.decision import Cause, NodeShare, Start, Stop
 from ganger.model.event import Event
 from ganger.model.job import Job, JobSpec, Origin
-from ganger.ports import Live
+from ganger.ports import LiveGeneration
 
 DEADLINE_S = 120.0
 """Of what comes at all: no more than that is said of how soon, on a machine that others use too."""
@@ -41,7 +41,7 @@ class Server:
     """A backend on an event loop of its own. `durable` gives what becomes of a report: done at once, unless a test says
     something else."""
 
-    def __init__(self, layout: Layout, nodes: tuple[Node, ...]) -> None:
+    def __init__(self, layout: JobFiles, nodes: tuple[Node, ...]) -> None:
         self.layout = layout
         self.events: list[Event] = []
         self.durable: Callable[[], Future[int]] = _done
@@ -51,7 +51,7 @@ class Server:
         self.backend = LocalBackend(layout, Cluster(nodes), launch_plans, self.loop)
         self._news = threading.Condition()
 
-    def open(self, *live: Live) -> "Server":
+    def open(self, *live: LiveGeneration) -> "Server":
         self.backend.open(self.report, live)
         self.wait("nodes_listed")
         return self

@@ -8,7 +8,7 @@ from ganger.core.fold.fold import fold
 from ganger.core.reservations import queue_rotation
 from ganger.core.state.state import State
 from ganger.model import event as e
-from ganger.model.decision import Decision, Reserve, Wait
+from ganger.model.decision import Decision, ReservedStart, Wait
 from ganger.model.units import HOUR_MS
 from tests.laws.policies import POLICIES
 from tests.laws.safety import copy_of
@@ -47,7 +47,7 @@ def test_a_dry_run_is_what_the_next_cycle_does_however_many_events_there_were(fi
         state = copy_of(film.state)
         fold(state, e.Stamped(state.seq + 1, film.now_ms, e.Submitted(job=job)))
         assert acts(state, film) == foretold
-        assert [each.gang for each in foretold if isinstance(each, Reserve)] == ["S"], "the oldest is the first"
+        assert [each.gang for each in foretold if isinstance(each, ReservedStart)] == ["S"], "the oldest is the first"
 
 
 def test_a_reservation_moves_earlier_after_eight_early_releases(monkeypatch: pytest.MonkeyPatch) -> None:

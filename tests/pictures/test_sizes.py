@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.cycle.plan import plan
-from ganger.core.explain.max_fit import Wanted, sizes
+from ganger.core.explain.max_fit import SizeRequest, sizes
 from ganger.model.decision import Start
 from ganger.model.job import Job, JobSpec, Limits, Origin
 from ganger.model.units import parse_duration_ms
@@ -57,7 +57,7 @@ def test_what_fits_now(cluster: str, queues: str, happens: str, says: str) -> No
         film.round()
     spec = JobSpec(queue="q", limits=Limits(time_ms=time_ms), run="x")
     job = Job(id=" ", user="ann", spec=spec, origin=Origin(directory="/"))
-    assert told(sizes(film.state, job, Wanted(), film.now_ms, film.policy)) == says
+    assert told(sizes(film.state, job, SizeRequest(), film.now_ms, film.policy)) == says
 
 
 @given(data=st.data())
@@ -71,7 +71,7 @@ def test_what_is_told_starts_when_it_is_submitted(data: st.DataObject) -> None:
     queue, user = data.draw(st.sampled_from(sorted(world.state.queues))), data.draw(st.sampled_from(draws.USERS))
     job = Job(id="new", user=user, spec=JobSpec(queue=queue, run="x"), origin=Origin(directory="/"))
     before = fingerprint(world.state)
-    found = sizes(world.state, job, Wanted(), world.now_ms, world.policy)
+    found = sizes(world.state, job, SizeRequest(), world.now_ms, world.policy)
     assert fingerprint(world.state) == before
     size = data.draw(st.sampled_from(found.items)) if found.items else None
     if size is None or not size.nodes:

@@ -13,7 +13,7 @@ import pytest
 
 from ganger.client import ClientError
 from ganger.engine.api_tokens import Tokens
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from tests.rest.serving import Place
 
 PORT = "127.0.0.1:0"
@@ -189,7 +189,7 @@ def test_tokens_are_told_apart(tmp_path: Path) -> None:
     assert again.holder(first, 0) == "first"
     assert [row.name for row in again.rows(1_000)] == ["first", "second"]
     again.revoke("first")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         again.revoke("first")
     assert (refused.value.status, refused.value.code) == (404, "no_such_token")
     assert again.holder(first, 0) is None

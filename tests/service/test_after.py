@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.engine.service import Submission
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from tests.service.world import Embedded, python
 
 FAILS = python("raise SystemExit(3)")
@@ -41,7 +41,7 @@ def test_what_has_ended_already_is_looked_at_when_a_job_is_submitted(world: Embe
     failed = world.submit(FAILS, name="failed")
     world.ended(failed)
     assert world.ended(after(world, failed, "failed")).row.state == "succeeded"
-    with pytest.raises(Refused, match=f"{failed} has failed, so it will never have succeeded") as refused:
+    with pytest.raises(RequestError, match=f"{failed} has failed, so it will never have succeeded") as refused:
         after(world, "failed")
     assert refused.value.code == "cannot_come_true"
 

@@ -6,7 +6,7 @@ import pytest
 
 from ganger.core.state.time_accounting import total
 from ganger.engine.service import JobFilter, LogQuery
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from tests.service.world import Embedded, python
 
 WRITES = python(
@@ -97,12 +97,12 @@ def test_what_belongs_to_one_element_is_refused_of_an_array_and_the_other_way_ro
         (lambda: world.service.job(f"{array}[2]"), "no_such_job"),
         (lambda: world.service.elements(plain, states=(), limit=1, cursor=None), "not_an_array"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             ask()
         assert refused.value.code == code
     assert [line.text for line in world.service.lines(LogQuery(job=f"{array}[0]"))] == []
     world.service.delete(array)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         world.service.job(f"{array}[0]")
 
 

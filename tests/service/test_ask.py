@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ganger.engine.service import JobFilter, Page
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import Event, StopRequested
 from ganger.ports import LogQuery
 from tests.service.world import Embedded, python, wait_until
@@ -62,7 +62,7 @@ def test_a_live_job_is_never_hidden_behind_ended_ones(world: Embedded) -> None:
 
 def test_bad_questions_about_listings_are_refused(world: Embedded) -> None:
     for query, code in (({"states": ("sleeping",)}, "invalid_request"), ({"cursor": "x"}, "bad_cursor")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             listed(world, **query)
         assert refused.value.code == code
 
@@ -71,7 +71,7 @@ def test_a_job_is_found_by_id_and_by_name_the_newest(world: Embedded) -> None:
     first, second = (world.submit(name="train") for _ in range(2))
     assert world.service.find(first) == first
     assert world.service.find("train") == second
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.find("trian")
     assert (refused.value.status, refused.value.code) == (404, "no_such_job")
     assert "train" in refused.value.next
@@ -134,7 +134,7 @@ def test_stopping_a_waiting_and_a_running_job(world: Embedded) -> None:
         world.service.stop(name)
         job = world.ended(name)
         assert (job.row.state, job.row.exit_code) == ("stopped", None)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.stop(name)
         assert (refused.value.code, refused.value.status) == ("already_ended", 409)
     assert [attempt.outcome for attempt in world.service.job(running).attempts] == ["stopped"]
@@ -159,7 +159,7 @@ def test_a_job_that_ends_just_before_it_is_asked_for_something_has_ended(
             return ask(event)
 
         monkeypatch.setattr(world.loop, "ask", too_late)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             request(name)
         monkeypatch.undo()
         assert (refused.value.code, refused.value.next) == ("already_ended", f"ganger get {name}")
@@ -168,7 +168,7 @@ def test_a_job_that_ends_just_before_it_is_asked_for_something_has_ended(
 def test_only_an_ended_job_can_be_deleted_and_then_it_is_gone(world: Embedded) -> None:
     name = world.submit()
     world.until(name, "running")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.delete(name)
     assert (refused.value.code, refused.value.status) == ("still_live", 409)
     assert refused.value.next == f"ganger stop {name}"
@@ -178,7 +178,7 @@ def test_only_an_ended_job_can_be_deleted_and_then_it_is_gone(world: Embedded) -
     assert name not in listed(world, everything=True)
     wait_until(lambda: not (world.home.jobs / name).exists(), "its files are gone")
     for call in (world.service.job, world.service.stop, world.service.delete):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             call(name)
         assert refused.value.status == 404
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from ganger.core.explain.max_fit import Wanted
+from ganger.core.explain.max_fit import SizeRequest
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
 from ganger.engine.service import JobFilter
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.units import HOUR_MS
@@ -50,7 +50,7 @@ REFUSED_QUEUES = {
 def test_the_queues_that_are_always_there(world: Embedded) -> None:
     assert [(row.name, row.parent) for row in world.service.queues()] == [("root", None), ("default", "root")]
     for name in ("root", "default"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.delete_queue(name)
         assert (refused.value.code, refused.value.status) == ("queue_in_use", 409)
 
@@ -60,7 +60,7 @@ def test_a_wrong_queue_is_refused(world: Embedded, queue: Queue, word: str) -> N
     world.service.set_queue(Queue(name="top", nominal=Amount(gpus=8)))
     world.service.set_queue(Queue(name="low", parent="top", nominal=Amount(gpus=4)))
     before = world.service.queues()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.set_queue(queue)
     assert word in refused.value.detail
     assert refused.value.next
@@ -96,7 +96,7 @@ def test_a_quota_is_raised_by_what_is_told(world: Embedded) -> None:
     ai = Queue(name="ai", nominal=Amount(gpus=6), borrowing=Amount(gpus=0))
     world.service.set_queue(ai)
     world.service.set_queue(Queue(name="nlp", parent="ai", nominal=Amount(gpus=4), lending=Amount(gpus=1)))
-    with pytest.raises(Refused, match="queue ai may use at most 3 GPUs when nobody else uses any") as refused:
+    with pytest.raises(RequestError, match="queue ai may use at most 3 GPUs when nobody else uses any") as refused:
         world.submit(queue="ai", resources={"gpu": 4})
     assert refused.value.next.endswith("ganger queue set ai --gpus 7")
     world.service.set_queue(replace(ai, nominal=Amount(gpus=7)))
@@ -106,7 +106,7 @@ def test_a_quota_is_raised_by_what_is_told(world: Embedded) -> None:
 @pytest.mark.parametrize("limit", ["time_ms", "queue_time_ms"])
 def test_no_job_could_be_where_none_may_take_any_time(world: Embedded, limit: str) -> None:
     queue = Queue(name="x", user_limits=UserLimits(**{limit: 0}))
-    with pytest.raises(Refused, match=f"user_limits.{limit} is 0, and no job takes no time"):
+    with pytest.raises(RequestError, match=f"user_limits.{limit} is 0, and no job takes no time"):
         world.service.set_queue(queue)
     state = State()
     fold(state, e.Stamped(1, 0, e.QueueSet(queue=queue)))
@@ -118,14 +118,14 @@ def test_a_queue_is_deleted_when_nothing_is_in_it(world: Embedded) -> None:
     world.service.set_queue(Queue(name="low", parent="top"))
     name = world.submit(queue="low")
     for queue in ("top", "low"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.delete_queue(queue)
         assert refused.value.status == 409
     world.service.stop(name)
     world.ended(name)
     world.service.delete_queue("low")
     world.service.delete_queue("top")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.queue("low")
     assert refused.value.status == 404
 
@@ -146,7 +146,7 @@ def test_what_ran_in_a_queue_is_found_when_that_is_gone(world: Embedded) -> None
     world.service.delete_queue("low")
     assert (rows("low"), report("low")) == ([name], {"stopped": 1})
     for look in (rows, report):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             look("defalt")
         told = refused.value
         assert (told.code, told.next, told.status) == ("no_such_queue", "did you mean default?", 404)
@@ -173,7 +173,7 @@ def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(world: Embedded) 
     assert world.service.job(waits).row.state == "pending"
     world.service.cordon("n3", cordoned=False)
     world.until(waits, "running")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.cordon("n33", cordoned=True)
     assert refused.value.status == 404
 
@@ -190,7 +190,7 @@ def test_what_runs_on_a_drained_node_starts_elsewhere(world: Embedded) -> None:
     before = world.service.seq()
     assert world.service.drain(node).gangs == ()
     assert world.service.seq() == before, "an empty node out of service is drained already"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.drain("n33")
     assert refused.value.code == "no_such_node"
 
@@ -221,10 +221,10 @@ def test_maintenance_that_cannot_be(world: Embedded) -> None:
         (("n33",), begin_ms, begin_ms + 1, "there is no node n33"),
         ((), begin_ms, begin_ms + 1, "a maintenance needs a node"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.maintain(nodes, from_ms, until_ms)
         assert refused.value.detail.startswith(why)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.clear_maintenance("m")
     assert refused.value.code == "no_such_maintenance"
     assert world.service.maintenance() == [row]
@@ -243,7 +243,7 @@ def test_a_preempted_node_goes_and_comes_back_out_of_service(world: Embedded) ->
         assert world.service.fail_node("n3").state == "lost"
     assert world.service.return_node("n3").state == "ready"
     for ask in (world.service.fail_node, world.service.return_node):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             ask("n33")
         assert refused.value.status == 404
 
@@ -263,7 +263,9 @@ def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
     second = world.submit(queue="low", resources={"gpu": 4})
     assert world.service.job(second).spec.limits.queue_time_ms == HOUR_MS
     for queue in ("low", "top"):
-        with pytest.raises(Refused, match="one user may have 1 jobs waiting in queue top: 1 wait, and this is 1 more"):
+        with pytest.raises(
+            RequestError, match="one user may have 1 jobs waiting in queue top: 1 wait, and this is 1 more"
+        ):
             world.submit(queue=queue)
     world.service.stop(second)
     world.until(second, "stopped")
@@ -271,8 +273,8 @@ def test_so_many_jobs_of_one_user_may_wait_and_so_long(world: Embedded) -> None:
 
 
 def test_fit_of_a_type_that_no_node_has_names_those_there_are(world: Embedded) -> None:
-    with pytest.raises(Refused) as refused:
-        world.service.sizes("default", Wanted(gpu_type="a10"))
+    with pytest.raises(RequestError) as refused:
+        world.service.sizes("default", SizeRequest(gpu_type="a10"))
     assert (refused.value.code, refused.value.detail) == (
         "no_such_gpu_type",
         "no node has a10 GPUs; types here: a100, h100",

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ganger.error_codes import CODES
-from ganger.errors import Refused
+from ganger.errors import RequestError
 
 SOURCE = Path(__file__).parents[2] / "src" / "ganger"
 RAISERS = {"Refused": (0, 3), "problem": (1, 0)}
 """Callables that make a problem -> which arguments are its code and its status."""
-DEFAULT = Refused("x", "y").status
+DEFAULT = RequestError("x", "y").status
 
 
 def made() -> Iterator[tuple[str, int, str]]:

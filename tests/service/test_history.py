@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ganger.core.fold.fold import fold
 from ganger.core.state.state import State
-from ganger.engine.query.job_history import History
+from ganger.engine.query.job_history import JobHistory
 from ganger.model import event as e
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop
 from ganger.model.event import Stamped
@@ -29,7 +29,7 @@ def of(generation: int) -> dict[str, object]:
 def told(events: list[e.Event], ended_ms: int | None = None, *, at_once: bool = True) -> list[tuple]:
     """(generation, started, ended, outcome, resumed) of every attempt; event n happens at n x 10 ms."""
     rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
-    history = History("a")
+    history = JobHistory("a")
     for part in [rows] if at_once else [[row] for row in rows]:
         history.take(part)
         history.attempts(None)
@@ -71,7 +71,7 @@ def test_what_is_told_of_the_beginning_is_right() -> None:
     at = LONG.index(decided(start(3, "n1", "n3"))) + 1
     rows = [*LONG[:at], e.Resumed(step=5, passed=(flawed,), **of(3)), *LONG[at:], decided(start(4, "n1"))]
     assert [attempt[-1] for attempt in told(rows)] == [None, 7, 5, 5]
-    history = History("a")
+    history = JobHistory("a")
     history.take([Stamped(n, n, event) for n, event in enumerate(rows, 1)])
     said = "the checkpoint of step 7 is passed over: model.pt has 3 bytes instead of 10"
     assert [attempt.passed for attempt in history.attempts(None)] == [(), (), (said,), ()]
@@ -94,7 +94,7 @@ def test_a_log_that_begins_in_the_midst_of_it_has_what_is_under_way() -> None:
     events += [*LONG[1:at], e.Resumed(step=5, passed=(flawed,), **of(3)), *LONG[at:-2]]
     events += [e.Done(**of(3)), decided(Stop(gang="a", generation=3, cause=Cause.DONE)), *LONG[-1:]]
     rows = [Stamped(n, 10 * n, event) for n, event in enumerate(events, 1)]
-    whole, state = History("a"), State()
+    whole, state = JobHistory("a"), State()
     whole.take(rows)
     there = whole.attempts(None)
     for row in rows:
@@ -102,7 +102,7 @@ def test_a_log_that_begins_in_the_midst_of_it_has_what_is_under_way() -> None:
         gang = state.gangs.get("a")
         if gang is None:
             continue
-        later = History("a", deepcopy(gang))
+        later = JobHistory("a", deepcopy(gang))
         later.take(rows[row.seq :])
         found, first = later.attempts(None), gang.generation + (gang.start is None)
         assert len(found) == len(there[first - 1 :]), row

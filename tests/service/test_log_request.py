@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.engine.query.log_request import see_there
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import JobSpec, Role
 from ganger.model.views.service_views import JobRow
 from ganger.ports import LogQuery
@@ -28,7 +28,7 @@ ROW = JobRow(
     ],
 )
 def test_refused(query: dict, code: str, words: str) -> None:
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(RequestError, match=words) as refused:
         see_there(LogQuery(job="a-1", **query), ROW, SPEC, ["n1"], may_come=False)
     assert refused.value.code == code
     assert refused.value.next

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ganger.engine.service import Proposal
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.queue import Queue
 from ganger.registry import order
@@ -27,10 +27,10 @@ def ordered(tmp_path: Path, zipapp: Path) -> Iterator[Embedded]:
     world.close()
 
 
-def refusal(world: Embedded, policy: str, **how: Any) -> Refused:
+def refusal(world: Embedded, policy: str, **how: Any) -> RequestError:
     """The error; that it changed nothing."""
     before = world.service.policy(), world.service.policy_versions(), world.service.queues()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.apply_policy(text(policy), **how)
     assert (world.service.policy(), world.service.policy_versions(), world.service.queues()) == before
     return refused.value
@@ -85,7 +85,7 @@ def test_queues_are_so_deep_and_no_deeper(ordered: Embedded) -> None:
     assert {row.name for row in ordered.service.queues()} >= {"q1", "q32"}
     for beyond in (Queue(name="q33", parent="q32"), Queue(name="q1", parent="low")):
         ordered.service.set_queue(Queue(name="low"))
-        with pytest.raises(Refused, match="at most 32 levels below root"):
+        with pytest.raises(RequestError, match="at most 32 levels below root"):
             ordered.service.set_queue(beyond)
     deeper = "\n".join(["queues:", *rows, "  q33: {parent: q32}", "  q34: {parent: q33}"])
     assert refusal(ordered, deeper).detail.count("at most 32 levels below root") == 1
@@ -291,13 +291,13 @@ def test_lost_updates_are_refused(ordered: Embedded) -> None:
 
 
 def test_a_version_that_is_not_there(ordered: Embedded) -> None:
-    with pytest.raises(Refused, match="no version 7") as refused:
+    with pytest.raises(RequestError, match="no version 7") as refused:
         ordered.service.policy(7)
     assert refused.value.status == 404
 
 
 def test_what_is_sent_is_one_of_three(ordered: Embedded) -> None:
-    with pytest.raises(Refused, match="one of them"):
+    with pytest.raises(RequestError, match="one of them"):
         ordered.service.apply_policy(Proposal(text="half_life: 3d", version=0))
 
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.views.service_views import RankSample
 from ganger.ports import LogQuery
 from tests.service.world import Embedded, python, wait_until
@@ -81,6 +81,6 @@ def test_there_must_be_a_rank_that_runs(world: Embedded, busy: str) -> None:
         (waits, {"rank": None, "node": None}, "not_running"),
         (over, {"rank": None, "node": None}, "already_ended"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.presence.entrance(name, **asked)
         assert refused.value.code == code

@@ -9,7 +9,7 @@ import pytest
 from ganger.engine.eventlog.log_retention import Forgotten, Retention
 from ganger.model.units import DAY_MS, GIB_BYTES, HOUR_MS
 from ganger.ports import LogQuery
-from ganger.settings import KEEP_KEYS, BadSettings, Home, Keep, keep
+from ganger.settings import KEEP_KEYS, Home, Keep, SettingsError, keep
 from tests.service.world import Embedded, wait_until
 
 ALWAYS: dict[str, int | None] = dict.fromkeys(Keep.__dataclass_fields__)
@@ -156,7 +156,7 @@ def test_settings_are_read_from_a_file(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_are_told(tmp_path: Path, text: str, why: str) -> None:
     home = Home(tmp_path)
     home.settings_file.write_text(text)
-    with pytest.raises(BadSettings, match=why):
+    with pytest.raises(SettingsError, match=why):
         keep(home)
 
 

@@ -10,14 +10,16 @@ from ganger.model.cluster import Node
 from ganger.model.decision import Cause, NodeShare, Plan, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.job import Job, JobSpec, Origin
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import Queue
 
 JOB = Job(id="a-1", user="ada", spec=JobSpec(run="x", nodes=2), origin=Origin(directory="/"))
 START = Start(gang="a-1", generation=2, shares=(NodeShare("n1", (0,)), NodeShare("n2", (1,))), host="h", port=1)
 STOP = Stop(gang="b-2", generation=1, cause=Cause.PREEMPTED, notice_ms=30_000)
-WAIT = Wait(gang_class="q/ada/0/2x0/-", reason=Reason(why=Why.NO_CAPACITY, resource="nodes", need=2, have=1))
+WAIT = Wait(
+    gang_class="q/ada/0/2x0/-", reason=PendingReason(why=ReasonCode.NO_CAPACITY, resource="nodes", need=2, have=1)
+)
 GENERATION = {"gang": "a-1", "generation": 2}
 AT_WORK = "rank 3 of a-1 (attempt 2) on n1 is at work while the others wait"
 QUEUED = "and waits 450ms for a processor, they 20ms"

@@ -7,8 +7,8 @@ import pytest
 
 from ganger.settings import (
     SOCKET_PATH_BYTES,
-    BadHome,
     Home,
+    HomeError,
     filesystem,
     for_server,
     home,
@@ -81,11 +81,11 @@ def test_a_directory_is_made_private_or_refused(tmp_path: Path) -> None:
     assert made.stat().st_mode & 0o777 == 0o700
     (made / "file").write_text("")
     made.chmod(0o750)
-    with pytest.raises(BadHome, match="is open to other users") as refused:
+    with pytest.raises(HomeError, match="is open to other users") as refused:
         make_private(made)
     assert refused.value.next == f"chmod 700 {made}"
     for path in (made / "file", made / "file" / "below"):
-        with pytest.raises(BadHome, match="a file is in the way") as refused:
+        with pytest.raises(HomeError, match="a file is in the way") as refused:
             make_private(path)
         assert "GANGER_HOME" in refused.value.next
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ganger.engine.service import JobFilter, Submission
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from tests.service.world import Embedded, python
 
 FILE = """\
@@ -34,7 +34,7 @@ def test_a_file_is_taken_whole_and_a_repeat_makes_nothing_new(world: Embedded) -
     made = [job.row for job in world.service.submit_all(asked)]
     assert [row.name for row in made] == ["first", "second"]
     assert [job.row.id for job in world.service.submit_all(asked)] == [row.id for row in made]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.service.submit_all(replace(asked, overrides={"nodes": 2}))
     assert refused.value.code == "request_id_reused"
     assert sorted(listed(world)) == ["first", "second"]
@@ -58,7 +58,7 @@ def test_nothing_is_taken_when_one_is_wrong(world: Embedded) -> None:
         (f"name: earlier\nrun: sleep 0\nafter: [{{job: second}}]\n---\n{FILE}", "bad_spec"),
         (f"name: earlier\nrun: sleep 0\nsecrets: [NOT_SET]\n---\n{FILE}", "secret_not_set"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.submit_all(file(world, text))
         assert refused.value.code == code, refused.value.detail
     assert listed(world) == []
@@ -67,14 +67,14 @@ def test_nothing_is_taken_when_one_is_wrong(world: Embedded) -> None:
 
 def test_a_dependency_that_is_none_is_met_with_a_near_name(world: Embedded) -> None:
     world.submit(name="prepare")
-    with pytest.raises(Refused, match="there is no job prepair") as refused:
+    with pytest.raises(RequestError, match="there is no job prepair") as refused:
         world.service.submit(world.asked(after=[{"job": "prepair"}]))
     assert refused.value.next == "did you mean prepare?"
 
 
 def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embedded) -> None:
     for run in (python("pass"), f"{python('pass')[0]} -c pass"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.dry_run(world.asked(run, framework="tensorflow"))
         assert refused.value.code == "no_module"
         assert "needs the Python module tensorflow" in refused.value.detail
@@ -86,7 +86,7 @@ def test_a_framework_whose_module_is_missing_is_refused_with_the_fix(world: Embe
 def test_mpi_without_its_launcher_is_refused_with_the_fix(world: Embedded, tmp_path: Path) -> None:
     empty = {"PATH": str(tmp_path / "empty")}
     for run in (python("pass"), f"{sys.executable} -c pass", "mpirun -n 2 hostname", ["mpiexec", "hostname"]):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.dry_run(world.asked(run, framework="mpi", environment=empty))
         assert refused.value.code == "no_program"
     for may_bring_it in ("module load openmpi && mpirun hostname", "source env; ./solve"):
@@ -104,7 +104,7 @@ def test_a_volume_is_there_or_refused(world: Embedded) -> None:
     volumes = [{"name": "train-data", "path": str(world.work)}]
     told = world.service.dry_run(world.asked(volumes=volumes))
     assert told.environment["GANGER_VOLUME_TRAIN_DATA"] == str(world.work)
-    with pytest.raises(Refused, match="volume train-data: /nonexistent does not exist"):
+    with pytest.raises(RequestError, match="volume train-data: /nonexistent does not exist"):
         world.service.dry_run(world.asked(volumes=[{"name": "train-data", "path": "/nonexistent"}]))
 
 

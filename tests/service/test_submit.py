@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ganger.engine.service import JobFilter, Submission
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.cluster import Node
 from ganger.model.queue import Amount, Queue, UserLimits
 from ganger.model.views.service_views import PARTS
@@ -99,7 +99,7 @@ def test_the_impossible_is_refused_with_the_next_step_and_nothing_is_kept(limite
             try:
                 call(limited.asked(run, **fields))
                 wrong.append(f"{name}: accepted")
-            except Refused as refused:
+            except RequestError as refused:
                 if refused.code != code or word not in refused.detail or not refused.next or refused.status != 409:
                     wrong.append(f"{name}: {refused.code} {refused.status}: {refused.detail} (next: {refused.next})")
     assert wrong == []
@@ -111,7 +111,7 @@ def test_gpus_where_there_are_none_are_refused_with_both_ways_out(tmp_path: Path
     world = Embedded(tmp_path, zipapp, (Node(name="n1", cpu_milli=8_000),))
     try:
         for gpu in (1, "h100:1"):
-            with pytest.raises(Refused, match="no node has any") as refused:
+            with pytest.raises(RequestError, match="no node has any") as refused:
                 world.service.submit(world.asked(resources={"gpu": gpu}))
             assert refused.value.code == "no_gpus"
             assert "--topology" in refused.value.next
@@ -140,7 +140,7 @@ def test_what_may_be_there_is_not_refused(limited: Embedded, run: Any, fields: d
 
 def test_a_near_name_is_suggested(limited: Embedded) -> None:
     for run, suggestion in ((["python3", "trian.py"], "train.py"), (["train.sh"], "./train.sh")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             limited.service.submit(limited.asked(run))
         assert suggestion in refused.value.next
 
@@ -159,7 +159,7 @@ def test_a_spec_comes_as_a_mapping_or_as_text_with_flags_over_it(world: Embedded
     )
     assert world.service.dry_run(text).spec.nodes == 1
     for wrong in (Submission(directory="/tmp"), Submission(directory="/tmp", spec={}, spec_text="")):
-        with pytest.raises(Refused, match="either spec or spec_text"):
+        with pytest.raises(RequestError, match="either spec or spec_text"):
             world.service.submit(wrong)
 
 
@@ -194,7 +194,7 @@ def test_a_repeated_request_makes_one_job_and_another_under_its_id_is_refused(wo
     assert len({job.row.id for job, _ in made}) == 1
     assert sorted(is_new for _, is_new in made) == [False] * 15 + [True]
     for other in (replace(asked, directory="/"), replace(asked, environment={}), world.asked(nodes=2, request_id="r1")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             world.service.submit(other)
         assert (refused.value.status, refused.value.code) == (409, "request_id_reused")
         assert made[0][0].row.id in refused.value.detail
@@ -238,7 +238,7 @@ def test_no_room_for_the_code_leaves_nothing(world: Embedded) -> None:
     (world.work / "src").mkdir()
     world.home.code.write_text("in the way")
     before = world.service.seq()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         world.service.submit(world.asked(code="src"))
     assert world.service.seq() == before
     assert list(world.home.jobs.iterdir()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ganger import __version__
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_backend import LocalBackend
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.engine.eventlog.event_log import EventLog
@@ -18,7 +18,7 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service, Submission
 from ganger.engine.wall_clock import WallClock
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.launcher.build_archive import build
 from ganger.model.cluster import Cluster, Node
 from ganger.model.job import ENDED
@@ -49,7 +49,7 @@ class Embedded:
         self.events = asyncio.new_event_loop()
         self.on_events = threading.Thread(target=self.events.run_forever)
         self.on_events.start()
-        layout = Layout(home=directory, socket=self.home.socket("launcher"), launcher=launcher)
+        layout = JobFiles(home=directory, socket=self.home.socket("launcher"), launcher=launcher)
         self.log = EventLog(self.home.database)
         self.backend = LocalBackend(layout, Cluster(nodes), launch_plans, self.events)
         self.loop = Loop(self.log, self.backend, orders or (lambda _: policies()["priority"]), WallClock(), __version__)
@@ -87,7 +87,7 @@ class Embedded:
     def close(self) -> None:
         """Stop what runs, then every part."""
         for gang in list(self.loop.copy().gangs.values()):
-            with suppress(Refused):  # it ended by itself meanwhile
+            with suppress(RequestError):  # it ended by itself meanwhile
                 self.service.stop(gang.id)
         wait_until(lambda: not self.loop.copy().gangs, "every job has ended")
         self.backend.close()

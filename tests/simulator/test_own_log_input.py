@@ -10,7 +10,7 @@ import pytest
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import QueueSet
 from ganger.model.queue import Queue
 from ganger.model.units import DAY_MS, HOUR_MS
@@ -75,7 +75,7 @@ def with_a_broken_event(path: Path) -> None:
 def test_what_is_no_log_is_refused(make, what: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "ganger.db"
     make(path)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         read_past(path)
     assert str(path) in refused.value.detail
     assert what in refused.value.detail

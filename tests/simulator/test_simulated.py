@@ -8,7 +8,7 @@ import pytest
 from ganger import registry
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import MEMORY, EventLog
-from ganger.engine.eventlog.stream_log import Recording, line
+from ganger.engine.eventlog.stream_log import StreamLog, line
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.decision import Decision, Wait
@@ -157,7 +157,7 @@ def test_whether_anybody_reads_the_answers_makes_no_difference_to_what_is_decide
         return [(at_ms, each) for at_ms, plan in plans for each in plan.decisions]
 
     untold = decided()
-    monkeypatch.setattr(Recording, "TELLS", True)
+    monkeypatch.setattr(StreamLog, "TELLS", True)
     told = decided()
     assert any(isinstance(each, Wait) for _, each in told)
     assert [(at_ms, each) for at_ms, each in told if not isinstance(each, Wait)] == untold

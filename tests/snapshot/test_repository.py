@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ganger.engine.submit.git_repository import fetch
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import GitCode
 
 
@@ -83,7 +83,7 @@ def test_a_commit_that_is_here_needs_no_repository(repository: Repository, tmp_p
 
 @pytest.mark.parametrize("ref", ["nothing", "v2", "0" * 40, "main~9"])
 def test_a_ref_that_is_none_is_named(repository: Repository, tmp_path: Path, ref: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         fetched(repository, tmp_path, ref)
     assert refused.value.code == "no_such_ref"
     assert f"has no branch, tag or commit {ref}" in refused.value.detail
@@ -92,7 +92,7 @@ def test_a_ref_that_is_none_is_named(repository: Repository, tmp_path: Path, ref
 
 @pytest.mark.parametrize("url", ["file:///nonexistent/repository", "https://127.0.0.1:9/x.git", "git://127.0.0.1:9/x"])
 def test_a_repository_that_is_none_is_refused_with_what_git_says(tmp_path: Path, url: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         fetch(GitCode(git=url), tmp_path / "git", tmp_path / "code")
     assert refused.value.code == "git_failed"
     assert refused.value.detail.startswith(f"{url} cannot be fetched: ")
@@ -106,7 +106,7 @@ def test_no_program_that_a_url_or_a_repository_names_is_run(repository: Reposito
     hook.chmod(0o755)
     fetched(repository, tmp_path, "main")
     for url in (f"ext::sh -c 'touch {proof}'", f"--upload-pack=touch {proof}"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             fetch(GitCode(git=url), tmp_path / "git", tmp_path / "code")
         assert refused.value.code == "git_failed"
     assert not proof.exists()
@@ -115,6 +115,6 @@ def test_no_program_that_a_url_or_a_repository_names_is_run(repository: Reposito
 def test_a_link_out_of_the_repository_is_refused(repository: Repository, tmp_path: Path) -> None:
     (repository.path / "out").symlink_to("/etc/passwd")
     repository.commit("3")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         fetched(repository, tmp_path, "main")
     assert refused.value.code == "git_failed"

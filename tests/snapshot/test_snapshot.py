@@ -12,7 +12,7 @@ import pytest
 
 from ganger.engine.submit import code_snapshot as module
 from ganger.engine.submit.code_snapshot import checkout, snapshot
-from ganger.errors import Refused
+from ganger.errors import RequestError
 
 NOBODY = 65534
 
@@ -191,7 +191,7 @@ def test_a_link_that_stays_inside_leads_to_the_copy(tmp_path: Path, text: str, w
 @pytest.mark.parametrize("text", ["->/etc/passwd", "->../other", "->b/../../other"])
 def test_a_link_that_leads_out_is_refused_by_name(tmp_path: Path, text: str) -> None:
     root = grow(tmp_path / "code", {"a": "x", "b/c": "", "my link": text})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         snapshot(root, tmp_path / "store")
     assert (refused.value.code, "my link" in refused.value.detail) == ("code_link_outside", True)
     assert not list((tmp_path).glob("store/*"))
@@ -205,7 +205,7 @@ def test_a_store_behind_a_link_is_a_store(tmp_path: Path) -> None:
 
 def test_what_to_type_about_a_link_works(tmp_path: Path) -> None:
     root = grow(tmp_path / "code", {"a": "x", "it's a link": "->/etc/passwd"})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         snapshot(root, tmp_path / "store")
     typed = refused.value.next.partition("type: ")[2].rpartition(", and write")[0]
     subprocess.run(["/bin/sh", "-c", typed], check=True)
@@ -223,7 +223,7 @@ def test_too_much_is_refused_before_a_byte_is_copied(tmp_path: Path) -> None:
     sparse(root / "data" / "train" / "part-0", 900 << 20)
     sparse(root / "data" / "train" / "part-1", 800 << 20)
     sparse(root / "model.pt", 200 << 20)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         snapshot(root, tmp_path / "store")
     assert refused.value.code == "code_too_large"
     assert "1.9Gi" in refused.value.detail
@@ -243,13 +243,13 @@ def test_what_is_ignored_does_not_count(tmp_path: Path) -> None:
 def test_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ENTRIES", 20)
     root = grow(tmp_path / "code", {f"cache/{n}": "" for n in range(30)} | {"a": ""})
-    with pytest.raises(Refused, match=r"more than 20 files.*most are in cache") as refused:
+    with pytest.raises(RequestError, match=r"more than 20 files.*most are in cache") as refused:
         snapshot(root, tmp_path / "store")
     assert refused.value.code == "code_too_large"
 
 
 def test_a_directory_with_the_state_in_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         snapshot(tmp_path, tmp_path / "state" / "code")
     assert refused.value.code == "code_holds_state"
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_read_is_named(nobodys_folder: Path, name: str) -> None:
     root = grow(nobodys_folder / "code", {"a": "x", name: "x"})
     (root / name).chmod(0)
     try:
-        with pytest.raises(Refused, match=r"cannot read .*: Permission denied") as refused:
+        with pytest.raises(RequestError, match=r"cannot read .*: Permission denied") as refused:
             snapshot(root, nobodys_folder / "store")
     finally:
         (root / name).chmod(0o700)
@@ -285,7 +285,7 @@ def test_what_cannot_be_read_is_named(nobodys_folder: Path, name: str) -> None:
 def test_a_store_that_cannot_be_written_is_named(nobodys_folder: Path) -> None:
     root = grow(nobodys_folder / "code", {"a": "x"})
     (nobodys_folder / "store").mkdir(mode=0o500)
-    with pytest.raises(Refused, match="Permission denied") as refused:
+    with pytest.raises(RequestError, match="Permission denied") as refused:
         snapshot(root, nobodys_folder / "store")
     assert refused.value.code == "store_failed"
 
@@ -310,7 +310,7 @@ except Refused as refused: print(refused.code, refused.status, refused.detail)
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"cannot read .*absent: No such file"):
+    with pytest.raises(RequestError, match=r"cannot read .*absent: No such file"):
         snapshot(tmp_path / "absent", tmp_path / "store")
 
 
@@ -318,7 +318,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 def test_a_copy_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
     grow(tmp_path / "code", {"a": "x"})
     (tmp_path / "store").mkdir()
-    with pytest.raises(Refused, match="there is no copy"):
+    with pytest.raises(RequestError, match="there is no copy"):
         checkout(tmp_path / "store", name, tmp_path / "target")
 
 
@@ -326,7 +326,7 @@ def test_a_damaged_copy_is_refused_and_not_handed_out(tmp_path: Path) -> None:
     store = tmp_path / "store"
     name = snapshot(grow(tmp_path / "code", {"a": "x"}), store)
     (store / name / "a").write_text("y")
-    with pytest.raises(Refused, match="damaged") as refused:
+    with pytest.raises(RequestError, match="damaged") as refused:
         checkout(store, name, tmp_path / "target")
     assert not (tmp_path / "target").exists()
     subprocess.run(["/bin/sh", "-c", refused.value.next.removeprefix("type: ").partition(",")[0]], check=True)
@@ -343,6 +343,6 @@ def test_the_store_is_private(tmp_path: Path) -> None:
 
 def test_a_bad_pattern_is_named(tmp_path: Path) -> None:
     root = grow(tmp_path / "code", {".gangerignore": "ok\n!\n"})
-    with pytest.raises(Refused, match="bad pattern") as refused:
+    with pytest.raises(RequestError, match="bad pattern") as refused:
         snapshot(root, tmp_path / "store")
     assert refused.value.code == "bad_ignore_file"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.spec import parse_spec, spec_from_dict
 
 
 def errors(text: str | bytes) -> list[str]:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         parse_spec(text, "job.yaml")
     assert (refused.value.code, refused.value.status) == ("bad_spec", 409)
     assert refused.value.next
@@ -456,13 +456,13 @@ MAPPINGS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("data", "want"), MAPPINGS.values(), ids=MAPPINGS)
 def test_a_mapping_that_is_no_job(data: Any, want: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         spec_from_dict(data, "flags")
     assert want in refused.value.detail
 
 
 def test_errors_of_file_and_command_line_are_told_together() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         parse_spec("run: x\nnodes: two", "job.yaml", {"retry": {"max": -1}, "naem": "x"})
     file, *flags = refused.value.detail.splitlines()
     assert file.startswith("job.yaml:2:8: nodes:")

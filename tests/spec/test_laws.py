@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.affinity import Affinity, Expression, Operator, Preference, Term
 from ganger.model.job import (
     After,
@@ -186,9 +186,9 @@ def test_through_json_it_reads_the_same(spec: JobSpec) -> None:
 def job_or_refused(read: Any, *arguments: Any) -> None:
     try:
         answer = read(*arguments)
-    except Refused as refused:
+    except RequestError as refused:
         answer = refused
-    if isinstance(answer, Refused):
+    if isinstance(answer, RequestError):
         assert answer.code == "bad_spec"
         assert answer.detail
         assert answer.detail.encode()
@@ -363,7 +363,7 @@ def test_what_is_written_conforms_to_the_schema(spec: JobSpec) -> None:
 def test_the_schema_refuses_what_the_reader_refuses(data: dict[str, Any]) -> None:
     schema = json_schema()
     assert not conforms(data, schema, schema)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         spec_from_dict(data, "x")
 
 

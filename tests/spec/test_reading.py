@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.affinity import Expression, Operator, Preference, Term
 from ganger.model.job import Checkpoint, GpuRequest, JobSpec, Limits, Placement, Resources, Retry, Slice
 from ganger.model.terms import Slices
@@ -190,7 +190,7 @@ FORMS: dict[str, tuple[Any, Any]] = {
 def test_forms(text: str, want: tuple[str, Any]) -> None:
     path, value = want
     if value is None and path == "env":
-        with pytest.raises(Refused, match="'É' is not the name of a variable"):
+        with pytest.raises(RequestError, match="'É' is not the name of a variable"):
             parse_spec(f"run: x\n{text}", "job.yaml")
         return
     spec: Any = parse_spec(f"run: x\n{text}", "job.yaml")
@@ -221,7 +221,7 @@ TEXTS = {
     "JSON with tabs": '{\n\t"run":\t[\n\t\t"python", "x.py"],\n\t"nodes": 2\n}\n',
     "a byte order mark": "\ufeffrun: [python, x.py]\nnodes: 2",
     "bytes": b"run: [python, x.py]\nnodes: 2",
-    "Windows lines": "run: [python, x.py]\r\nnodes: 2\r\n",
+    "MaintenanceWindows lines": "run: [python, x.py]\r\nnodes: 2\r\n",
     "a document marker": "---\nrun: [python, x.py]\nnodes: 2\n...\n",
     "an alias": "name: job\nrun: &a [python, x.py]\nnodes: 2",
     "a standard tag": "run: !!seq [!!str python, x.py]\nnodes: !!int 2",

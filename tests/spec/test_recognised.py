@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.spec import spec_from_dict, spec_to_dict
 
 
@@ -31,6 +31,8 @@ def test_what_becomes_of_it(written: dict[str, Any], becomes: tuple[str, int, in
 
 
 def test_a_role_that_the_framework_does_not_know_is_refused() -> None:
-    with pytest.raises(Refused, match=r"framework tensorflow has no such role: it knows chief.*did you mean 'worker'"):
+    with pytest.raises(
+        RequestError, match=r"framework tensorflow has no such role: it knows chief.*did you mean 'worker'"
+    ):
         spec_from_dict({"run": "python t.py", "framework": "tensorflow", "roles": {"workers": {}}}, "the job")
     assert spec_from_dict({"run": "python t.py", "framework": "torch", "roles": {"anything": {}}}, "the job").roles

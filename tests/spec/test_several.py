@@ -3,7 +3,7 @@
 import pytest
 
 from ganger.engine.submit.submit_order import in_order
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import After, JobSpec
 from ganger.spec import parse_specs
 
@@ -34,20 +34,20 @@ def test_each_document_is_a_job() -> None:
 
 
 def test_errors_of_all_documents_have_the_lines_of_the_file() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         parse_specs("run: x\nnodes: two\n---\nnaem: y\nrun: x\n---\r\nrun: [", "jobs.yaml")
     places = [line.split(": ")[0] for line in refused.value.detail.splitlines()]
     assert places == ["jobs.yaml:2:8", "jobs.yaml:4:1", "jobs.yaml:7:7"]
 
 
 def test_a_parameter_that_no_document_knows_is_refused() -> None:
-    with pytest.raises(Refused, match=r"params\.sise: the file has no parameter sise; did you mean 'size'\?"):
+    with pytest.raises(RequestError, match=r"params\.sise: the file has no parameter sise; did you mean 'size'\?"):
         parse_specs(FILE, "jobs.yaml", {"params": {"sise": 2}})
 
 
 def test_a_file_of_one_job_and_of_none() -> None:
     assert [spec.run for spec in parse_specs("---\nrun: x\n", "job.yaml")] == ["x"]
-    with pytest.raises(Refused, match="the file is empty"):
+    with pytest.raises(RequestError, match="the file is empty"):
         parse_specs("# nothing\n", "job.yaml")
 
 
@@ -69,7 +69,7 @@ def test_a_job_comes_behind_those_it_names() -> None:
     ("after", "circle"), [({"a": "a"}, "a after a"), ({"x": "a", "a": "b", "b": "a"}, "a after b after a")]
 )
 def test_a_circle_is_named(after: dict[str, str], circle: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         in_order(jobs(**after))
     assert refused.value.code == "bad_spec"
     assert refused.value.detail.endswith(f": {circle}")
@@ -77,5 +77,5 @@ def test_a_circle_is_named(after: dict[str, str], circle: str) -> None:
 
 def test_a_name_that_two_jobs_have_is_no_name_to_come_after() -> None:
     twice = [*jobs(a="", b="a"), JobSpec(name="a", run="y")]
-    with pytest.raises(Refused, match="2 jobs of the file have the name a"):
+    with pytest.raises(RequestError, match="2 jobs of the file have the name a"):
         in_order(twice)

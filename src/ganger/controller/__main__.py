@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ganger import settings
 from ganger.errors import KUBERNETES_EXTRA, missing_module
-from ganger.server.state_directory import CannotServe
+from ganger.server.state_directory import ServerStartError
 
 OK, CANNOT = 0, 5
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
         return CANNOT
     try:
         control(home, arguments)
-    except CannotServe as error:
+    except ServerStartError as error:
         _say(error.detail, f"next: {error.next}")
         return CANNOT
     return OK

@@ -26,15 +26,15 @@ from starlette.types import ASGIApp
 from ganger import __version__
 from ganger.backends.kubernetes.controller_tokens import HEADER, TRIAL
 from ganger.backends.kubernetes.custom_resources import PROGRAM
-from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver
+from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
 from ganger.backends.kubernetes.kubernetes_backend import KubernetesBackend
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S
 from ganger.backends.kubernetes.object_names import id_of, key_of
-from ganger.backends.kubernetes.pod_bootstrap import Entry, Gear
+from ganger.backends.kubernetes.pod_bootstrap import Entry, PodBootstrap
 from ganger.controller.jobs.code_archives import Archives
 from ganger.controller.jobs.ended_jobs import finished
 from ganger.controller.jobs.gang_job_reconciler import OVER, GangJobs
-from ganger.controller.jobs.job_builder import JobsToBe
+from ganger.controller.jobs.job_builder import JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.controller.listener_certificate import entry
 from ganger.controller.object_log import ObjectLog
@@ -54,8 +54,8 @@ from ganger.engine.service import Service, Submission
 from ganger.engine.submit.build import check_text, new_id, read_spec
 from ganger.engine.wall_clock import WallClock
 from ganger.kubeapi.api_client import Api
-from ganger.kubeapi.credentials import Access, Unusable
-from ganger.kubeapi.lease import ASKED_WITHIN_S, Election, Lost
+from ganger.kubeapi.credentials import Credentials, Unusable
+from ganger.kubeapi.lease import ASKED_WITHIN_S, LeaderLease, LeaseLostError
 from ganger.kubeapi.objects import Custom, Key
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.listener import server_context
@@ -65,9 +65,9 @@ from ganger.model.queue import Queue
 from ganger.model.views.service_views import DryRun
 from ganger.ports import Backend
 from ganger.registry import order
-from ganger.rest.proxy_identity import Visitors
+from ganger.rest.proxy_identity import ProxyIdentity
 from ganger.server.assembly import END_S, Server, serving
-from ganger.server.state_directory import CannotServe
+from ganger.server.state_directory import ServerStartError
 from ganger.settings import Home
 
 LEASE: Final = "ganger-controller"
@@ -84,7 +84,7 @@ class ObjectService(Service):
     def __init__(self, loop: Loop, log: EventLog, backend: Backend, home: Home) -> None:
         """Over a loop that is open, and the log it writes."""
         super().__init__(loop, log, backend, home)
-        self._to_be = JobsToBe(loop, log.state_of)
+        self._to_be = JobBuilder(loop, log.state_of)
 
     def owner_of(self, id: str) -> str | None:
         """Return the user of a job; None if there is no such job."""
@@ -105,7 +105,7 @@ class Options:
     connect to; image: of jobs that name none; node_lost_after_s: how long a node of which nothing is heard is waited
     for; told: the same as words of a command line."""
 
-    access: Access
+    access: Credentials
     namespace: str
     door: str
     image: str
@@ -157,7 +157,7 @@ class Controller(Server):
             archives = Archives(api, options.namespace, backend, lambda: election.leading)
             archives.know(_code_of(image), {key_of(name).namespace for name in unread})
             code = JobCode(self._home, partial(_put_code, archives, event_loop))
-            jobs = GangJobs(JobsToBe(loop, log.state_of), backend.statuses.want, image.gangs, code)
+            jobs = GangJobs(JobBuilder(loop, log.state_of), backend.statuses.want, image.gangs, code)
             log.observed = jobs.observed
 
             def heard(before: Custom | None, now: Custom | None) -> None:
@@ -186,7 +186,7 @@ class Controller(Server):
         options, home = self._options, self._home.path
         host, _, port = options.door.rpartition(":")
         at_door, files = self._entry()
-        gear = Gear(api, build(home, packed=True), at_door, options.image)
+        gear = PodBootstrap(api, build(home, packed=True), at_door, options.image)
         backend = KubernetesBackend(api, gear, launch_plans, may_act, options.node_lost_after_s)
         await backend.door.open(host, int(port), server_context(*files))
         return backend
@@ -198,16 +198,16 @@ class Controller(Server):
         assert self._reviewer is not None  # noqa: S101  # made with the world
         assert isinstance(service, ObjectService)  # noqa: S101  # `_service` made it
         others, identify = super()._gate(app, service), self._reviewer.identify
-        return Visitors(app, others, identify, service.owner_of, header=HEADER, trial=TRIAL)
+        return ProxyIdentity(app, others, identify, service.owner_of, header=HEADER, trial=TRIAL)
 
     def _certificate(self) -> tuple[Path, Path]:
         """That of the door. People come by the API server, which asks for none."""
         return self._entry()[1]
 
     @asynccontextmanager
-    async def _leading(self, api: Api) -> AsyncIterator[Election]:
+    async def _leading(self, api: Api) -> AsyncIterator[LeaderLease]:
         """Inside it we lead; who may not any more ends."""
-        election = Election(api, self._options.namespace, LEASE, f"{socket.gethostname()}-{os.getpid()}")
+        election = LeaderLease(api, self._options.namespace, LEASE, f"{socket.gethostname()}-{os.getpid()}")
         leads = asyncio.Event()
 
         async def hold() -> None:
@@ -217,7 +217,7 @@ class Controller(Server):
         async def lead() -> None:
             try:
                 await election.lead(hold)
-            except Lost as lost:
+            except LeaseLostError as lost:
                 _log.error("%s: this controller ends", lost)
                 self._leave(None)
 
@@ -259,11 +259,11 @@ def image_of(
     cluster: Cluster,
     policy: PolicyDocument,
     used: Mapping[str, Usage] = MappingProxyType({}),
-    taken: Sequence[TakenOver] = (),
+    taken: Sequence[AdoptedGang] = (),
 ) -> tuple[Image, frozenset[str]]:
     """The state that GangJobs say they are in, on these nodes and under this policy, with what was used of each queue
     and gangs of others that are `taken` over; and the ids of those that cannot be read."""
-    every, seq, unread = list[job_checkpoint.Piece](), 0, list[str]()
+    every, seq, unread = list[job_checkpoint.JobCheckpoint](), 0, list[str]()
     for custom in found:
         status: dict[str, Any] = msgspec.json.decode(custom.status) or {}
         seq = max(seq, int(status.get("seq") or 0))
@@ -276,7 +276,7 @@ def image_of(
                 _log.error("%s: its status.record cannot be read: %s", unread[-1], error)
     for each in taken:  # as if they were submitted now, and had been placed before
         seq += 1
-        every.append(job_checkpoint.Piece(gangs=(_running_gang(each, seq),)))
+        every.append(job_checkpoint.JobCheckpoint(gangs=(_running_gang(each, seq),)))
     gangs = [gang for piece in every for gang in piece.gangs]
     # The core learns what is gone, or has become smaller, by the first listing, as it would have.
     nodes = _as_they_were(cluster.nodes, gangs)
@@ -302,7 +302,7 @@ def _as_they_were(nodes: Sequence[Node], gangs: Iterable[Gang]) -> list[Node]:
     return [replace(node, gpus=gpus[node.name]) if node.gpus < gpus.get(node.name, 0) else node for node in every]
 
 
-def _running_gang(taken: TakenOver, seq: int) -> Gang:
+def _running_gang(taken: AdoptedGang, seq: int) -> Gang:
     """A gang that has its nodes; that it runs is said once the backend is open."""
     gang = submitted(taken.job, seq, taken.submitted_ms)
     gang.generation, gang.start, gang.began_ms = taken.start.generation, taken.start, taken.began_ms
@@ -316,7 +316,7 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
     try:
         access = _access(arguments.kubeconfig or os.environ.get("KUBECONFIG"), arguments.context)
     except Unusable as error:
-        raise CannotServe(str(error), "kubectl config get-contexts") from None
+        raise ServerStartError(str(error), "kubectl config get-contexts") from None
     named = ("kubeconfig", "context", "namespace", "door", "image", "node_lost_after")
     words = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in named)
     told = [(name, str(value)) for name, value in words if value is not None]
@@ -331,7 +331,7 @@ def control(home: Home, arguments: argparse.Namespace) -> None:
     serving(home, lambda lock: Controller(home, arguments.listen, lock, options), arguments.lock_fd)
 
 
-def _access(files: str | None, context: str | None) -> Access:
+def _access(files: str | None, context: str | None) -> Credentials:
     if files is None and context is None and not DEFAULT.expanduser().exists():
-        return Access.in_cluster()
-    return Access.of_files([Path(each) for each in (files or str(DEFAULT)).split(":") if each], context)
+        return Credentials.in_cluster()
+    return Credentials.of_files([Path(each) for each in (files or str(DEFAULT)).split(":") if each], context)

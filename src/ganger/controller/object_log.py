@@ -30,7 +30,7 @@ from ganger.model.pending_reason import sentence
 from ganger.model.views.service_views import PARTS
 
 
-class Tell(Protocol):
+class EventSink(Protocol):
     """Where a job's object is told what it is."""
 
     def __call__(self, name: str, status: dict[str, Any], *, soon: bool) -> None:
@@ -40,7 +40,7 @@ class Tell(Protocol):
 class ObjectLog(EventLog):
     """A log that begins with `image`, in a file that is new."""
 
-    def __init__(self, path: Path, image: Image, tell: Tell, over: Iterable[Projection] = ()) -> None:
+    def __init__(self, path: Path, image: Image, tell: EventSink, over: Iterable[Projection] = ()) -> None:
         """over: jobs that had ended before; listings show them beside those of the image. observed: by
         job, the generation of its object of which it is the state; kept by whoever hears of objects."""
         path.unlink(missing_ok=True)
@@ -107,7 +107,9 @@ class ObjectLog(EventLog):
         self.told(state.seq, bool(rows))
 
 
-def _status(state: State, shown: Projection, piece: job_checkpoint.Piece | None, observed: int) -> dict[str, Any]:
+def _status(
+    state: State, shown: Projection, piece: job_checkpoint.JobCheckpoint | None, observed: int
+) -> dict[str, Any]:
     """An object's status. What is not so any more is null, which takes it away."""
     row = shown.row
     gang = state.gangs.get(row.id)
@@ -137,7 +139,7 @@ def _status(state: State, shown: Projection, piece: job_checkpoint.Piece | None,
     }
 
 
-def _starts(piece: job_checkpoint.Piece) -> str | None:
+def _starts(piece: job_checkpoint.JobCheckpoint) -> str | None:
     """Which generation of which elements of an array starts, or runs: no pod of one is made before it is written."""
     if piece.array is None:
         return None
@@ -178,7 +180,7 @@ def _ledger(shown: Projection) -> dict[str, Any] | None:
     return {"queuedSeconds": queued_s, "gpuSeconds": {"held": sum(parts.values()), **parts}, "lostGpuSeconds": causes}
 
 
-def _promise(piece: job_checkpoint.Piece) -> str | None:
+def _promise(piece: job_checkpoint.JobCheckpoint) -> str | None:
     """By when the first of its gangs is promised to start."""
     return _time(min((each.start_ms for each in piece.promises if each.start_ms is not None), default=None))
 

@@ -13,7 +13,7 @@ from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Fields
 from ganger.kubeapi.resources import Resource
-from ganger.rest.proxy_identity import NotReviewedError, Visitor
+from ganger.rest.proxy_identity import CallerIdentity, NotReviewedError
 
 MOST_CHARACTERS: Final = 16 << 10
 
@@ -40,7 +40,7 @@ class Reviewer:
     def __init__(self, api: Api, namespace: str) -> None:
         self._api, self._account = api, f"system:serviceaccount:{namespace}:{ASKER}"
 
-    async def identify(self, token: str) -> Visitor | None:
+    async def identify(self, token: str) -> CallerIdentity | None:
         """Whose the token is; None: it is not good here. Raises NotReviewedError."""
         if len(token) > MOST_CHARACTERS:
             return None
@@ -52,7 +52,7 @@ class Reviewer:
             return None
         audiences = _audiences(token)
         names = [each.removeprefix(USER) for each in audiences if each.startswith(USER)]
-        return Visitor(names[0], sees_all=ALL_JOBS in audiences) if len(names) == 1 and names[0] else None
+        return CallerIdentity(names[0], sees_all=ALL_JOBS in audiences) if len(names) == 1 and names[0] else None
 
 
 def _audiences(token: str) -> Sequence[str]:

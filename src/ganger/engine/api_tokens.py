@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.engine.submit.secret_store import write_private
-from ganger.errors import Refused, unwritable
+from ganger.errors import RequestError, unwritable
 
 PREFIX: Final = "ganger_"
 """By which a token that got somewhere it should not be is recognised."""
@@ -49,7 +49,7 @@ class Tokens:
             self._kept = {name: _Kept(**each) for name, each in kept.items()}
         except (OSError, ValueError, TypeError, AttributeError) as error:
             why = f"{path} cannot be read as a file of tokens: {error}"
-            raise Refused("store_failed", why, f"to begin anew: mv {path} {path}.broken", 500) from None
+            raise RequestError("store_failed", why, f"to begin anew: mv {path} {path}.broken", 500) from None
 
     def create(self, name: str, now_ms: int, expires_ms: int | None) -> str:
         """A new token, which is never seen again. Refused (token_exists, 409)."""
@@ -57,7 +57,7 @@ class Tokens:
         with self._lock:
             if name in self._kept:
                 remedy = f"choose another name, or: ganger token revoke {name}"
-                raise Refused("token_exists", f"there is a token {name}", remedy, 409)
+                raise RequestError("token_exists", f"there is a token {name}", remedy, 409)
             self._write(self._kept | {name: _Kept(_digest(token), now_ms, expires_ms)})
         return token
 
@@ -65,7 +65,7 @@ class Tokens:
         """The token is good for nothing any more. Refused (no_such_token, 404)."""
         with self._lock:
             if name not in self._kept:
-                raise Refused("no_such_token", f"there is no token {name}", "ganger token ls", 404)
+                raise RequestError("no_such_token", f"there is no token {name}", "ganger token ls", 404)
             self._write({other: kept for other, kept in self._kept.items() if other != name})
 
     def rows(self, now_ms: int) -> list[TokenRow]:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final
 
 from ganger.core.failure.retry import DEFAULT_RETRIES
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.framework_api.rank_environment import (
     HOSTFILE,
     PREFIX,
@@ -41,7 +41,7 @@ def launch_plans(start: Start, job: Job, nodes: Mapping[str, Node], directory: s
     spec = job.spec
     framework = frameworks().get(spec.framework)
     if framework is None:
-        raise Refused(
+        raise RequestError(
             "unknown_framework",
             f"framework {spec.framework} is not installed any more",
             next=f"install it again, or resubmit with one of {', '.join(sorted(frameworks()))}",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ganger.core.cycle.cycle_skip import Settled
+from ganger.core.cycle.cycle_skip import CycleSkip
 from ganger.core.cycle.plan import plan
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
@@ -25,15 +25,15 @@ from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec
-from ganger.engine.eventlog.disk_reserve import Reserve
+from ganger.engine.eventlog.disk_reserve import DiskReserve
 from ganger.engine.eventlog.projection import Projection, project, project_array
-from ganger.engine.metrics import Rounds
+from ganger.engine.metrics import CycleMetrics
 from ganger.engine.query.state_replica import StateReplica
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.decision import Decision, Plan, Start, Stop
 from ganger.model.event import Decided, Deleted, Event, ServerStarted, Stamped
 from ganger.model.units import format_duration
-from ganger.ports import Backend, Clock, Live
+from ganger.ports import Backend, Clock, LiveGeneration
 
 RETRY_MS = 1_000
 """Pause after a write that failed: until then facts are only collected."""
@@ -57,19 +57,19 @@ FREEING = ("stop_requested", "suspend_requested", "deleted")
 
 _log = logging.getLogger(__name__)
 
-Wish = tuple[Event, Future[int]]
+LoopRequest = tuple[Event, Future[int]]
 
 
 class Log(Protocol):
     """The log to which the loop writes events: `engine.eventlog.event_log.EventLog`, or
-    `engine.eventlog.stream_log.Recording`.
+    `engine.eventlog.stream_log.StreamLog`.
 
     TELLS: whether anybody reads there what those who wait are told; reserve: room for what frees something;
     unreadable: rows that were set aside when they were read, by number, and why.
     """
 
     TELLS: bool
-    reserve: Reserve
+    reserve: DiskReserve
     unreadable: dict[int, str]
 
     def restore(self) -> State:
@@ -105,7 +105,7 @@ class _Turn:
     arrays: dict[str, ArrayJob] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     decisions: tuple[Decision, ...] = ()
-    answers: list[tuple[Future[int], int | Refused]] = field(default_factory=list)
+    answers: list[tuple[Future[int], int | RequestError]] = field(default_factory=list)
 
     def take(self, row: Stamped, touched: Iterable[Gang | ArrayJob]) -> None:
         """A row and what it changed. A job that ended and was deleted in one turn leaves no row of its own behind."""
@@ -129,7 +129,7 @@ class _Turn:
     def answer(self) -> None:
         """Everybody who waits has an answer."""
         for done, answer in self.answers:
-            if isinstance(answer, Refused):
+            if isinstance(answer, RequestError):
                 done.set_exception(answer)
             else:
                 done.set_result(answer)
@@ -143,10 +143,10 @@ class Loop:
         document has; Refused where it is not there any more."""
         self._log, self._backend, self._order, self._clock, self._version = log, backend, order, clock, version
         self._state = log.restore()
-        self._settled = None if log.TELLS else Settled()
-        self._inbox: queue.SimpleQueue[Wish | None] = queue.SimpleQueue()
-        self._unwritten: list[Wish] = []
-        self._trouble: Refused | None = None
+        self._settled = None if log.TELLS else CycleSkip()
+        self._inbox: queue.SimpleQueue[LoopRequest | None] = queue.SimpleQueue()
+        self._unwritten: list[LoopRequest] = []
+        self._trouble: RequestError | None = None
         self._retry_ms = 0
         self._door = threading.Lock()
         self._closing = self._closed = False
@@ -156,7 +156,7 @@ class Loop:
         self._is_shown = False
         self._seq = self._state.seq
         self.next_wake_ms: int | None = None
-        self.rounds = Rounds()
+        self.rounds = CycleMetrics()
 
     # -- for backends and faces, from any thread ---------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Loop:
 
     def post_all(self, events: Iterable[Event]) -> list["Future[int]"]:
         """The same for several, which are taken in one turn: nothing happens and nothing is decided between them."""
-        wishes: list[Wish] = [(each, Future()) for each in events]
+        wishes: list[LoopRequest] = [(each, Future()) for each in events]
         with self._door:
             for event, done in wishes:
                 if self._closed:
@@ -260,9 +260,9 @@ class Loop:
         self._closing = True
         self._inbox.put(None)
 
-    def drain(self) -> list[Wish]:
+    def drain(self) -> list[LoopRequest]:
         """What has been posted and not yet turned; for a world that turns the loop itself."""
-        batch: list[Wish] = []
+        batch: list[LoopRequest] = []
         while True:
             try:
                 wish = self._inbox.get_nowait()
@@ -271,7 +271,7 @@ class Loop:
             if wish is not None:
                 batch.append(wish)
 
-    def turn(self, batch: list[Wish]) -> None:
+    def turn(self, batch: list[LoopRequest]) -> None:
         """One cycle: what happened, what follows from it, and the world is told."""
         if not self._state.gangs:
             self._clock.catch_up()
@@ -296,7 +296,7 @@ class Loop:
 
     # -- parts of a turn -----------------------------------------------------------------------------------------------
 
-    def _next_batch(self) -> list[Wish] | None:
+    def _next_batch(self) -> list[LoopRequest] | None:
         """Everything that waits; blocks until there is something, or time itself is due. None: the loop was closed."""
         timeout_s = None
         if self.next_wake_ms is not None:
@@ -313,7 +313,7 @@ class Loop:
             rest = self.drain()
         return rest if first is None else [first, *rest]
 
-    def _round(self, wishes: list[Wish], now_ms: int) -> _Turn | None:
+    def _round(self, wishes: list[LoopRequest], now_ms: int) -> _Turn | None:
         """Fold, plan, write. None: it could not be written, and the state is as it was."""
         with self._lock:
             turn = self._accept(wishes, now_ms)
@@ -322,14 +322,14 @@ class Loop:
                 if turn.rows:
                     self._log.append(turn.rows, turn.projections(now_ms), self._show, turn.encoded)
                     self._trouble = None
-            except Refused as refused:
+            except RequestError as refused:
                 self._trouble, self._retry_ms = refused, now_ms + RETRY_MS
                 self._state, self._is_shown = self._log.restore(), False
                 return None
             self._replica.follow(turn.rows)
             return turn
 
-    def _may_use_reserve(self, wishes: list[Wish]) -> bool:
+    def _may_use_reserve(self, wishes: list[LoopRequest]) -> bool:
         """Whether it is no room that keeps back what would free something, and there is some now."""
         frees = any(event.kind in FREEING for event, _ in wishes)
         no_room = self._trouble is not None and self._trouble.code == "no_room"
@@ -339,7 +339,7 @@ class Loop:
         """From here on the log shows what readers are not told of yet."""
         self._is_shown = True
 
-    def _accept(self, wishes: list[Wish], now_ms: int) -> _Turn:
+    def _accept(self, wishes: list[LoopRequest], now_ms: int) -> _Turn:
         """Fold what is not refused. An event that the state cannot take is dropped from `wishes`, and the others are
         folded again from the log, since the state may be half changed."""
         while True:
@@ -364,7 +364,7 @@ class Loop:
         try:
             encoded = codec.encode_checked(event)
         except ValueError as error:
-            why_not = Refused("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
+            why_not = RequestError("bad_text", f"{event.kind} cannot be written: {error}", "use valid UTF-8")
             turn.answers.append((done, why_not))
             return
         why = refusal(self._state, event)
@@ -378,7 +378,7 @@ class Loop:
             if self._settled is not None:
                 self._settled.hear(event)
         elif event.kind in REQUESTS:
-            turn.answers.append((done, Refused("conflict", why, "see `ganger ls` and `ganger events`", 409)))
+            turn.answers.append((done, RequestError("conflict", why, "see `ganger ls` and `ganger events`", 409)))
         else:
             turn.answers.append((done, 0))
 
@@ -395,13 +395,13 @@ class Loop:
             turn.take(row, fold(self._state, row))
             turn.decisions = planned.decisions
 
-    def _put_off(self, wishes: list[Wish]) -> None:
+    def _put_off(self, wishes: list[LoopRequest]) -> None:
         """Requests are refused while nothing can be written; facts are kept: what happened has happened."""
         self.next_wake_ms = self._retry_ms
         for event, done in wishes:
             if event.kind in REQUESTS and self._trouble is not None:
                 why = self._trouble
-                done.set_exception(Refused(why.code, why.detail, why.next, why.status))
+                done.set_exception(RequestError(why.code, why.detail, why.next, why.status))
             else:
                 self._unwritten.append((event, done))
 
@@ -427,7 +427,7 @@ class Loop:
             for node in [node for node, leaves_ms in self._state.leaving.items() if leaves_ms <= now_ms]:
                 self._backend.take_away(node)
 
-    def _live(self) -> list[Live]:
+    def _live(self) -> list[LiveGeneration]:
         """Generations that hold nodes by the log; those that were given a notice have what is left of it."""
         lives, now_ms = [], self.now_ms()
         for gang in self._state.gangs.values():
@@ -439,7 +439,7 @@ class Loop:
                 stopping = Stop(gang=gang.id, generation=gang.generation, cause=gang.stop_sent, notice_ms=left_ms)
             held = {share.node for share in self._state.shares[gang.id]}
             lost = tuple(node for node in gang.left if node not in held)
-            lives.append(Live(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
+            lives.append(LiveGeneration(job=gang.job, start=gang.start, stopping=stopping, lost=lost))
         return lives
 
 
@@ -463,9 +463,11 @@ def _copy_of(gang: Gang) -> Gang:
     )
 
 
-def _not_foldable(event: Event, error: Exception) -> Refused:
-    return Refused("bad_event", f"{event.kind} cannot be folded in: {error!r}", "see the server's log", 500)
+def _not_foldable(event: Event, error: Exception) -> RequestError:
+    return RequestError("bad_event", f"{event.kind} cannot be folded in: {error!r}", "see the server's log", 500)
 
 
-def _stopping() -> Refused:
-    return Refused("server_stopping", "the server is stopping", "try again in a moment: `ganger server start`", 503)
+def _stopping() -> RequestError:
+    return RequestError(
+        "server_stopping", "the server is stopping", "try again in a moment: `ganger server start`", 503
+    )

@@ -12,7 +12,7 @@ from typing import Final
 from ganger.core.state.gang import class_text
 from ganger.core.state.state import State
 from ganger.model.decision import Decision
-from ganger.ports import Measure
+from ganger.ports import Metric
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 UNTOLD: Final = "untold"
@@ -20,7 +20,7 @@ UNTOLD: Final = "untold"
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Histogram:
     """How often something took so long: `counts` for each of BOUNDS_S, up to which it took, and one for what took
     longer; total_s: all of it together."""
 
@@ -28,7 +28,7 @@ class Spread:
     total_s: float
 
 
-class Rounds:
+class CycleMetrics:
     """Told of every round."""
 
     def __init__(self) -> None:
@@ -43,21 +43,21 @@ class Rounds:
         self._total_s += seconds
         self._decided.update(each.kind for each in decisions)
 
-    def spread(self) -> Spread:
+    def spread(self) -> Histogram:
         """How long rounds took so far."""
-        return Spread(tuple(self._counts), self._total_s)
+        return Histogram(tuple(self._counts), self._total_s)
 
-    def decided(self) -> Measure:
+    def decided(self) -> Metric:
         """How many decisions of each kind there were."""
-        return Measure("ganger_decisions", "What rounds decided.", "counter", "kind", dict(self._decided))
+        return Metric("ganger_decisions", "What rounds decided.", "counter", "kind", dict(self._decided))
 
 
-def of_state(state: State) -> Iterable[Measure]:
+def of_state(state: State) -> Iterable[Metric]:
     """What there is to count of a state: gangs, and why those that wait do."""
     states = Counter(str(gang.state) for gang in state.gangs.values() if not gang.is_head)
     waiting: Counter[str] = Counter()
     for key, gangs in state.classes.items():
         reason = state.waits.get(class_text(key))
         waiting[str(reason.why) if reason else UNTOLD] += len(gangs)
-    yield Measure("ganger_gangs", "Live gangs, by state.", "gauge", "state", dict(states))
-    yield Measure("ganger_waiting_gangs", "Gangs that wait, by reason.", "gauge", "reason", dict(waiting))
+    yield Metric("ganger_gangs", "LiveGeneration gangs, by state.", "gauge", "state", dict(states))
+    yield Metric("ganger_waiting_gangs", "Gangs that wait, by reason.", "gauge", "reason", dict(waiting))

@@ -13,7 +13,7 @@ from ganger.core.fold.fold import fold, refusal
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.decision import Decision
 from ganger.model.event import Decided, PolicySet, ServerStarted, Stamped, Unreadable
 
@@ -75,14 +75,14 @@ def _rounds(log: EventLog, policies: dict[str, Policy], first: int, end: int) ->
             yield _compared(state, row, (), policy)
 
 
-def _broken_off(log: EventLog, row: Stamped) -> Refused:
+def _broken_off(log: EventLog, row: Stamped) -> RequestError:
     """Return the refusal of decisions after an event that was set aside: only a snapshot has the state behind them."""
     why = row.event.why if isinstance(row.event, Unreadable) else "it does not follow from those before"
     later = log.snapshot_after(row.seq)
     remedy = f"ganger replay --to {row.seq - 1}"
     if later is not None:
         remedy += f", and what is after it: ganger replay --from {later + 1}"
-    return Refused("corrupt_log", f"event {row.seq} was set aside: {why}", remedy, 500)
+    return RequestError("corrupt_log", f"event {row.seq} was set aside: {why}", remedy, 500)
 
 
 def _decides(after: Stamped | None, row: Stamped) -> bool:

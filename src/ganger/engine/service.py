@@ -15,31 +15,31 @@ from typing import Any, Final, get_args
 
 from ganger import __version__
 from ganger.core.explain.explain import explain
-from ganger.core.explain.max_fit import Wanted as WantedSize
+from ganger.core.explain.max_fit import SizeRequest
 from ganger.core.state.gang import RESTING, RUNS
 from ganger.core.state.timers import deadline_ms
 from ganger.engine.api_tokens import TokenRow, Tokens
 from ganger.engine.eventlog import codec
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.job_costs import CostQuery
 from ganger.engine.eventlog.job_filters import JobFilter, label_terms
 from ganger.engine.loop import Loop
-from ganger.engine.metrics import BOUNDS_S, Spread, of_state
+from ganger.engine.metrics import BOUNDS_S, Histogram, of_state
 from ganger.engine.policy_doc.policy_service import PolicyService, Proposal
 from ganger.engine.query.cluster_service import ClusterService
 from ganger.engine.query.event_text import job_of, sentence
-from ganger.engine.query.job_history import Histories
+from ganger.engine.query.job_history import JobHistories
 from ganger.engine.query.listing_rows import many, waiting_for
-from ganger.engine.query.live_usage import Presence
+from ganger.engine.query.live_usage import LiveUsage
 from ganger.engine.query.log_request import see_attempt, see_there
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.query.time_report import report
 from ganger.engine.submit.build import Submission
 from ganger.engine.submit.quota_check import nearest
 from ganger.engine.submit.secret_store import SecretStore
-from ganger.engine.submit.submit_service import Intake
+from ganger.engine.submit.submit_service import SubmitService
 from ganger.error_codes import CODES
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import (
     Deleted,
     Described,
@@ -63,7 +63,7 @@ from ganger.model.views.service_views import (
     Stacks,
     Totals,
 )
-from ganger.ports import Backend, LogLine, LogQuery, Measure
+from ganger.ports import Backend, LogLine, LogQuery, Metric
 from ganger.settings import Home
 from ganger.spec import json_schema as spec_schema
 
@@ -71,18 +71,18 @@ __all__ = [
     "BOUNDS_S",
     "CODES",
     "EVENT_KINDS",
+    "Histogram",
     "JobFilter",
     "LogLine",
     "LogQuery",
-    "Measure",
+    "Metric",
     "Page",
     "Proposal",
-    "Refused",
+    "RequestError",
     "Service",
-    "Spread",
+    "SizeRequest",
     "Submission",
     "TokenRow",
-    "WantedSize",
     "label_terms",
     "spec_schema",
 ]
@@ -113,10 +113,10 @@ class Service(ClusterService, PolicyService):
         self._log, self._home = log, home
         self._started_ms = loop.now_ms()
         self._changes = threading.Lock()
-        self._intake = Intake(self._trial_replica, loop, log, home, self._user)
-        self._histories = Histories(log)
+        self._intake = SubmitService(self._trial_replica, loop, log, home, self._user)
+        self._histories = JobHistories(log)
         self.secrets = SecretStore(home.secrets)
-        self.presence = Presence(loop.view, backend, self._alive)
+        self.presence = LiveUsage(loop.view, backend, self._alive)
         self._tokens = Tokens(home.tokens)
 
     # -- jobs: submit, look, stop, delete -----------------------------------------------------------------------------
@@ -155,10 +155,10 @@ class Service(ClusterService, PolicyService):
             element = array_of(text)
             array = self._log.find(element[0]) if element else None
             if element is not None and array is not None:
-                raise Refused("no_such_job", f"{array} has no element {element[1]}", f"ganger ls {array}", 404)
+                raise RequestError("no_such_job", f"{array} has no element {element[1]}", f"ganger ls {array}", 404)
             recent = self._log.like(text)
             names = [name.rpartition("-")[0] for name in recent]
-            raise Refused("no_such_job", f"there is no job {text}", nearest(text, [*recent, *names]) or _LIST, 404)
+            raise RequestError("no_such_job", f"there is no job {text}", nearest(text, [*recent, *names]) or _LIST, 404)
         return found
 
     def job(self, text: str) -> JobView:
@@ -175,7 +175,7 @@ class Service(ClusterService, PolicyService):
                 ends_by_ms = deadline_ms(gang) if gang.state in RUNS else None
                 row = replace(row, sentence=reason.sentence) if reason and not row.elements else row
             if row.elements:
-                ledger = report(state, self._log, now_ms, Wanted(seq=state.seq, job=name)).time
+                ledger = report(state, self._log, now_ms, CostQuery(seq=state.seq, job=name)).time
         return JobView(
             row=row,
             spec=job.spec,
@@ -197,7 +197,7 @@ class Service(ClusterService, PolicyService):
         Refused (no_such_queue, 404)."""
         self._see_queue(queue)
         with self._loop.view() as state:
-            wanted = Wanted(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
+            wanted = CostQuery(seq=state.seq, since_ms=since_ms, user=user, queue=queue)
             return report(state, self._log, max(self._loop.now_ms(), state.at_ms), wanted)
 
     def retry(self, text: str, *, request_id: str = "") -> tuple[JobView, bool]:
@@ -251,7 +251,7 @@ class Service(ClusterService, PolicyService):
         name, after = self.find(text), _number(cursor)
         see_states(states)
         if self._known(name)[0].elements is None:
-            raise Refused("not_an_array", f"{name} is no array", f"ganger get {name}", 409)
+            raise RequestError("not_an_array", f"{name} is no array", f"ganger get {name}", 409)
         found = self._log.elements(name, states, -1 if after is None else after, limit + 1)
         more, found = found[limit:], found[:limit]
         return Page(self._told([asdict(row) for row in found]), str(found[-1].index) if more else None)
@@ -294,7 +294,7 @@ class Service(ClusterService, PolicyService):
                 return found
         which = f"attempt {attempt} of {row.id}" if attempt else row.id
         detail = f"{which} was not found standing still: only then it is written down where its ranks are"
-        raise Refused("no_stacks", detail, f"ganger get {typed(row.id)}", 404)
+        raise RequestError("no_stacks", detail, f"ganger get {typed(row.id)}", 404)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Service(ClusterService, PolicyService):
             newest = self._log.version(subject)
             if since is not None and newest > since:
                 why = f"{subject.rpartition('/')[2]} has changed since event {since}: event {newest} did it"
-                raise Refused("precondition_failed", why, "read it again, and send its new ETag", 412)
+                raise RequestError("precondition_failed", why, "read it again, and send its new ETag", 412)
             yield
 
     # -- tokens -------------------------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ class Service(ClusterService, PolicyService):
             nodes=nodes,
         )
 
-    def measures(self) -> tuple[Spread, tuple[Measure, ...]]:
+    def measures(self) -> tuple[Histogram, tuple[Metric, ...]]:
         """How long rounds took, and whatever else is counted of the server's work."""
         with self._loop.view() as state:
             counted = (*of_state(state), self._loop.rounds.decided(), *self._backend.measures())
@@ -373,7 +373,7 @@ class Service(ClusterService, PolicyService):
         """Ask for a change of a live job. One that has ended meanwhile is refused as if it had before."""
         try:
             self._loop.ask(event)
-        except Refused as refused:
+        except RequestError as refused:
             if refused.code == "conflict":
                 self._alive(event.gang)
             raise
@@ -385,7 +385,7 @@ class Service(ClusterService, PolicyService):
             is_live = now.is_live(name)
         if not is_live:
             state = self._known(name)[0].state
-            raise Refused("already_ended", f"{name} has {_past(state)} already", f"ganger get {typed(name)}", 409)
+            raise RequestError("already_ended", f"{name} has {_past(state)} already", f"ganger get {typed(name)}", 409)
         return name
 
     def _ended_job(self, text: str) -> str:
@@ -393,7 +393,7 @@ class Service(ClusterService, PolicyService):
         name = self.find(text)
         state = self._known(name)[0].state
         if state not in ENDED:
-            raise Refused(
+            raise RequestError(
                 "still_live", f"{name} is {state}: wait for its end, or stop it", f"ganger stop {typed(name)}", 409
             )
         return name
@@ -402,7 +402,7 @@ class Service(ClusterService, PolicyService):
         """What the log keeps of a job that was there a moment ago."""
         found = self._log.job(id)
         if found is None:
-            raise Refused("no_such_job", f"{id} was deleted", _LIST, 404)
+            raise RequestError("no_such_job", f"{id} was deleted", _LIST, 404)
         return found
 
     def _see_there(self, query: LogQuery, *, may_come: bool) -> None:
@@ -410,7 +410,7 @@ class Service(ClusterService, PolicyService):
         row, _, _, job = self._known(query.job)
         if row.elements is not None:
             last = job.element(job.spec.array.indices[-1] if job.spec.array else 0)
-            raise Refused(
+            raise RequestError(
                 "is_array", f"{row.id} is an array: each element has logs of its own", f"ganger logs '{last.id}'"
             )
         with self._loop.view() as state:
@@ -467,14 +467,14 @@ def see_states(states: Sequence[str]) -> None:
     """Refused (invalid_request, 422) for what is no state."""
     unknown = [state for state in states if state not in {*GangState}]
     if unknown:
-        raise Refused("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}", 422)
+        raise RequestError("invalid_request", f"there is no state {unknown[0]}", f"states: {', '.join(GangState)}", 422)
 
 
 def _whole(name: str) -> str:
     """The job itself. Refused (is_element, 409) for an element of an array."""
     element = array_of(name)
     if element is not None:
-        raise Refused(
+        raise RequestError(
             "is_element", f"{name} is an element: this is done to the whole array", f"ganger get {element[0]}", 409
         )
     return name
@@ -484,7 +484,7 @@ def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= MAX_CURSOR_DIGITS):
-        raise Refused("bad_cursor", f"{cursor[:80]!r} is not a cursor", "send `next` of the page before", 400)
+        raise RequestError("bad_cursor", f"{cursor[:80]!r} is not a cursor", "send `next` of the page before", 400)
     return int(cursor)
 
 

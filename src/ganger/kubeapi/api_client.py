@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import pause_s
-from ganger.kubeapi.credentials import Access
-from ganger.kubeapi.http_exchange import ANSWER_S, Wire
+from ganger.kubeapi.credentials import Credentials
+from ganger.kubeapi.http_exchange import ANSWER_S, HttpExchange
 from ganger.kubeapi.objects import Bookmark, Meta, Object, Page, Pod, Seen, SeenObject
 from ganger.kubeapi.request import (
     APPLY,
@@ -54,7 +54,7 @@ class Api:
 
     def __init__(
         self,
-        access: Access,
+        access: Credentials,
         program: Program,
         *,
         within_s: float = WITHIN_S,
@@ -63,7 +63,7 @@ class Api:
     ) -> None:
         """trial: the server checks what is written, and keeps nothing of it."""
         self._access, self._program = access, program
-        self._wire = Wire(access, program, silent_s, trial=trial)
+        self._wire = HttpExchange(access, program, silent_s, trial=trial)
         self._within_s = within_s
 
     def trying(self) -> "Api":

@@ -47,7 +47,7 @@ class NoFileError(Unusable):
     """There is no kubeconfig file at all."""
 
 
-class Access:
+class Credentials:
     """A way to one API server: `url`, `ssl` (None for plain HTTP), `namespace` where nothing else is said, and fresh
     `headers()` for each request."""
 
@@ -66,7 +66,7 @@ class Access:
         return f"Access({self.url!r}, namespace={self.namespace!r})"
 
     @classmethod
-    def of_files(cls, files: Sequence[Path], context: str | None = None) -> "Access":
+    def of_files(cls, files: Sequence[Path], context: str | None = None) -> "Credentials":
         """What kubeconfig files say of a context, or of the current one; the first file that names a thing decides.
 
         Raises Unusable.
@@ -86,7 +86,7 @@ class Access:
             raise Unusable(f"{where}: cannot read {what}: {error.strerror}") from error
 
     @classmethod
-    def in_cluster(cls, service_account: Path = Path(SERVICE_ACCOUNT)) -> "Access":
+    def in_cluster(cls, service_account: Path = Path(SERVICE_ACCOUNT)) -> "Credentials":
         """What a pod is given: its service account's token, which changes under way. Raises Unusable."""
         try:
             config = KubeConfig.from_service_account(service_account).get()

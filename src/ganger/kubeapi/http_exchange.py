@@ -16,7 +16,7 @@ import aiohttp
 from yarl import URL
 
 from ganger.kubeapi.api_error import ApiError, refusal
-from ganger.kubeapi.credentials import Access, Unusable
+from ganger.kubeapi.credentials import Credentials, Unusable
 from ganger.kubeapi.request import JSON, Program, Request, Use
 
 CONNECTIONS: Final = 64
@@ -28,11 +28,11 @@ ANSWER_S: Final = 30.0
 _BEFORE_SENDING: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
-class Wire:
+class HttpExchange:
     """Connections to one API server. `requests` counts what was sent, tries and all. silent_s: how long nothing may
     come of an answer that is not a stream; trial: nothing that is written is kept."""
 
-    def __init__(self, access: Access, program: Program, silent_s: float, *, trial: bool) -> None:
+    def __init__(self, access: Credentials, program: Program, silent_s: float, *, trial: bool) -> None:
         self._access, self._program, self._silent_s, self._trial = access, program, silent_s, trial
         self._base = URL(access.url)
         self._session: aiohttp.ClientSession | None = None

@@ -47,7 +47,7 @@ Changed = Callable[[T | None, T | None], None]
 its name is told as gone first. Called on the event loop, when the store has it already; what it raises ends `run`."""
 
 
-class Follower(Generic[T]):
+class Informer(Generic[T]):
     """The objects of a resource, as they were at most `lag_s` seconds ago. Nothing is known before `synced` is set."""
 
     def __init__(self, api: Api, resource: Resource[T], changed: Changed[T], which: Selection = EVERYTHING) -> None:

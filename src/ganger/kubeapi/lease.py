@@ -33,11 +33,11 @@ _NEVER: Final = float("-inf")
 _log = logging.getLogger(__name__)
 
 
-class Lost(Exception):
+class LeaseLostError(Exception):
     """The lease could not be renewed in time, or somebody else has it: what was being done was broken off."""
 
 
-class Election:
+class LeaderLease:
     """One candidate for a lease. `identity` is of this process alone: a second one of that name would be taken for it.
 
     `until_s`, on the event loop's clock: until when it may act. The Api is to be its own, so that no other request is
@@ -86,7 +86,9 @@ class Election:
             await self._release()
         if lost:
             keeping.result()
-            raise Lost(f"{self._identity} no longer holds the lease {self._place.name}; {self.holder or 'nobody'} does")
+            raise LeaseLostError(
+                f"{self._identity} no longer holds the lease {self._place.name}; {self.holder or 'nobody'} does"
+            )
         acting.result()
 
     async def _keep(self) -> None:

@@ -116,7 +116,7 @@ class Container(Fields, frozen=True):
     restart_policy: str | None = None
 
 
-class Gate(Fields, frozen=True):
+class TokenGate(Fields, frozen=True):
     """What holds a pod back until somebody takes it away."""
 
     name: str
@@ -149,7 +149,7 @@ class PodSpec(Fields, frozen=True):
 
     node_name: str = ""
     scheduler_name: str = DEFAULT_SCHEDULER
-    scheduling_gates: tuple[Gate, ...] = ()
+    scheduling_gates: tuple[TokenGate, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, str] = {}

@@ -22,7 +22,7 @@ K = TypeVar("K")
 _log = logging.getLogger(__name__)
 
 
-class Work(Generic[K]):
+class WorkQueue(Generic[K]):
     """Calls `do` for each key that is added, in the order they are added. Everything is called on the event loop."""
 
     def __init__(self, do: Callable[[K], Awaitable[None]], workers: int = WORKERS) -> None:

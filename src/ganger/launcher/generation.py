@@ -10,7 +10,7 @@ import signal
 import time
 
 from ganger.launcher.health import leftovers
-from ganger.launcher.health.out_of_memory import Memory
+from ganger.launcher.health.out_of_memory import OutOfMemory
 from ganger.launcher.logs.log_file import LogFile
 from ganger.launcher.logs.log_records import note
 from ganger.launcher.logs.redaction import Redaction, load_secrets
@@ -20,7 +20,7 @@ from ganger.launcher.ranks.process import NOT_EXECUTABLE, OF_ITS_OWN, Process, S
 from ganger.launcher.ranks.process_environment import environment_of, placed
 from ganger.launcher.ranks.rank_reports import Reports
 from ganger.launcher.ranks.resume import Resumption
-from ganger.launcher.ranks.stop_signals import Stop
+from ganger.launcher.ranks.stop_signals import StopSignals
 from ganger.launcher.remote_exec.agent import Agent
 from ganger.launcher.task_directory import now_ms
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import selectors
     from typing import Any
 
-    from ganger.launcher.health.monitor import Lookout
-    from ganger.launcher.logs.stdout_mirror import Echo
+    from ganger.launcher.health.monitor import Monitor
+    from ganger.launcher.logs.stdout_mirror import StdoutMirror
     from ganger.launcher.protocol.link import Speaker
     from ganger.launcher.task_directory import TaskDirectory
     from ganger.launcher.task_plan import Plan, RankPlan
@@ -54,7 +54,7 @@ class Generation:
         plan: Plan,
         selector: selectors.BaseSelector,
         tell: Speaker,
-        echo: Echo | None,
+        echo: StdoutMirror | None,
     ) -> None:
         self.number = plan.generation
         self.is_over = False
@@ -76,9 +76,9 @@ class Generation:
         self._ranks: dict[int, Process] = {}
         self._reports: Reports | None = None
         self._checkpoint_counts: CheckpointCounts | None = None
-        self._memory = Memory(time.monotonic())
-        self._lookout: Lookout | None = None
-        self._stop: Stop | None = None
+        self._memory = OutOfMemory(time.monotonic())
+        self._lookout: Monitor | None = None
+        self._stop: StopSignals | None = None
         self._counts = True  # how ranks end that have not yet
         self._done_told = False
         self._overdue: list[int] = []
@@ -155,7 +155,7 @@ class Generation:
         if not self._ranks and not self._plan.agent:
             notice_s = 0
         if self._stop is None:
-            self._stop = Stop(now, notice_s, kill_after_s)
+            self._stop = StopSignals(now, notice_s, kill_after_s)
             self._counts = cause == LAUNCHER_STOPPED
             if self._lookout is not None:
                 self._lookout.stopped(cause)
@@ -244,11 +244,11 @@ class Generation:
     def _watch(self) -> None:
         """What the ranks report and whether they stand still."""
         if self._lookout is None:
-            from ganger.launcher.health.monitor import Lookout  # not before the ranks run: they would wait for it
+            from ganger.launcher.health.monitor import Monitor  # not before the ranks run: they would wait for it
 
             now = time.monotonic()
             harmless = frozenset(plan.rank for plan in self._plan.ranks if plan.is_ignored)
-            self._lookout = Lookout(self._directory, self._tell, harmless, now)
+            self._lookout = Monitor(self._directory, self._tell, harmless, now)
             self._reports = Reports(self._directory, self._tell, self._lookout, self._resumption, now)
             polls = "GANGER_CHECKPOINT_EVERY_S" in self._plan.environment
             self._checkpoint_counts = CheckpointCounts(self._directory, self._tell, polls=polls, now=now)

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.logs.stdout_mirror import Echo
+    from ganger.launcher.logs.stdout_mirror import StdoutMirror
     from ganger.launcher.protocol.server_address import Server
     from ganger.launcher.task_directory import TaskDirectory
 
@@ -309,9 +309,9 @@ def _whole(value: object) -> int:
     return value
 
 
-def _echo(stdout: int | None, selector: selectors.BaseSelector) -> Echo | None:
+def _echo(stdout: int | None, selector: selectors.BaseSelector) -> StdoutMirror | None:
     if stdout is None:
         return None
-    from ganger.launcher.logs.stdout_mirror import Echo
+    from ganger.launcher.logs.stdout_mirror import StdoutMirror
 
-    return Echo(stdout, selector)
+    return StdoutMirror(stdout, selector)

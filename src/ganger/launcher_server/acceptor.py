@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from ganger.launcher_server.connection_limits import Strangers, counted_address
+from ganger.launcher_server.connection_limits import ConnectionLimits, counted_address
 
 MOST_SILENT: Final = 512
 MOST_SILENT_OF_ADDRESS: Final = 256
@@ -125,8 +125,8 @@ class Acceptor:
         self._protocol = protocol
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._silent = Strangers[Stranger](MOST_SILENT, MOST_SILENT_OF_ADDRESS)
-        self._speaking = Strangers[Stranger](MOST_SPEAKING, MOST_SPEAKING_OF_ADDRESS)
+        self._silent = ConnectionLimits[Stranger](MOST_SILENT, MOST_SILENT_OF_ADDRESS)
+        self._speaking = ConnectionLimits[Stranger](MOST_SPEAKING, MOST_SPEAKING_OF_ADDRESS)
         self._to_begin = deque[Stranger]()
         self._descriptors = descriptors_for_tcp()
         listener.listen(_BACKLOG)

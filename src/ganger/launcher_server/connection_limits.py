@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 Stranger = TypeVar("Stranger")
 
 
-class Strangers(Generic[Stranger]):
+class ConnectionLimits(Generic[Stranger]):
     """The strangers of a listener, by address, each address with its oldest first.
 
     At most `most` in all, and `most_of_address` of one address. A newcomer is always taken: refusing it would let

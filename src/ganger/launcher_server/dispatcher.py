@@ -14,12 +14,12 @@ from typing import Any, Final
 from ganger.launcher_server import message_events
 from ganger.launcher_server.checkpoints.checkpoint_agreement import CheckpointAgreement
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.failure_events import Ends
+from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.generation_state import Generation, kill_after_ms
-from ganger.launcher_server.health.hang import Hang
+from ganger.launcher_server.health.hang import HangDetector
 from ganger.launcher_server.message_schema import BadMessage
 from ganger.launcher_server.rank_records import Records
-from ganger.launcher_server.retry_rules import Judging
+from ganger.launcher_server.retry_rules import RetryRuleSearch
 from ganger.model.decision import Cause, Stop
 from ganger.model.event import Checkpointed, Cleared, Done, Event, Failed, Progressed
 from ganger.model.job import Retry
@@ -33,7 +33,7 @@ STATES: Final = ("ready", "counted", "standing", "stacked", "ended")
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class LauncherWorld:
     """What a backend knows: the newest generation of a gang; the launcher of a gang on a node; where the agent of a
     gang's node is reached; and the records. None: nobody knows it, or it is away."""
 
@@ -43,13 +43,15 @@ class World:
     records: Records
 
 
-class Hearing:
+class Dispatcher:
     """Reports what launchers say, in the order in which it came for each gang."""
 
-    def __init__(self, world: World, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, world: LauncherWorld, report: Report, loop: asyncio.AbstractEventLoop) -> None:
         self._world = world
-        self._judging = Judging(world.records, Ends(world.records, world.generation), report, self._retry_of)
-        self._hang = Hang(world.records, loop, self._ask_for_stacks, self.fail)
+        self._judging = RetryRuleSearch(
+            world.records, ExitCollector(world.records, world.generation), report, self._retry_of
+        )
+        self._hang = HangDetector(world.records, loop, self._ask_for_stacks, self.fail)
         self._agreement = CheckpointAgreement(loop, self._is_current, world.connection)
         self._is_closed = False
 

@@ -1,4 +1,4 @@
-"""How all ranks of a generation ended, joined into the failure that is told of it. Called by `rules.Judging`.
+"""How all ranks of a generation ended, joined into the failure that is told of it. Called by `rules.RetryRuleSearch`.
 
 A failure waits a little for the ends of the other ranks, because the rank that is told of first need not be the one
 that failed first, and the same error on all of them is another matter than that of one. Nobody waits after a signal
@@ -28,7 +28,7 @@ OF_A_SHELL: Final = 128
 """What a shell adds to the signal that ended what it ran, and exits with."""
 
 
-class Ends:
+class ExitCollector:
     """Reads the exit records of a gang's nodes. `generation_of` gives its newest generation, None when nobody knows
     it any more."""
 

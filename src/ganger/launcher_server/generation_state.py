@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.launcher_server.checkpoints.checkpoint_coordinator import Coordinator
-from ganger.launcher_server.health.stall_messages import Detail, Standing
-from ganger.launcher_server.health.straggler import Paces
+from ganger.launcher_server.health.stall_messages import Detail, StallReport
+from ganger.launcher_server.health.straggler import StepPaces
 from ganger.model.decision import FAILURES, Cause, Start, Stop
 from ganger.model.job import Job
 
@@ -45,9 +45,9 @@ class Generation:
     steps: dict[str, int] = field(default_factory=dict)
     slowest: int | None = None
     stages: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    standings: dict[str, Standing] = field(default_factory=dict)
+    standings: dict[str, StallReport] = field(default_factory=dict)
     inquiry: Inquiry | None = None
-    paces: Paces = field(default_factory=Paces)
+    paces: StepPaces = field(default_factory=StepPaces)
     done: Future[int] | None = None
     stopping: Stop | None = None
     deadline: asyncio.TimerHandle | None = None

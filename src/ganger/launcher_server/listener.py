@@ -20,7 +20,7 @@ _KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (soc
 """A node that is gone without a word is missed after 30 s."""
 
 
-class Door:
+class LauncherListener:
     """`listener` hears what comes in; `token_of` says with which token. A launcher of an older generation may still
     talk, and is answered by its own connection, but is not found any more when its node has a newer one."""
 

@@ -44,7 +44,7 @@ class _Told:
 
 
 @dataclass(slots=True)
-class ToldTask:
+class RemoteTask:
     """`records.TaskRecords` of what was told."""
 
     node: str
@@ -66,14 +66,14 @@ class ToldTask:
         return told is not None and told.is_cleared
 
 
-class Told:
+class RemoteRecords:
     """`records.Records`, which documents what is said here without a word. `connection_of` finds the launcher of a gang
     on a node; `loop` runs on another thread than those that read logs."""
 
     def __init__(self, connection_of: Callable[[str, str], Connection | None], loop: asyncio.AbstractEventLoop) -> None:
         self._connection_of = connection_of
         self._loop = loop
-        self._gangs: dict[str, dict[str, ToldTask]] = {}
+        self._gangs: dict[str, dict[str, RemoteTask]] = {}
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[str, str, asyncio.Future[dict[str, Any]]]] = {}
 
@@ -126,8 +126,8 @@ class Told:
 
     # -- Records ------------------------------------------------------------------------------------------------------
 
-    def task(self, gang: str, node: str) -> ToldTask:
-        return self._gangs.setdefault(gang, {}).setdefault(node, ToldTask(node))
+    def task(self, gang: str, node: str) -> RemoteTask:
+        return self._gangs.setdefault(gang, {}).setdefault(node, RemoteTask(node))
 
     def logs(self, gang: str, generation: int) -> Iterator[RankLog]:
         """A log that cannot be read is empty."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ganger.launcher_server.failure_events import Ends
+from ganger.launcher_server.failure_events import ExitCollector
 from ganger.launcher_server.rank_records import RankLog, Records
 from ganger.model.event import Event, Failed, RuleMatch
 from ganger.model.job import Retry
@@ -33,11 +33,13 @@ Found = tuple[str, int | None, str]
 """Node, rank and text of a line."""
 
 
-class Judging:
+class RetryRuleSearch:
     """Passes events on in the order in which they come, for each gang; on the event loop. `retry_of` gives the policy
     of a gang's job, None when nobody knows it any more."""
 
-    def __init__(self, records: Records, ends: Ends, report: Report, retry_of: Callable[[str], Retry | None]) -> None:
+    def __init__(
+        self, records: Records, ends: ExitCollector, report: Report, retry_of: Callable[[str], Retry | None]
+    ) -> None:
         self._records = records
         self._ends = ends
         self._report = report

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from ganger.model.pending_reason import Reason
+from ganger.model.pending_reason import PendingReason
 
 
 class Cause(StrEnum):
@@ -119,12 +119,12 @@ class Wait:
     """A new answer for a class of equal pending gangs (`gang_class` is the class's key as text)."""
 
     gang_class: str
-    reason: Reason
+    reason: PendingReason
     kind: Literal["wait"] = field(default="wait")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
+class ReservedStart:
     """A waiting gang is promised to start at `start_ms` at the latest. From then on these nodes are kept for it, one
     for each share in rank order; they may be others in the end. None: no moment can be told any more.
 
@@ -149,7 +149,7 @@ class Expect:
     kind: Literal["expect"] = field(default="expect")
 
 
-Decision = Start | Stop | Wait | Reserve | Expect
+Decision = Start | Stop | Wait | ReservedStart | Expect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Why a gang waits: a reason with numbers, the sentence it makes, and what to do about it.
 
 Made by `core` for every waiting gang; shown unchanged by CLI, REST and, later, portal and metrics. Text is never
-compared: code compares `Why`.
+compared: code compares `ReasonCode`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ganger.model.terms import Slices
 from ganger.model.units import format_bytes, format_cpu, format_duration
 
 
-class Why(StrEnum):
+class ReasonCode(StrEnum):
     """The constraint that binds. Stable: these are reason codes of the API."""
 
     NO_CAPACITY = "no_capacity"
@@ -33,36 +33,49 @@ class Why(StrEnum):
     ARRAY_LIMIT = "array_limit"
 
 
-REMEDY: dict[Why, str] = {
-    Why.NO_CAPACITY: "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start "
-    "now",
-    Why.MAINTENANCE: "submit with a --time, or a --time-min, that ends before the maintenance begins, or wait "
-    "until it is over: `ganger node maintenance`",
-    Why.NO_NODE: "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node",
-    Why.EXCLUDED: "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
-    "`ganger clone {gang}`",
-    Why.OVER_QUOTA: "wait, submit to another queue, or have the quota raised: `ganger queue set {queue} --{resource}`",
-    Why.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
-    Why.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
-    Why.USER_TIME: "submit with a shorter --time",
-    Why.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
-    Why.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
-    Why.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
-    Why.NAMESPACE_QUOTA: "nothing to do: it is tried again by itself where room is free, and spends no attempt; for a "
-    "start sooner, end other pods of the namespace or have the quota raised: `kubectl describe resourcequota`",
-    Why.WEBHOOK_UNREACHABLE: "nothing to do: it is tried again by itself where room is free, and spends no attempt; "
-    "who runs the cluster mends the webhook: `kubectl get "
-    "validatingwebhookconfigurations,mutatingwebhookconfigurations`",
-    Why.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
-    Why.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
-    Why.DEPENDENCY: "nothing to do: it waits for its turn from then on; `ganger explain {holder}` says what that waits "
-    "for",
-    Why.ARRAY_LIMIT: "nothing to do: the next starts when one ends; without % in `array:` all may run at once",
+REMEDY: dict[ReasonCode, str] = {
+    ReasonCode.NO_CAPACITY: (
+        "ask for fewer nodes or fewer resources per node; `ganger explain {gang}` shows what would start now"
+    ),
+    ReasonCode.MAINTENANCE: (
+        "submit with a --time, or a --time-min, that ends before the maintenance begins, or wait until it is "
+        "over: `ganger node maintenance`"
+    ),
+    ReasonCode.NO_NODE: (
+        "no node could ever hold it as it stands: see `ganger node`, then resubmit smaller or uncordon a node"
+    ),
+    ReasonCode.EXCLUDED: (
+        "no other node can hold it: add or uncordon one, see `ganger node`; a new job has no node excluded: "
+        "`ganger clone {gang}`"
+    ),
+    ReasonCode.OVER_QUOTA: (
+        "wait, submit to another queue, or have the quota raised: `ganger queue set {queue} --{resource}`"
+    ),
+    ReasonCode.USER_GPUS: "wait for one of your own jobs, or stop one: `ganger ls`",
+    ReasonCode.USER_JOBS: "wait for one of your own jobs, or stop one: `ganger ls`",
+    ReasonCode.USER_TIME: "submit with a shorter --time",
+    ReasonCode.USER_NODE_TIME: "submit with a shorter --time or fewer nodes, or wait for one of your own jobs",
+    ReasonCode.HELD: "nothing to do: it starts after {holder}; a job that fits beside it on other nodes may start now",
+    ReasonCode.BACKOFF: "nothing to do: it is started again by itself; `ganger logs {gang}` shows how it failed",
+    ReasonCode.NAMESPACE_QUOTA: (
+        "nothing to do: it is tried again by itself where room is free, and spends no attempt; for a start "
+        "sooner, end other pods of the namespace or have the quota raised: `kubectl describe resourcequota`"
+    ),
+    ReasonCode.WEBHOOK_UNREACHABLE: (
+        "nothing to do: it is tried again by itself where room is free, and spends no attempt; who runs the "
+        "cluster mends the webhook: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`"
+    ),
+    ReasonCode.STOPPING_OTHERS: "nothing to do: it starts as soon as they have saved their work and stopped",
+    ReasonCode.NOT_LISTED: "nothing to do: the server is still finding out what runs; see `ganger server status`",
+    ReasonCode.DEPENDENCY: (
+        "nothing to do: it waits for its turn from then on; `ganger explain {holder}` says what that waits for"
+    ),
+    ReasonCode.ARRAY_LIMIT: "nothing to do: the next starts when one ends; without % in `array:` all may run at once",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class PendingReason:
     """One answer. `need`, `have` and `limit` are amounts of `resource` (nodes, gpu_milli, gpu_milli.TYPE, cpu_milli,
     memory_bytes, node_ms, jobs).
 
@@ -75,7 +88,7 @@ class Reason:
     of nodes that could hold it.
     """
 
-    why: Why
+    why: ReasonCode
     resource: str = ""
     need: int = 0
     have: int = 0
@@ -91,32 +104,32 @@ class Reason:
     foreign: int = 0
 
 
-def sentence(reason: Reason) -> str:
+def sentence(reason: PendingReason) -> str:
     """The reason in words, with its numbers; no time of day, so that it is the same on every face."""
     need, have = _amount(reason.resource, reason.need), _amount(reason.resource, reason.have)
     limit = "no limit" if reason.limit is None else _amount(reason.resource, reason.limit)
     held = f"; held by {_listed(reason.holders)}" if reason.holders else ""
     held += f"; {_gpus(reason.foreign)} used by others" if reason.foreign else ""
     match reason.why:
-        case Why.NO_CAPACITY:
+        case ReasonCode.NO_CAPACITY:
             return f"waiting for {_wanted(reason)}: {_best(reason)}{held}{_not_on(reason.excluded)}"
-        case Why.MAINTENANCE:
+        case ReasonCode.MAINTENANCE:
             gone = reason.need - reason.have
             are = "is" if gone == 1 else "are"
             return f"{gone} of {need} with room for it {are} in maintenance before it would end ({reason.scope})"
-        case Why.NO_NODE:
+        case ReasonCode.NO_NODE:
             return f"needs {_wanted(reason)}: {_most(reason)} could hold it, whoever else stopped"
-        case Why.EXCLUDED:
+        case ReasonCode.EXCLUDED:
             return f"needs {_wanted(reason)}: {_most(reason)} could hold it{_not_on(reason.excluded)}"
-        case Why.OVER_QUOTA:
+        case ReasonCode.OVER_QUOTA:
             return f"queue {reason.scope} may use {have} more, {need} needed (limit {limit}){held}"
-        case Why.USER_GPUS:
+        case ReasonCode.USER_GPUS:
             return f"you may hold {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
-        case Why.USER_JOBS:
+        case ReasonCode.USER_JOBS:
             return f"you may have {limit} on nodes at a time in queue {reason.scope}{held}"
-        case Why.USER_TIME:
+        case ReasonCode.USER_TIME:
             return f"one job may hold its nodes for {limit} in queue {reason.scope}, {need} asked"
-        case Why.USER_NODE_TIME:
+        case ReasonCode.USER_NODE_TIME:
             return f"your live jobs may add up to {limit} in queue {reason.scope}: {have} left, {need} needed{held}"
         case _:
             return _of_order(reason)
@@ -126,7 +139,7 @@ def _gpus(many: int) -> str:
     return "1 GPU is" if many == 1 else f"{many} GPUs are"
 
 
-def _wanted(reason: Reason) -> str:
+def _wanted(reason: PendingReason) -> str:
     """How much of what: `4 nodes with 8 free GPUs in one rack`, `3 slices of 2 nodes, each in one nvlink`."""
     amount = _amount(reason.resource, reason.need)
     if reason.slices.level:
@@ -136,7 +149,7 @@ def _wanted(reason: Reason) -> str:
     return amount.rstrip(",") + (f" in one {reason.level}" if reason.level else "")
 
 
-def _best(reason: Reason) -> str:
+def _best(reason: PendingReason) -> str:
     """What is there of it now, and what of that is to be maintained before the gang would end."""
     free = reason.have + reason.away
     gone = f", {reason.away} of them in maintenance before it would end ({_listed(reason.windows)})"
@@ -147,7 +160,7 @@ def _best(reason: Reason) -> str:
     return now + (gone if reason.away else "")
 
 
-def _most(reason: Reason) -> str:
+def _most(reason: PendingReason) -> str:
     """What there could be of it."""
     if reason.level:
         return f"only {reason.have} in the best {reason.level}" if reason.have else f"no {reason.level}"
@@ -157,23 +170,23 @@ def _most(reason: Reason) -> str:
     return f"only {reason.have}{what} in the cluster"
 
 
-def _of_order(reason: Reason) -> str:
+def _of_order(reason: PendingReason) -> str:
     """What has to come first, where no amount is short."""
     match reason.why:
-        case Why.HELD:
+        case ReasonCode.HELD:
             return f"room is kept for {_listed(reason.holders)}, which goes first"
-        case Why.BACKOFF:
+        case ReasonCode.BACKOFF:
             failed = "1 attempt" if reason.need == 1 else f"{reason.need} attempts"
             return f"starts again after a pause: {failed} failed without progress"
-        case Why.NAMESPACE_QUOTA:
+        case ReasonCode.NAMESPACE_QUOTA:
             return f"waiting for a quota of its namespace: {reason.scope}"
-        case Why.WEBHOOK_UNREACHABLE:
+        case ReasonCode.WEBHOOK_UNREACHABLE:
             return f"waiting for a webhook that the API server asks about its pods: {reason.scope}"
-        case Why.STOPPING_OTHERS:
+        case ReasonCode.STOPPING_OTHERS:
             return f"waiting for {_listed(reason.holders)} to stop and give way"
-        case Why.DEPENDENCY:
+        case ReasonCode.DEPENDENCY:
             return f"comes after {_listed(reason.holders)}, which {_have(reason.holders)} not {reason.scope} yet"
-        case Why.ARRAY_LIMIT:
+        case ReasonCode.ARRAY_LIMIT:
             at_a_time = "1 element" if reason.need == 1 else f"{reason.need} elements"
             return f"{at_a_time} of the array at a time: as many have nodes now"
         case _:

@@ -19,7 +19,7 @@ from ganger.rest.routes import (
     policy_routes,
     server_routes,
 )
-from ganger.rest.stream_feed import Feed
+from ganger.rest.stream_feed import StreamFeed
 
 PREFIX: Final = "/api/v1"
 WRITERS: Final = 4
@@ -46,7 +46,7 @@ def make_app(service: Service, leave: server_routes.Leave) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
     )
-    app.state.service, app.state.leave, app.state.feed = service, leave, Feed(service)
+    app.state.service, app.state.leave, app.state.feed = service, leave, StreamFeed(service)
     app.state.writers, app.state.submitters = CapacityLimiter(WRITERS), CapacityLimiter(SUBMITTERS)
     app.state.streamers = CapacityLimiter(STREAMERS)
     for router in (

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ganger.engine.service import CODES, Refused
+from ganger.engine.service import CODES, RequestError
 from ganger.rest.etags import NotModified, not_modified
 from ganger.rest.responses import PROBLEM
 
@@ -47,7 +47,7 @@ _log = logging.getLogger("ganger.rest")
 def install(app: FastAPI) -> None:
     """Every error of `app` is a problem."""
     # Starlette types every handler as one of Exception.
-    app.add_exception_handler(Refused, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _http)  # type: ignore[arg-type]
     app.add_exception_handler(NotModified, not_modified)
@@ -61,7 +61,7 @@ def problem(status: int, code: str, detail: str, next: str = "") -> Response:
     return Response(to_json(body), status, media_type=PROBLEM)
 
 
-async def _refused(_: Request, error: Refused) -> Response:
+async def _refused(_: Request, error: RequestError) -> Response:
     return problem(error.status, error.code, error.detail, error.next)
 
 

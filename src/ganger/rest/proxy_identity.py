@@ -31,7 +31,7 @@ _REPORT: Final = "GET /api/v1/report"
 _TRIAL: Final = "PUT /api/v1/policy"
 
 
-class Visitor(NamedTuple):
+class CallerIdentity(NamedTuple):
     """Somebody the API server knows. sees_all: they may list the jobs of all namespaces."""
 
     name: str
@@ -44,11 +44,11 @@ class NotReviewedError(Exception):
 
 OwnerOf = Callable[[str], str | None]
 """Whose a job is, by id; None of one that is not there."""
-Identify = Callable[[str], Awaitable[Visitor | None]]
+Identify = Callable[[str], Awaitable[CallerIdentity | None]]
 """Whose a token is; None: it is not good. Raises NotReviewedError."""
 
 
-class Visitors:
+class ProxyIdentity:
     """`app` for people with a token of the API server's in that header; everybody else goes to `others`.
     trial: the name by which the parameter dryRun comes here."""
 
@@ -74,7 +74,7 @@ class Visitors:
             scope = scope if visitor is None else {**scope, _USER: visitor.name}
         await (refused or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope, visitor: Visitor | None) -> Response | None:
+    def _refusal(self, scope: Scope, visitor: CallerIdentity | None) -> Response | None:
         """Why this is not answered; None when it is."""
         if visitor is None:
             why = "the token is none of the API server's for the controller, or has run out"

@@ -18,7 +18,7 @@ AHEAD: Final = 10
 """Chunks of lines that a follower's thread reads ahead of a slow client."""
 
 
-class Feed:
+class StreamFeed:
     """Tells coroutines when the log has grown. Its thread starts with the first subscriber."""
 
     def __init__(self, service: Service) -> None:

@@ -13,14 +13,14 @@ from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ganger.engine.service import Refused, Service
+from ganger.engine.service import RequestError, Service
 from ganger.rest.problem_json import problem
 
 _REMOTE: Final = "ganger.remote"
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:\d{1,5})?")
 
 
-class Gate:
+class TokenGate:
     """`app` for requests with a good token. Refuses all others with a problem; what it says never repeats the token."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -65,7 +65,7 @@ class Gate:
 
 async def _local(request: Request) -> None:
     if request.scope.get(_REMOTE):
-        raise Refused(
+        raise RequestError(
             "local_only", "this can only be asked over the unix socket", "run it on the server's machine", 403
         )
 

@@ -21,7 +21,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from ganger.client.client_errors import REFUSED, USAGE, BadRequest, Refused
 from ganger.sdk.job_fields import JobFields
-from ganger.settings import BadHome, Home, make_private
+from ganger.settings import Home, HomeError, make_private
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,7 +132,7 @@ def _kept(home: Home, files: Mapping[str, bytes]) -> Path:
         if not directory.exists():
             _write(directory, files)
         os.utime(directory)
-    except BadHome as error:
+    except HomeError as error:
         raise Refused("bad_home", str(error), error.next, REFUSED) from None
     except OSError as error:
         why = f"cannot keep the arguments in {directory.parent}: {error.strerror}"

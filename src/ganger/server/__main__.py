@@ -53,11 +53,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
     from ganger.server.assembly import serve
-    from ganger.server.state_directory import CannotServe
+    from ganger.server.state_directory import ServerStartError
 
     try:
         serve(home, lock_fd, listen)
-    except CannotServe as error:
+    except ServerStartError as error:
         _say(error.detail, f"next: {error.next}")
         return CANNOT
     return OK
@@ -66,7 +66,7 @@ def _serve(home: settings.Home, lock_fd: int | None, listen: str | None) -> int:
 def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
     from ganger.engine.eventlog.event_log import EventLog
     from ganger.engine.replay import replay
-    from ganger.errors import Refused
+    from ganger.errors import RequestError
     from ganger.registry import policies
 
     if not home.database.exists():
@@ -74,7 +74,7 @@ def _replay(home: settings.Home, arguments: argparse.Namespace) -> int:
         return CANNOT
     try:
         found = replay(EventLog(home.database), policies(), arguments.first, arguments.last)  # type: ignore[arg-type]
-    except Refused as refused:
+    except RequestError as refused:
         _say(refused.detail, f"next: {refused.next}")
         return CANNOT
     except KeyError as error:
@@ -98,14 +98,14 @@ def _told(found: "Replay") -> Iterator[str]:
 
 
 def _doctor(home: settings.Home, seq: int | None) -> int:
-    from ganger.errors import Refused
+    from ganger.errors import RequestError
     from ganger.server.doctor import examine, restore_to
-    from ganger.server.state_directory import CannotServe
+    from ganger.server.state_directory import ServerStartError
 
     if seq is not None:
         try:
             kept = restore_to(home, seq)
-        except (Refused, CannotServe) as error:
+        except (RequestError, ServerStartError) as error:
             _say(error.detail, f"next: {error.next}")
             return CANNOT
         _say(f"the log ends with event {seq} now; as it was before: {kept}")

@@ -25,7 +25,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ganger import __version__
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.local_backend import LocalBackend
 from ganger.backends.local.machine import MEMORY_NOTE, machine
 from ganger.backends.local.topology_file import TopologyError, read_topology, whole_machine
@@ -35,7 +35,7 @@ from ganger.engine.launch import launch_plans
 from ganger.engine.loop import Loop
 from ganger.engine.service import Service
 from ganger.engine.wall_clock import WallClock
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.launcher.build_archive import build
 from ganger.launcher_server.acceptor import Acceptor, Stranger
 from ganger.model.cluster import Cluster, Node
@@ -44,11 +44,11 @@ from ganger.model.job import Job
 from ganger.ports import Backend, Compose, LaunchPlan
 from ganger.registry import order
 from ganger.rest.app import make_app
-from ganger.rest.token_gate import Gate
+from ganger.rest.token_gate import TokenGate
 from ganger.server import server_log
 from ganger.server.http_connection import STRANGER, Admitting, Connection
 from ganger.server.state_directory import (
-    CannotServe,
+    ServerStartError,
     announced,
     check_home,
     clear_way,
@@ -59,7 +59,7 @@ from ganger.server.state_directory import (
     lost_files,
     make_database,
 )
-from ganger.settings import HOME, BadSettings, Home, keep
+from ganger.settings import HOME, Home, SettingsError, keep
 
 END_S: Final = 2
 """How long answers under way, and the core's batch in hand, may take once the server is to end."""
@@ -95,16 +95,16 @@ def serving(home: Home, made: Callable[[int], "Server"], lock_fd: int | None = N
             server = made(lock)
             if python := asyncio.run(server.serve()):
                 server.run_anew(python)
-    except Refused as refused:
-        raise CannotServe(refused.detail, refused.next) from None
+    except RequestError as refused:
+        raise ServerStartError(refused.detail, refused.next) from None
     except TopologyError as error:
-        raise CannotServe(error.detail, error.next) from None
-    except BadSettings as error:
-        raise CannotServe(str(error), error.next) from None
+        raise ServerStartError(error.detail, error.next) from None
+    except SettingsError as error:
+        raise ServerStartError(str(error), error.next) from None
     except OSError as error:
         what = f"cannot use {error.filename or home.path}: {error.strerror or error}"
         remedy = f"free some space on that disk: df -h {home.path}" if error.errno in NO_ROOM else "ganger doctor"
-        raise CannotServe(what, remedy) from error
+        raise ServerStartError(what, remedy) from error
 
 
 class Server:
@@ -128,7 +128,7 @@ class Server:
         async with self._world() as (log, loop, backend), self._forgetting(loop, backend):
             await self._rest(self._service(loop, log, backend))
         if self._core_broke:
-            raise CannotServe("the core stopped working: its log says why. Jobs run on", "ganger server start")
+            raise ServerStartError("the core stopped working: its log says why. Jobs run on", "ganger server start")
         return self._python
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ class Server:
         event_loop = asyncio.get_running_loop()
         launchers = clear_way(self._home.socket("launcher"))
         most = keep(self._home).rank_log_bytes or 0
-        layout = Layout(
+        layout = JobFiles(
             home=self._home.path,
             socket=launchers,
             launcher=build(self._home.path),
@@ -211,7 +211,7 @@ class Server:
 
     def _gate(self, app: ASGIApp, service: Service) -> ASGIApp:
         """What stands before the application over TCP."""
-        return Gate(app, service)
+        return TokenGate(app, service)
 
     def _certificate(self) -> tuple[Path, Path] | None:
         """Files of a certificate and of its key, with which to speak TLS over TCP; None: it is not spoken."""
@@ -255,7 +255,7 @@ class Server:
         try:
             os.execv(python, argv)  # noqa: S606 - there is nothing for a shell to do
         except OSError as error:
-            raise CannotServe(f"cannot run {python}: {error.strerror}", "ganger server start") from None
+            raise ServerStartError(f"cannot run {python}: {error.strerror}", "ganger server start") from None
 
     def _program(self) -> list[str]:
         """Return the module that runs this server, and its arguments."""

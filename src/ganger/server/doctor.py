@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from ganger import __version__, registry
-from ganger.backends.local.job_files import BadName, Layout
+from ganger.backends.local.job_files import BadName, JobFiles
 from ganger.client import Client, ClientError
 from ganger.engine.eventlog import log_repair
 from ganger.engine.eventlog.event_log import set_aside
 from ganger.engine.eventlog.log_retention import tree_bytes
 from ganger.engine.eventlog.log_snapshot import reading
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, format_bytes, format_duration
 from ganger.server.state_directory import locked
-from ganger.settings import BadSettings, Home, keep, network_filesystem
+from ganger.settings import Home, SettingsError, keep, network_filesystem
 
 ENOUGH_BYTES: Final = GIB_BYTES
 FAULTS_TOLD: Final = 5
@@ -128,7 +128,7 @@ def _events(home: Home) -> Check:
     try:
         with reading(home.database) as log:
             damage = log_repair.examine(log)
-    except Refused as refused:
+    except RequestError as refused:
         return Check("log", False, refused.detail, refused.next)
     if not damage.faults:
         return Check("log", True, f"{home.database} is sound: {damage.events} events")
@@ -149,7 +149,7 @@ def restore_to(home: Home, seq: int) -> Path:
     """Take the log back to event `seq`; return the copy that is kept of the whole. CannotServe while a server runs;
     Refused if there is no such event."""
     if not home.database.exists():
-        raise Refused("log_failed", f"there is no event log at {home.database}", "see `ganger doctor`", 500)
+        raise RequestError("log_failed", f"there is no event log at {home.database}", "see `ganger doctor`", 500)
     with locked(home, None):
         return log_repair.go_back(home.database, seq)
 
@@ -158,10 +158,10 @@ def _kept(home: Home) -> Iterator[Check]:
     """What logs, copies of code, repositories and events take, against what the settings let them."""
     try:
         limits = keep(home)
-    except BadSettings as error:
+    except SettingsError as error:
         yield Check("settings", False, str(error), error.next)
         return
-    layout = Layout(home=home.path, socket=home.socket("launcher"), launcher=home.path)
+    layout = JobFiles(home=home.path, socket=home.socket("launcher"), launcher=home.path)
     jobs = [path.name for path in home.jobs.iterdir() if path.is_dir()] if home.jobs.is_dir() else []
     logs = sum(_log_bytes(layout, job) for job in jobs)
     events = sum(path.stat().st_size for path in home.path.glob(f"{home.database.name}*"))
@@ -177,7 +177,7 @@ def _kept(home: Home) -> Iterator[Check]:
         yield Check("kept", ok, said, "" if ok else "ganger prune --older-than 1d; limits: docs/retention.md")
 
 
-def _log_bytes(layout: Layout, job: str) -> int:
+def _log_bytes(layout: JobFiles, job: str) -> int:
     """What the logs of a job take, as far as they stay while they are looked at."""
     total = 0
     with suppress(OSError, BadName):  # it was deleted meanwhile; somebody else's directory

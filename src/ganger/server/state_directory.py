@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger import __version__
-from ganger.settings import BadHome, Home, make_private, network_filesystem
+from ganger.settings import Home, HomeError, make_private, network_filesystem
 
 LOCK_WITHIN_S: Final = 2.0
 """How long a server that ends may keep the lock before the next one calls itself a second."""
@@ -24,7 +24,7 @@ BACKLOG: Final = 256
 MAX_PORT: Final = 65_535
 
 
-class CannotServe(Exception):
+class ServerStartError(Exception):
     """The server cannot start. `detail` says what and why, `next` what to type."""
 
     def __init__(self, detail: str, next: str = "ganger doctor") -> None:
@@ -37,11 +37,11 @@ def check_home(home: Home) -> None:
     """Make the state directory. CannotServe when it is not this user's alone, or on a network file system."""
     try:
         make_private(home.path)
-    except BadHome as error:
-        raise CannotServe(str(error), error.next) from None
+    except HomeError as error:
+        raise ServerStartError(str(error), error.next) from None
     if kind := network_filesystem(home.path):
         detail = f"{home.path} is on a network file system ({kind}), where an event log could be corrupted"
-        raise CannotServe(detail, "set GANGER_HOME to a directory on a disk of this machine")
+        raise ServerStartError(detail, "set GANGER_HOME to a directory on a disk of this machine")
 
 
 @contextmanager
@@ -93,10 +93,10 @@ def clear_way(path: Path) -> Path:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return path
-    except BadHome as error:
-        raise CannotServe(str(error), error.next) from None
+    except HomeError as error:
+        raise ServerStartError(str(error), error.next) from None
     if not stat.S_ISSOCK(mode):
-        raise CannotServe(f"{path} is in the way: it is not a socket", f"move it elsewhere: mv {path} {path}.old")
+        raise ServerStartError(f"{path} is in the way: it is not a socket", f"move it elsewhere: mv {path} {path}.old")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:
@@ -107,8 +107,8 @@ def clear_way(path: Path) -> Path:
         except (BlockingIOError, TimeoutError):
             pass  # somebody listens, with more callers than it takes
         except OSError as error:
-            raise CannotServe(f"something uses the socket {path}: {error.strerror or error}", _who(path)) from None
-    raise CannotServe(f"the socket {path} is in use by another program", _who(path))
+            raise ServerStartError(f"something uses the socket {path}: {error.strerror or error}", _who(path)) from None
+    raise ServerStartError(f"the socket {path} is in use by another program", _who(path))
 
 
 def make_database(home: Home) -> None:
@@ -140,16 +140,16 @@ def listening_at(address: str, *, has_token: bool) -> Iterator[socket.socket]:
         is_loopback = ipaddress.ip_address(where[0]).is_loopback
     except (OSError, ValueError, IndexError):
         remedy = "ganger server start --listen 127.0.0.1:7878"
-        raise CannotServe(f"{address} is no address to listen at: write HOST:PORT", remedy) from None
+        raise ServerStartError(f"{address} is no address to listen at: write HOST:PORT", remedy) from None
     if not is_loopback and not has_token:
         why = f"{address} is open to other machines, and there is no token by which to tell who comes"
-        raise CannotServe(why, "ganger token create NAME, then ganger server stop, and start it again")
+        raise ServerStartError(why, "ganger token create NAME, then ganger server stop, and start it again")
     with socket.socket(family, kind) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(where)
         except OSError as error:
-            raise CannotServe(f"cannot listen at {address}: {error.strerror}", "choose another port") from None
+            raise ServerStartError(f"cannot listen at {address}: {error.strerror}", "choose another port") from None
         listener.listen(BACKLOG)
         yield listener
 
@@ -180,16 +180,16 @@ def _open_private(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise CannotServe(f"cannot write {path}: {error.strerror}") from None
+        raise ServerStartError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _second(home: Home, lock: int) -> CannotServe:
+def _second(home: Home, lock: int) -> ServerStartError:
     """Somebody else holds the lock."""
     with suppress(OSError):
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
         if pid.isdecimal():
-            return CannotServe(f"another server runs for {home.path}: pid {pid}", "ganger server status")
-    return CannotServe(f"another server runs for {home.path}", "ganger server status")
+            return ServerStartError(f"another server runs for {home.path}: pid {pid}", "ganger server status")
+    return ServerStartError(f"another server runs for {home.path}", "ganger server status")
 
 
 def _who(path: Path) -> str:

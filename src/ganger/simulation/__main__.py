@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ganger.engine.eventlog.stream_log import line
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import Stamped
 from ganger.model.policy import ORDER
 from ganger.simulation.arguments.argument_error import Unaskable
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         answer = {"error": f"{error.place}: {error.reason}", "next": error.next}
     except Unaskable as error:
         answer = {"error": error.reason, "next": error.next}
-    except Refused as error:
+    except RequestError as error:
         answer = {"error": error.detail, "next": error.next}
     except OSError as error:
         answer = {"error": f"{error.filename}: {error.strerror}", "next": f"ls -l {error.filename}"}

@@ -13,7 +13,7 @@ from typing import Final
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import BEGIN_MS, World
 from ganger.core.queue_order.policy_interface import Policy
-from ganger.engine.eventlog.stream_log import Recording
+from ganger.engine.eventlog.stream_log import StreamLog
 from ganger.engine.loop import Loop
 from ganger.model import event as e
 from ganger.model.cluster import Node
@@ -116,7 +116,7 @@ def simulate(run: Run, *readers: Callable[[e.Stamped], None]) -> Outcome:
     jobs = [job for job in trace.records if job.duration_ms is not None]
     first_ms = jobs[0].submitted_ms if jobs else 0
     histories, world = Histories(_failed_ms(run)), World(list(run.nodes), levels=levels_of(run.nodes))
-    loop = Loop(Recording(histories.take, *readers), world, run.order, world, "simulated")
+    loop = Loop(StreamLog(histories.take, *readers), world, run.order, world, "simulated")
     loop.open()
     in_force = loop.post(e.PolicySet(document=run.document, version=1))
     loop.turn(loop.drain())

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.framework_api.rank_environment import PREFIX
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks
@@ -16,7 +16,7 @@ from ganger.spec.cross_checks import contradictions
 from ganger.spec.infer_framework import recognise, say_what_is_not_recognised
 from ganger.spec.parameters import insert_params
 from ganger.spec.schema import KIND, build, json_schema, written
-from ganger.spec.spec_document import Document, Loc, Problem, dotted, read_mapping, shown
+from ganger.spec.spec_document import Document, Loc, SpecProblem, dotted, read_mapping, shown
 from ganger.spec.text_fields import did_you_mean
 from ganger.spec.validation import validated
 from ganger.spec.yaml_text import documents, read_text
@@ -65,11 +65,11 @@ def parse_specs(text: str, filename: str, overrides: Mapping[str, Any] | None = 
             over["params"] = {name: value for name, value in params.items() if _in(name, each) or not _in(name, others)}
         try:
             specs.append(parse_spec(each, filename, over))
-        except Refused as refused:
+        except RequestError as refused:
             wrong.append(refused)
     if wrong:
         lines = dict.fromkeys(line for each in wrong for line in each.detail.splitlines())
-        raise Refused("bad_spec", "\n".join(lines), wrong[0].next)
+        raise RequestError("bad_spec", "\n".join(lines), wrong[0].next)
     return tuple(specs)
 
 
@@ -101,7 +101,7 @@ def _spec(document: Document, declared: frozenset[str]) -> JobSpec:
     data = document.data
     if not isinstance(data, dict):
         what = f"a job is a mapping of keys such as `run: python train.py`, not {shown(data)}"
-        raise document.refusal([Problem((), what)])
+        raise document.refusal([SpecProblem((), what)])
     _take_as_written(document)
     _take_secrets(document)
     coming = [*_unsupported(document), *_no_command(data), *insert_params(document, declared)]
@@ -144,16 +144,16 @@ def _take_secrets(document: Document) -> None:
                 secrets = document.data["secrets"] = [*secrets, name]
 
 
-def _no_command(data: dict[str, Any]) -> Iterator[Problem]:
+def _no_command(data: dict[str, Any]) -> Iterator[SpecProblem]:
     if "run" not in data and not isinstance(data.get("roles"), dict):
-        yield Problem((), "run is missing: a job needs it")
+        yield SpecProblem((), "run is missing: a job needs it")
 
 
 def _within(at: Loc, claimed: set[Loc]) -> bool:
     return any(at[:end] in claimed for end in range(1, len(at) + 1))
 
 
-def _collisions(data: dict[str, Any]) -> Iterator[Problem]:
+def _collisions(data: dict[str, Any]) -> Iterator[SpecProblem]:
     """Variables that ganger sets itself."""
     framework = data.get("framework", "plain")
     module = frameworks().get(framework) if isinstance(framework, str) else None
@@ -161,9 +161,9 @@ def _collisions(data: dict[str, Any]) -> Iterator[Problem]:
     for at, name in _given_names(data):
         if name.startswith(PREFIX):
             what = f"{dotted(at)}: names that begin with {PREFIX} are ganger's: choose another"
-            yield Problem(at, what, key=True)
+            yield SpecProblem(at, what, key=True)
         elif name in reserved:
-            yield Problem(at, f"{dotted(at)}: ganger sets it for framework {framework}: leave it out", key=True)
+            yield SpecProblem(at, f"{dotted(at)}: ganger sets it for framework {framework}: leave it out", key=True)
 
 
 def _given_names(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
@@ -185,15 +185,15 @@ def _environments(data: dict[str, Any]) -> Iterator[tuple[Loc, dict[str, Any]]]:
     return ((at, env) for at, env in places if isinstance(env, dict))
 
 
-def _unsupported(document: Document) -> Iterator[Problem]:
+def _unsupported(document: Document) -> Iterator[SpecProblem]:
     """Yield a problem for every key that is planned but not yet supported. `document.data` is a mapping."""
     for at, instead in _UNSUPPORTED_KEYS.items():
         if _has_key(document.data, at):
-            yield Problem(at, f"{dotted(at)} is not yet supported: {instead}", key=True)
+            yield SpecProblem(at, f"{dotted(at)} is not yet supported: {instead}", key=True)
     yield from _unsupported_kind(document.data)
     nodes = document.data.get("nodes")
     if isinstance(nodes, str) and re.fullmatch(r"\s*\d+\s*\.\.\s*\d+\s*", nodes):
-        yield Problem(("nodes",), f"nodes: a range, {shown(nodes)}, is not yet supported: write one number")
+        yield SpecProblem(("nodes",), f"nodes: a range, {shown(nodes)}, is not yet supported: write one number")
 
 
 def _has_key(data: Any, at: Loc) -> bool:
@@ -204,10 +204,10 @@ def _has_key(data: Any, at: Loc) -> bool:
     return True
 
 
-def _unsupported_kind(data: dict[str, Any]) -> Iterator[Problem]:
+def _unsupported_kind(data: dict[str, Any]) -> Iterator[SpecProblem]:
     kind = data.get("kind", KIND)
     if kind in _UNSUPPORTED_KINDS:
-        yield Problem(("kind",), f"kind: {kind} is not yet supported: write job, or leave it out")
+        yield SpecProblem(("kind",), f"kind: {kind} is not yet supported: write job, or leave it out")
     elif kind != KIND:
         meant = did_you_mean(kind, (KIND, *_UNSUPPORTED_KINDS)) if isinstance(kind, str) else ""
-        yield Problem(("kind",), f"kind: {shown(kind)} is not a kind of work: write job, or leave it out{meant}")
+        yield SpecProblem(("kind",), f"kind: {shown(kind)} is not a kind of work: write job, or leave it out{meant}")

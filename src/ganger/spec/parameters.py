@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ganger.spec.spec_document import Document, Loc, Problem, dotted, shown
+from ganger.spec.spec_document import Document, Loc, SpecProblem, dotted, shown
 from ganger.spec.text_fields import did_you_mean
 
 _MARK: Final = re.compile(r"\$\{\{\s*(param[^}]*?)\s*\}\}")
@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"params\.([A-Za-z_][A-Za-z0-9_]*)")
 _WITH_THEM: Final = ("run", "setup", "env")
 
 
-def insert_params(document: Document, declared: frozenset[str]) -> Iterator[Problem]:
+def insert_params(document: Document, declared: frozenset[str]) -> Iterator[SpecProblem]:
     """Put every parameter in; a problem for each that is not defined, and for each that is neither `declared`, in the
     file, nor used. `document.data` is a mapping."""
     params = document.data.get("params", {})
@@ -29,10 +29,10 @@ def insert_params(document: Document, declared: frozenset[str]) -> Iterator[Prob
     for name in params:
         if name not in known:
             what = f"params.{name}: the file has no parameter {name}{did_you_mean(name, known)}"
-            yield Problem(("params", name), what, key=True)
+            yield SpecProblem(("params", name), what, key=True)
 
 
-def _insert(data: Any, at: Loc, text: str, params: dict[str, Any]) -> Iterator[Problem]:
+def _insert(data: Any, at: Loc, text: str, params: dict[str, Any]) -> Iterator[SpecProblem]:
     """Replace the text at `at`, unless something is wrong with a parameter in it."""
     wrong = []
     for mark in _MARK.finditer(text):
@@ -44,7 +44,7 @@ def _insert(data: Any, at: Loc, text: str, params: dict[str, Any]) -> Iterator[P
             remedy = f"write it under params, or give --param {name[1]}=VALUE"
             wrong.append(f"there is no parameter {name[1]}: {remedy}{meant}")
     if wrong:
-        yield Problem(at, f"{dotted(at)}: {wrong[0]}")
+        yield SpecProblem(at, f"{dotted(at)}: {wrong[0]}")
         return
     *around, key = at
     for step in around:

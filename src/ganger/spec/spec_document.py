@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 
 MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 32
@@ -18,7 +18,7 @@ Loc = tuple[str | int, ...]
 """Keys and indices from the top to a value."""
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """Line and column from 1. What never was text comes after what was, and its line only keeps the order."""
 
     text: bool
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SpecProblem:
     """One thing that is wrong: which value, and a sentence. `key`: it is the key that is wrong, not the value."""
 
     at: Loc
@@ -50,13 +50,13 @@ class Document:
 
     where: str
     data: Any = None
-    values: dict[Loc, Place] = field(default_factory=dict)
-    keys: dict[Loc, Place] = field(default_factory=dict)
+    values: dict[Loc, SourcePosition] = field(default_factory=dict)
+    keys: dict[Loc, SourcePosition] = field(default_factory=dict)
     texts: dict[Loc, str] = field(default_factory=dict)
-    unreadable: dict[Loc, tuple[Place, str]] = field(default_factory=dict)
+    unreadable: dict[Loc, tuple[SourcePosition, str]] = field(default_factory=dict)
     """What the walk itself found wrong."""
 
-    def place(self, problem: Problem) -> Place:
+    def place(self, problem: SpecProblem) -> SourcePosition:
         """Where a problem stands: its key, its value, or the nearest thing around it."""
         at = problem.at
         if problem.key and at in self.keys:
@@ -65,7 +65,7 @@ class Document:
             at = at[:-1]
         return self.values[at]
 
-    def refusal(self, problems: Iterable[Problem]) -> Refused:
+    def refusal(self, problems: Iterable[SpecProblem]) -> RequestError:
         """The error that names them and what is unreadable, one a line, in the order of the text."""
         placed = [(self.place(problem), problem.what) for problem in problems]
         return refused(*sorted([*self.unreadable.values(), *placed], key=lambda pair: pair[0].order))
@@ -110,7 +110,7 @@ class Walk:
 
     def value(self, value: Any, at: Loc) -> Any:
         """A value of Python as it goes into the document."""
-        place = Place(text=False, line=self.count, column=0, where=self.document.where)
+        place = SourcePosition(text=False, line=self.count, column=0, where=self.document.where)
         self.document.values[at] = self.document.keys[at] = self.enter(at, place)
         if isinstance(value, Mapping):
             legal = [key for key in value if isinstance(key, str) and sound(key)]
@@ -125,7 +125,7 @@ class Walk:
             self.document.texts[at] = _plain(value)
         return value
 
-    def enter(self, at: Loc, place: Place) -> Place:
+    def enter(self, at: Loc, place: SourcePosition) -> SourcePosition:
         """Count one more value. Refused beyond what any job needs."""
         self.count += 1
         if len(at) > MAX_DEPTH:
@@ -141,7 +141,7 @@ class Walk:
             self.unreadable(at, self.document.values[at], what)
         return joined(text)
 
-    def unreadable(self, at: Loc, place: Place, what: str) -> None:
+    def unreadable(self, at: Loc, place: SourcePosition, what: str) -> None:
         """Note something wrong with the text itself."""
         self.document.unreadable[at] = (place, what)
 
@@ -179,9 +179,9 @@ def sound(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in joined(text))
 
 
-def refused(*placed: tuple[Place, str]) -> Refused:
+def refused(*placed: tuple[SourcePosition, str]) -> RequestError:
     """The error with one line for each."""
-    return Refused(
+    return RequestError(
         "bad_spec",
         "\n".join(f"{place}: {what}" for place, what in placed),
         next="correct it, then check it with `--dry-run`",

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ganger import registry
 from ganger.model.job import GitCode
 from ganger.model.units import KIB_BYTES
-from ganger.patterns import BadPattern, pattern
+from ganger.patterns import PatternError, pattern
 from ganger.spec.spec_document import shown
 
 NAME_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -197,7 +197,7 @@ def read_pattern(value: Any) -> str:
         raise ValueError(f"{shown(value)} is not a pattern: write text of 1 to {MAX_PATTERN} characters")
     try:
         pattern(value)
-    except BadPattern as error:
+    except PatternError as error:
         raise ValueError(f"{shown(value)} is not a regular expression: {error}") from None
     return value
 

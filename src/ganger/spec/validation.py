@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ganger.spec.schema import ANY, keys_at, legal_keys, model_of
-from ganger.spec.spec_document import Loc, Problem, dotted, shown
+from ganger.spec.spec_document import Loc, SpecProblem, dotted, shown
 from ganger.spec.text_fields import did_you_mean, nearest
 
 _LISTS: Final = ("after", "volumes", "rules", "pools", "preferred", "slices", "topology")
@@ -15,7 +15,7 @@ _KEY: Final = "[key]"
 """What pydantic puts at the end of a location when the key itself is wrong."""
 
 
-def validated(noun: type, data: dict[str, Any]) -> tuple[BaseModel | None, list[Problem]]:
+def validated(noun: type, data: dict[str, Any]) -> tuple[BaseModel | None, list[SpecProblem]]:
     """The model of a class that a mapping stands for, or everything that is wrong with it."""
     try:
         return model_of(noun).model_validate(data), []
@@ -23,20 +23,20 @@ def validated(noun: type, data: dict[str, Any]) -> tuple[BaseModel | None, list[
         return None, [_problem(noun, each) for each in error.errors(include_url=False)]
 
 
-def _problem(noun: type, error: ErrorDetails) -> Problem:
+def _problem(noun: type, error: ErrorDetails) -> SpecProblem:
     """One of pydantic's errors in our words."""
     at = error["loc"]
     if len(at) > 2 and at[-1] == _KEY:
-        return Problem(at[:-1], f"{dotted(at[:-2])}: {error['ctx']['error']}", key=True)
+        return SpecProblem(at[:-1], f"{dotted(at[:-2])}: {error['ctx']['error']}", key=True)
     match error["type"]:
         case "extra_forbidden":
-            return Problem(at, _unknown(noun, at), key=True)
+            return SpecProblem(at, _unknown(noun, at), key=True)
         case "missing":
-            return Problem(at[:-1], f"{dotted(at)} is missing: write it")
+            return SpecProblem(at[:-1], f"{dotted(at)} is missing: write it")
         case "value_error":
-            return Problem(at, f"{dotted(at)}: {error['ctx']['error']}")
+            return SpecProblem(at, f"{dotted(at)}: {error['ctx']['error']}")
         case _:
-            return Problem(at, f"{dotted(at)}: {shown(error['input'])} is not legal: write {_kind_of(noun, at)}")
+            return SpecProblem(at, f"{dotted(at)}: {shown(error['input'])} is not legal: write {_kind_of(noun, at)}")
 
 
 def _kind_of(noun: type, at: Loc) -> str:

@@ -12,7 +12,18 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.reader import ReaderError
 
-from ganger.spec.spec_document import MAX_DEPTH, MAX_VALUES, Document, Loc, Place, Walk, joined, refused, shown, sound
+from ganger.spec.spec_document import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Document,
+    Loc,
+    SourcePosition,
+    Walk,
+    joined,
+    refused,
+    shown,
+    sound,
+)
 
 MAX_BYTES: Final = 1 << 20
 
@@ -156,15 +167,15 @@ def _compose(text: str, filename: str) -> Node | None:
     return root
 
 
-def _place(marked: Node | Event, filename: str) -> Place:
+def _place(marked: Node | Event, filename: str) -> SourcePosition:
     return _at(filename, marked.start_mark.line + 1, marked.start_mark.column + 1)
 
 
-def _at(filename: str, line: int, column: int) -> Place:
-    return Place(text=True, line=line, column=column, where=filename)
+def _at(filename: str, line: int, column: int) -> SourcePosition:
+    return SourcePosition(text=True, line=line, column=column, where=filename)
 
 
-def _of_yaml(error: YAMLError, text: str, filename: str) -> tuple[Place, str]:
+def _of_yaml(error: YAMLError, text: str, filename: str) -> tuple[SourcePosition, str]:
     """Place and sentence of a syntax error."""
     if isinstance(error, ReaderError):
         before = text[: error.position]

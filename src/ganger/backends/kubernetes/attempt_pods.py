@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.binding import Binder, NotPlacedError, node_of
-from ganger.backends.kubernetes.cluster_cache import Seen
-from ganger.backends.kubernetes.pod_bootstrap import Gear
+from ganger.backends.kubernetes.cluster_cache import ClusterCache
+from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_template import pods
 from ganger.kubeapi.api_error import NO_WEBHOOK, ApiError
 from ganger.kubeapi.objects import Key, Pod
@@ -46,7 +46,7 @@ _DENIALS: Final = (
 
 
 class Written(Protocol):
-    """Where starts are written before they are carried out: `status.Statuses`."""
+    """Where starts are written before they are carried out: `status.StatusWriter`."""
 
     async def written(self, gang: str, generation: int) -> None:
         """Come back when the object says that this generation starts. KeyError: it was deleted."""
@@ -60,10 +60,10 @@ class Unplaceable(Exception):
         self.cause, self.node, self.detail = cause, node, detail
 
 
-class Placing:
+class AttemptPods:
     """Has generations placed."""
 
-    def __init__(self, binder: Binder, gear: Gear, written: Written, seen: Seen) -> None:
+    def __init__(self, binder: Binder, gear: PodBootstrap, written: Written, seen: ClusterCache) -> None:
         self._binder, self._gear, self._written, self._seen = binder, gear, written, seen
 
     async def begin(self, start: Start, job: Job, wanted: Callable[[], bool]) -> dict[str, Pod]:

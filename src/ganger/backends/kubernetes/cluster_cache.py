@@ -12,7 +12,7 @@ from ganger.model.cluster import Cluster, Node
 
 
 @dataclass(slots=True)
-class Seen:
+class ClusterCache:
     """jobs, pods: live views, changed by whoever follows them; cluster: as it was last told; away: nodes of it that do
     not answer; alone: ids of jobs of which nobody knows what they are, so that nothing of them is touched."""
 

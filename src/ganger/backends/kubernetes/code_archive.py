@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.backends.kubernetes import object_names
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.objects import Meta
 from ganger.model.units import format_bytes
 
@@ -23,7 +23,7 @@ def check_size(archive: bytes, smaller: str = "") -> None:
     if len(archive) > MOST_BYTES:
         size, most = format_bytes(len(archive)), format_bytes(MOST_BYTES)
         why = f"code: has {size} when it is packed, and at most {most} of code travel"
-        raise Refused("code_too_large", why, f"{smaller}; or {ELSEWHERE}" if smaller else ELSEWHERE)
+        raise RequestError("code_too_large", why, f"{smaller}; or {ELSEWHERE}" if smaller else ELSEWHERE)
 
 
 def packed(directory: Path) -> bytes:

@@ -17,7 +17,7 @@ from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.attempt_pods import (
     STUCK_AFTER_S,
     UNREADY_AFTER_S,
-    Placing,
+    AttemptPods,
     Unplaceable,
     ending,
     has_succeeded,
@@ -25,24 +25,24 @@ from ganger.backends.kubernetes.attempt_pods import (
     unready,
 )
 from ganger.backends.kubernetes.binding import NotLeadingError, is_over, turned_away
-from ganger.backends.kubernetes.cluster_cache import Seen
+from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, Launchers
-from ganger.backends.kubernetes.pod_bootstrap import Gear
+from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
 from ganger.backends.kubernetes.pod_template import SECRETS, WORK
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import pause_s
 from ganger.kubeapi.objects import Key, Pod
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.dispatcher import Hearing, World, send_stop
+from ganger.launcher_server.dispatcher import Dispatcher, LauncherWorld, send_stop
 from ganger.launcher_server.generation_state import Generation, begun, kill_after_ms
-from ganger.launcher_server.listener import Door
-from ganger.launcher_server.remote_records import Told
+from ganger.launcher_server.listener import LauncherListener
+from ganger.launcher_server.remote_records import RemoteRecords
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Event, Failed, Finished
 from ganger.model.job import Job
-from ganger.ports import Compose, LaunchPlan, Live, Report
+from ganger.ports import Compose, LaunchPlan, LiveGeneration, Report
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before its pod is deleted."""
@@ -58,16 +58,21 @@ MOST_PAUSE_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Supervisor:
+class GangRuntime:
     """The gangs in a cluster. Listens to their launchers. `seen` is kept up to date by somebody else; `gear` knows what
     launchers show."""
 
     def __init__(
-        self, placing: Placing, gear: Gear, seen: Seen, compose: Compose, loop: asyncio.AbstractEventLoop
+        self,
+        placing: AttemptPods,
+        gear: PodBootstrap,
+        seen: ClusterCache,
+        compose: Compose,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._placing, self._gear, self._seen, self._compose, self._loop = placing, gear, seen, compose, loop
-        self.door = Door(self, lambda gang, _: gear.token(gang))
-        self._told = Told(self.door.connection, loop)
+        self.door = LauncherListener(self, lambda gang, _: gear.token(gang))
+        self._told = RemoteRecords(self.door.connection, loop)
         self._contact = LauncherContact()
         self._generations: dict[str, Generation] = {}
         self._addresses: dict[tuple[str, int], dict[str, str]] = {}
@@ -79,17 +84,17 @@ class Supervisor:
         """Uids of the pods that generations were placed as, by node: what else had such a name was before them."""
         self._turned_away_s: dict[tuple[str, int], float] = {}
         """When a pod of a generation was first turned away by its node."""
-        self._hearing: Hearing
+        self._hearing: Dispatcher
         self._work: set[asyncio.Task[None]] = set()
         self._is_open = False
 
     # -- what the core decides ----------------------------------------------------------------------------------------
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """Find again what runs, finish what was only decided, and end what nobody wants any more."""
         self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
-        world = World(self._generations.get, self.door.connection, self._address, self._told)
-        self._hearing = Hearing(world, report, self._loop)
+        world = LauncherWorld(self._generations.get, self.door.connection, self._address, self._told)
+        self._hearing = Dispatcher(world, report, self._loop)
         self._is_open = True
         there: dict[tuple[str, int], dict[str, Pod]] = {}
         for pod in self._seen.pods.values():
@@ -153,7 +158,7 @@ class Supervisor:
         return self._newest.get(job)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> RemoteRecords:
         """What launchers said, and a way to read their files."""
         return self._told
 

@@ -12,26 +12,26 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 from ganger.backends.kubernetes import object_names, pod_logs
-from ganger.backends.kubernetes.attempt_pods import Placing
+from ganger.backends.kubernetes.attempt_pods import AttemptPods
 from ganger.backends.kubernetes.binding import Binder
-from ganger.backends.kubernetes.cluster_cache import Seen, newest_pod
+from ganger.backends.kubernetes.cluster_cache import ClusterCache, newest_pod
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
-from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver, taken_over
-from ganger.backends.kubernetes.foreign.foreign_pods import Others, is_gang_of_others
-from ganger.backends.kubernetes.foreign.pod_conditions import Explained
+from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang, taken_over
+from ganger.backends.kubernetes.foreign.foreign_pods import ForeignPods, is_gang_of_others
+from ganger.backends.kubernetes.foreign.pod_conditions import PodConditions
 from ganger.backends.kubernetes.foreign.pod_groups import POD_GROUPS, PodGroup
-from ganger.backends.kubernetes.gang_runtime import Supervisor
+from ganger.backends.kubernetes.gang_runtime import GangRuntime
 from ganger.backends.kubernetes.nodes.node_health import NodeHealth
 from ganger.backends.kubernetes.nodes.node_inventory import Inventory
 from ganger.backends.kubernetes.nodes.node_patience import LOST_AFTER_S, NodePatience
-from ganger.backends.kubernetes.pod_bootstrap import Gear
-from ganger.backends.kubernetes.pod_startup import HeldUp
+from ganger.backends.kubernetes.pod_bootstrap import PodBootstrap
+from ganger.backends.kubernetes.pod_startup import PodStartup
 from ganger.backends.kubernetes.pod_template import CONTAINER, beside
-from ganger.backends.kubernetes.status_writer import Statuses
+from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.backoff import pause_s
-from ganger.kubeapi.informer import FIRST_PAUSE_S, MOST_PAUSE_S, Follower, Stored
+from ganger.kubeapi.informer import FIRST_PAUSE_S, MOST_PAUSE_S, Informer, Stored
 from ganger.kubeapi.objects import Custom, Key, Node, Pod, ResourceClaim
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import CLAIMS, NODES, PODS, Resource
@@ -41,7 +41,7 @@ from ganger.model.event import Cleared, Event, NodeLost, NodeReturned, StopReque
 from ganger.model.job import Job
 from ganger.model.policy import Level
 from ganger.model.views.service_views import Stacks
-from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, NotInThisWorld, Report, Use
+from ganger.ports import Compose, LiveGeneration, LogLine, LogQuery, Metric, NotSupported, Report, Use
 
 CALM_S: Final = 0.2
 """How long changes of nodes are gathered before the core is told: a cluster that starts has many at once."""
@@ -67,25 +67,25 @@ class KubernetesBackend:
     def __init__(
         self,
         api: Api,
-        gear: Gear,
+        gear: PodBootstrap,
         compose: Compose,
         may_act: Callable[[], bool],
         lost_after_s: float = LOST_AFTER_S,
     ) -> None:
         self._api, self._loop = api, asyncio.get_running_loop()
         self.gear = gear
-        self._jobs = Follower(api, GANG_JOBS, self._job_changed)
-        self._pods = Follower(api, PODS, self._pod_changed)
-        self._nodes = Follower(api, NODES, self._node_changed)
-        self._claims = Follower(api, CLAIMS, self._claim_changed)
-        self._groups = Follower(api, POD_GROUPS, self._group_changed)
+        self._jobs = Informer(api, GANG_JOBS, self._job_changed)
+        self._pods = Informer(api, PODS, self._pod_changed)
+        self._nodes = Informer(api, NODES, self._node_changed)
+        self._claims = Informer(api, CLAIMS, self._claim_changed)
+        self._groups = Informer(api, POD_GROUPS, self._group_changed)
         self._inventory = Inventory()
-        self._seen = Seen(self._jobs.objects, self._pods.objects)
-        self.statuses = Statuses(api, GANG_JOBS, self._jobs.objects, may_act)
-        self._held_up = HeldUp(self.statuses)
+        self._seen = ClusterCache(self._jobs.objects, self._pods.objects)
+        self.statuses = StatusWriter(api, GANG_JOBS, self._jobs.objects, may_act)
+        self._held_up = PodStartup(self.statuses)
         self._binder = Binder(api, may_act)
-        placing = Placing(self._binder, gear, self.statuses, self._seen)
-        self._supervisor = Supervisor(placing, gear, self._seen, compose, self._loop)
+        placing = AttemptPods(self._binder, gear, self.statuses, self._seen)
+        self._supervisor = GangRuntime(placing, gear, self._seen, compose, self._loop)
         patience, supervisor = NodePatience(lost_after_s), self._supervisor
         self._health = NodeHealth(
             self._inventory,
@@ -94,9 +94,9 @@ class KubernetesBackend:
             lambda: may_act() and self._nodes.trouble is None,
             self._list_soon,
         )
-        self._explained = Explained(api, self._pods.objects, may_act)
+        self._explained = PodConditions(api, self._pods.objects, may_act)
         followed = self._pods.objects, self._groups.objects
-        self._others = Others(self._binder, *followed, self._inventory, self._explained.want)
+        self._others = ForeignPods(self._binder, *followed, self._inventory, self._explained.want)
         self.door = self._supervisor.door
         self._report: Report | None = None
         self._hearer: JobChanged | None = None
@@ -143,7 +143,7 @@ class KubernetesBackend:
         for each in self.jobs:
             job_changed(None, each)
 
-    def take_over(self) -> list[TakenOver]:
+    def take_over(self) -> list[AdoptedGang]:
         """Pods of others that an earlier controller bound, as gangs that run. Called before `open`, and before anybody
         looks at what nodes have left."""
         pods, groups = self._pods.objects, self._groups.objects
@@ -167,7 +167,7 @@ class KubernetesBackend:
 
     # -- what the core decides ----------------------------------------------------------------------------------------
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         self._hop(self._open, report, live)
 
     def start(self, start: Start, job: Job) -> None:
@@ -215,31 +215,31 @@ class KubernetesBackend:
     def use(self) -> Use:
         return Use(0)  # nodes measure it: `kubectl top pod` shows it where the cluster has metrics
 
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> tuple[Metric, ...]:
         heard_s = {"gangjobs": self._jobs.heard_s, "pods": self._pods.heard_s, "nodes": self._nodes.heard_s}
         silence = {name: min(self._loop.time() - at_s, LONGEST_S) for name, at_s in heard_s.items()}
         asked = {str(use): float(many) for use, many in self._api.requests.items()}
         return (
-            Measure("ganger_api_requests", "Requests to the API server.", "counter", "request", asked),
-            Measure("ganger_pod_binds", "Pods that were to be bound.", "counter", "outcome", dict(self._binder.binds)),
-            Measure("ganger_watch_silence_seconds", "Since a watch was heard.", "gauge", "resource", silence),
+            Metric("ganger_api_requests", "Requests to the API server.", "counter", "request", asked),
+            Metric("ganger_pod_binds", "Pods that were to be bound.", "counter", "outcome", dict(self._binder.binds)),
+            Metric("ganger_watch_silence_seconds", "Since a watch was heard.", "gauge", "resource", silence),
         )
 
     def lose_node(self, name: str) -> None:
-        raise NotInThisWorld(f"{name} is the cluster's, which alone says whether it is there", _NOT_OURS)
+        raise NotSupported(f"{name} is the cluster's, which alone says whether it is there", _NOT_OURS)
 
     def take_away(self, name: str) -> None:
         """It is its owner's to take."""
 
     def return_node(self, name: str) -> None:
-        raise NotInThisWorld(f"{name} is back when the cluster says that it is Ready", f"kubectl describe node {name}")
+        raise NotSupported(f"{name} is back when the cluster says that it is Ready", f"kubectl describe node {name}")
 
     def close(self) -> None:
         self._hop(self._close)
 
     # -- on the event loop --------------------------------------------------------------------------------------------
 
-    def _open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def _open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         ours = {(each.job.id, each.start.generation) for each in live}
         marks = ((pod, object_names.mark(pod)) for pod in self._pods.objects.values())
         self._inventory.outlive(pod for pod, mark in marks if mark and (mark.gang, mark.generation) not in ours)
@@ -280,7 +280,7 @@ class KubernetesBackend:
     def _group_changed(self, before: PodGroup | None, now: PodGroup | None) -> None:
         self._others.group_changed(before, now)
 
-    async def _follow_served(self, follower: Follower[T], resource: Resource[T]) -> None:
+    async def _follow_served(self, follower: Informer[T], resource: Resource[T]) -> None:
         """What not every server has; one that has none is asked again now and then."""
         failures = 0
         while True:

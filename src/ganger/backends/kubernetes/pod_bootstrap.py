@@ -35,7 +35,7 @@ class Entry:
     key: bytes = field(repr=False)
 
 
-class Gear:
+class PodBootstrap:
     """launcher: its zipapp; image: that of jobs which name none."""
 
     def __init__(self, api: Api, launcher: Path, entry: Entry, image: str) -> None:

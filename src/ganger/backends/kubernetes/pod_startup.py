@@ -10,7 +10,7 @@ from typing import Any, Final
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.attempt_pods import STUCK_AFTER_S, stuck
 from ganger.backends.kubernetes.binding import is_over
-from ganger.backends.kubernetes.status_writer import Statuses
+from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.kubeapi.objects import Key, Object, Pod
 
 REASON: Final = "pod_stuck"
@@ -18,10 +18,10 @@ CONDITION: Final = "Stuck"
 STARTING: Final = "Starting"
 
 
-class HeldUp:
+class PodStartup:
     """The pods that cannot run, of all jobs. `statuses` writes to the objects of jobs."""
 
-    def __init__(self, statuses: Statuses) -> None:
+    def __init__(self, statuses: StatusWriter) -> None:
         self._statuses = statuses
         self._why: dict[tuple[str, int], dict[Key, str]] = {}
         """By job and generation what is said of each of its pods that is stuck."""

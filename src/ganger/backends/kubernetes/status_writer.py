@@ -17,7 +17,7 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Custom, Fields, Key, Object
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import Resource
-from ganger.kubeapi.workqueue import Work
+from ganger.kubeapi.workqueue import WorkQueue
 from ganger.model.job import array_of
 
 CALM_S: Final = 10.0
@@ -43,7 +43,7 @@ _Start = tuple[int | None, int]
 """Of which element, None of a job that is no array; and which generation."""
 
 
-class Statuses:
+class StatusWriter:
     """`objects` are those of the resource that there are. `run` must run for anything to be written."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Statuses:
         self._owed: dict[Key, int] = {}
         """The first event of which something is not written yet."""
         self._waiting: dict[Key, list[tuple[_Start, asyncio.Future[None]]]] = {}
-        self._work = Work(self._write, workers=64)
+        self._work = WorkQueue(self._write, workers=64)
 
     async def run(self) -> None:
         """Write what is wanted, until cancelled."""

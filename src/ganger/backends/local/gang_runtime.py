@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.local import machine_processes
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.launchers import Launchers, Task
 from ganger.backends.local.local_records import LocalRecords
 from ganger.backends.local.start_checks import Unstartable, complete, refuse_busy_port, working_directory, write_plans
 from ganger.launcher_server import message_events
 from ganger.launcher_server.connection import Connection, Hello
-from ganger.launcher_server.dispatcher import Hearing, World, send_stop
+from ganger.launcher_server.dispatcher import Dispatcher, LauncherWorld, send_stop
 from ganger.launcher_server.generation_state import Generation, begun, kill_after_ms
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Cause, Start, Stop
 from ganger.model.event import Cleared, Failed, Finished, NodeLost, NodeReturned, NodesListed
 from ganger.model.job import Job
-from ganger.ports import Compose, LaunchPlan, Live, Report
+from ganger.ports import Compose, LaunchPlan, LiveGeneration, Report
 
 WEDGED_AFTER_S: Final = 10.0
 """How much longer than its ranks a launcher that was told to stop may take before it is killed itself."""
@@ -32,10 +32,10 @@ SWEEP_FIRST_S: Final = 0.01
 SWEEP_MAX_S: Final = 1.0
 
 
-class Supervisor:
+class GangRuntime:
     """The gangs on this machine. Listens to their launchers."""
 
-    def __init__(self, layout: Layout, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, layout: JobFiles, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
         self._layout = layout
         self._nodes = {node.name: node for node in cluster.nodes}
         self._levels = cluster.levels
@@ -45,19 +45,19 @@ class Supervisor:
         self._generations: dict[str, Generation] = {}
         self._records = LocalRecords(layout)
         self._lost: list[str] = []
-        self._hearing: Hearing
+        self._hearing: Dispatcher
         self._sweeps: set[asyncio.Task[None]] = set()
         self._connections: list[Connection] = []
         self._closing = asyncio.Event()
 
     # -- what the core decides ----------------------------------------------------------------------------------------
 
-    def open(self, report: Report, live: tuple[Live, ...], listening: socket.socket) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...], listening: socket.socket) -> None:
         """Find again what runs, begin what was only decided, and end what nobody wants any more."""
         self._serving = self._loop.create_task(self._serve(listening))
         self._generations = {one.job.id: begun(one.start, one.job, one.stopping) for one in live}
-        world = World(self._generations.get, self._connection, self._address, self._records)
-        self._hearing = Hearing(world, report, self._loop)
+        world = LauncherWorld(self._generations.get, self._connection, self._address, self._records)
+        self._hearing = Dispatcher(world, report, self._loop)
         self._launchers.find()
         for generation in list(self._generations.values()):
             self._resume(generation)

@@ -123,7 +123,7 @@ class TaskDirectory:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class JobFiles:
     """The places a local backend works with: the state directory (absolute), the socket its launchers connect to, the
     launcher's zipapp; and how large the log of one process may grow there (0: without a limit).
 

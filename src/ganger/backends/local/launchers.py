@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ganger.backends.local import machine_processes
-from ganger.backends.local.job_files import Layout, TaskDirectory, read_json
+from ganger.backends.local.job_files import JobFiles, TaskDirectory, read_json
 from ganger.launcher_server.connection import Connection, Hello
 from ganger.launcher_server.launcher_process import Process
 
@@ -32,7 +32,7 @@ class Task:
 class Launchers:
     """Every task that has, or had, a launcher. `on_gone` hears of one whose launcher ended, after all it had sent."""
 
-    def __init__(self, layout: Layout, loop: asyncio.AbstractEventLoop, on_gone: Callable[[Task], None]) -> None:
+    def __init__(self, layout: JobFiles, loop: asyncio.AbstractEventLoop, on_gone: Callable[[Task], None]) -> None:
         self._layout = layout
         self._loop = loop
         self._on_gone = on_gone

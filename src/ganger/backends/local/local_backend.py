@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.local import log_reader, stack_files
-from ganger.backends.local.gang_runtime import Supervisor
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.gang_runtime import GangRuntime
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import LOG
-from ganger.backends.local.resource_usage import Gauge
+from ganger.backends.local.resource_usage import UsageSampler
 from ganger.launcher_server.connection import listen
 from ganger.model.cluster import Cluster
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
-from ganger.ports import Compose, Live, LogLine, LogQuery, Measure, Report, Use
+from ganger.ports import Compose, LiveGeneration, LogLine, LogQuery, Metric, Report, Use
 
 REMOVE_WITHIN_S: Final = 10.0
 
@@ -37,14 +37,14 @@ class LocalBackend:
     cluster: the machine, or the virtual nodes it shows; loop: an event loop that runs, on any thread.
     """
 
-    def __init__(self, layout: Layout, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, layout: JobFiles, cluster: Cluster, compose: Compose, loop: asyncio.AbstractEventLoop) -> None:
         # One spelling of every path: the task directory is the mark by which ranks are found.
         self._layout = replace(layout, home=layout.home.resolve())
         self._loop = loop
-        self._supervisor = Supervisor(self._layout, cluster, compose, loop)
-        self._gauge = Gauge(self._layout, {node.name: node for node in cluster.nodes})
+        self._supervisor = GangRuntime(self._layout, cluster, compose, loop)
+        self._gauge = UsageSampler(self._layout, {node.name: node for node in cluster.nodes})
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """OSError when the launchers' socket cannot be made."""
         self._layout.jobs.mkdir(mode=0o700, exist_ok=True)
         self._hop(self._supervisor.open, report, live, listen(self._layout.socket))
@@ -99,7 +99,7 @@ class LocalBackend:
     def lose_node(self, name: str) -> None:
         self._hop(self._supervisor.lose, name)
 
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> tuple[Metric, ...]:
         return ()
 
     def take_away(self, name: str) -> None:

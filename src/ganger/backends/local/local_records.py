@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.backends.local import stack_files
-from ganger.backends.local.job_files import Layout, TaskDirectory
+from ganger.backends.local.job_files import JobFiles, TaskDirectory
 from ganger.backends.local.log_files import Source
 from ganger.backends.local.log_reader import newest_lines
 from ganger.launcher_server.message_events import TAIL_LINES
@@ -21,7 +21,7 @@ _SETUP: Final = -1
 class LocalRecords:
     """`launcher_server.rank_records.Records`, which documents what is said here without a word."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: JobFiles) -> None:
         self._layout = layout
 
     def task(self, gang: str, node: str) -> TaskDirectory:

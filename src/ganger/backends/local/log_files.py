@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ganger.backends.local.job_files import Layout, TaskDirectory
+from ganger.backends.local.job_files import JobFiles, TaskDirectory
 from ganger.model.job import WORKER
 from ganger.ports import LogQuery
 
@@ -44,7 +44,7 @@ class Source:
 class Sources:
     """The files of one query, of generation `oldest` and, unless the query names one, of later ones."""
 
-    def __init__(self, layout: Layout, query: LogQuery, oldest: int) -> None:
+    def __init__(self, layout: JobFiles, query: LogQuery, oldest: int) -> None:
         self._layout, self._query, self._oldest = layout, query, oldest
         self._last_ranks: dict[int, int] = {}
         self._known: set[Path] = set()
@@ -103,7 +103,7 @@ def _later(paths: Iterable[Path]) -> list[Part]:
     return sorted(found, key=lambda part: part.start)
 
 
-def newest_generation(layout: Layout, job: str) -> int:
+def newest_generation(layout: JobFiles, job: str) -> int:
     """The newest generation of a job that was begun; 1 before that."""
     return max((generation for task in layout.tasks(job) for generation in task.generations()), default=1)
 

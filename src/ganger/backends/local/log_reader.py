@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.backends.local.log_files import Part, Source, Sources, newest_generation, parts_of
 from ganger.launcher_server import message_schema
 from ganger.launcher_server.message_schema import BadMessage
@@ -127,7 +127,7 @@ class _Reader:
         return LogLine(at_ms, self._source.generation, self._source.rank, stream, text)
 
 
-def lines(layout: Layout, query: LogQuery) -> Iterator[LogLine]:
+def lines(layout: JobFiles, query: LogQuery) -> Iterator[LogLine]:
     """What the ranks of one generation, or of all from `query.first` on, have written so far, merged by time.
     ValueError when the job's name is none."""
     newest = newest_generation(layout, query.job)
@@ -137,7 +137,7 @@ def lines(layout: Layout, query: LogQuery) -> Iterator[LogLine]:
     yield from _last(_merged(_reader(source, query, fits).read_all() for source in sources), query)
 
 
-def follow(layout: Layout, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
+def follow(layout: JobFiles, query: LogQuery, ended: Callable[[], bool]) -> Iterator[LogLine | None]:
     """The same, then what comes, over the generations that follow unless one is asked for, until `ended()`. None after
     each look."""
     sources = Sources(layout, query, query.generation or query.first or newest_generation(layout, query.job))
@@ -170,7 +170,7 @@ def newest_lines(source: Source, most_bytes: int) -> Iterator[LogLine]:
     yield from _Reader(replace(source, parts=parts), None, max(0, size - most_bytes)).read_all()
 
 
-def metrics(layout: Layout, job: str) -> Iterator[dict[str, Any]]:
+def metrics(layout: JobFiles, job: str) -> Iterator[dict[str, Any]]:
     """Every report of rank 0 with a step, oldest first: {"generation", "rank", "t", "step", "metrics"}."""
     for generation, path in _reports(layout, job):
         with path.open("rb") as file:
@@ -179,7 +179,7 @@ def metrics(layout: Layout, job: str) -> Iterator[dict[str, Any]]:
                     yield _numbers(found) | {"generation": generation, "rank": 0}
 
 
-def progress(layout: Layout, job: str) -> dict[str, Any] | None:
+def progress(layout: JobFiles, job: str) -> dict[str, Any] | None:
     """The newest report of rank 0 in the newest generation: {"step", "metrics", "t", "phase"}; None without one."""
     reports = _reports(layout, job)
     if not reports or reports[-1][0] != newest_generation(layout, job):
@@ -192,7 +192,7 @@ def progress(layout: Layout, job: str) -> dict[str, Any] | None:
     return _numbers(stepped[-1]) | {"phase": phases[-1] if phases else None} if stepped else None
 
 
-def _reports(layout: Layout, job: str) -> list[tuple[int, Path]]:
+def _reports(layout: JobFiles, job: str) -> list[tuple[int, Path]]:
     """(generation, rank 0's reports) in order of generations."""
     found = [
         (generation, task.generation(generation) / "rank-0.report")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.backends.local import machine_processes
-from ganger.backends.local.job_files import Layout
+from ganger.backends.local.job_files import JobFiles
 from ganger.launcher_server.launcher_process import Process
 from ganger.model.cluster import Node
 from ganger.ports import GpuUse, RankUse, Use
@@ -43,10 +43,10 @@ class _Look:
     pages: dict[Process, int] = field(default_factory=dict)
 
 
-class Gauge:
+class UsageSampler:
     """Measures what the jobs of one state directory use. Safe from any thread."""
 
-    def __init__(self, layout: Layout, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, layout: JobFiles, nodes: Mapping[str, Node]) -> None:
         self._layout, self._nodes = layout, nodes
         self._lock = threading.Lock()
         self._last: _Look | None = None

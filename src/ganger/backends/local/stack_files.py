@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ganger.backends.local.job_files import Layout, read_json
+from ganger.backends.local.job_files import JobFiles, read_json
 from ganger.launcher_server.health.stall_messages import frame
 from ganger.model.views.service_views import StackGroup, Stacks
 
@@ -39,7 +39,7 @@ class Frames:
     at_ms: int
 
 
-def stacks(layout: Layout, job: str, generation: int) -> Stacks | None:
+def stacks(layout: JobFiles, job: str, generation: int) -> Stacks | None:
     """Threads that are at the same place once, with the ranks that have them, those that stand still by themselves;
     None when none were taken."""
     found = list(_of_generation(layout, job, generation))
@@ -54,7 +54,7 @@ def stacks(layout: Layout, job: str, generation: int) -> Stacks | None:
     return Stacks(job=job, attempt=generation, at_ms=min(each.at_ms for each in found), groups=tuple(told))
 
 
-def places(layout: Layout, job: str, generation: int) -> dict[int, tuple[str, ...]]:
+def places(layout: JobFiles, job: str, generation: int) -> dict[int, tuple[str, ...]]:
     """Where the first thread of each rank is: its frames; of ranks that have any."""
     found = _of_generation(layout, job, generation)
     return {each.rank: each.frames for each in found if each.thread == MAIN and each.frames}
@@ -71,7 +71,7 @@ def _group(same: list[Frames]) -> StackGroup:
     )
 
 
-def _of_generation(layout: Layout, job: str, generation: int) -> Iterator[Frames]:
+def _of_generation(layout: JobFiles, job: str, generation: int) -> Iterator[Frames]:
     for task in layout.tasks(job):
         for path in sorted(task.generation(generation).glob("rank-*.stacks")):
             match, record = _FILE.fullmatch(path.name), read_json(path)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ganger.backends.local.job_files import Layout, TaskDirectory
+from ganger.backends.local.job_files import JobFiles, TaskDirectory
 from ganger.model.cluster import Node
 from ganger.model.decision import Cause, Start
 from ganger.model.job import Job
@@ -41,7 +41,7 @@ def refuse_busy_port(start: Start) -> None:
 
 
 def complete(
-    layout: Layout, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
+    layout: JobFiles, plans: tuple[LaunchPlan, ...], job: Job, nodes: Mapping[str, Node]
 ) -> tuple[LaunchPlan, ...]:
     """The plans of a whole generation with what only this backend knows: where the job's output goes, where the secrets
     are, how large a log may grow, where the agents listen, and what is to be shown to them. Unstartable when the disk
@@ -58,7 +58,7 @@ def complete(
     return tuple(replace(plan, agent_address=nodes[plan.node].address, agent_token=token) for plan in plans)
 
 
-def write_plans(layout: Layout, plans: tuple[LaunchPlan, ...]) -> None:
+def write_plans(layout: JobFiles, plans: tuple[LaunchPlan, ...]) -> None:
     """Make the task directories and put the plans there. Unstartable when the disk will not have them."""
     for plan in plans:
         try:
@@ -67,7 +67,7 @@ def write_plans(layout: Layout, plans: tuple[LaunchPlan, ...]) -> None:
             raise _unwritable(layout, plan, error) from None
 
 
-def working_directory(layout: Layout, start: Start, job: Job) -> str:
+def working_directory(layout: JobFiles, start: Start, job: Job) -> str:
     """Where the ranks run: this job's copy of its code, else where it was submitted. Unstartable when it is no use."""
     path = layout.code(job.id) if job.spec.code else Path(job.origin.directory)
     if not path.exists():
@@ -81,7 +81,7 @@ def working_directory(layout: Layout, start: Start, job: Job) -> str:
     raise Unstartable(Cause.START_FAILED, start.shares[0].node, f"the directory {path} {trouble}")
 
 
-def _output(layout: Layout, job: Job, first: LaunchPlan) -> str:
+def _output(layout: JobFiles, job: Job, first: LaunchPlan) -> str:
     """A directory that is kept as long as the job is, the same for all its attempts."""
     path = layout.output(job.id)
     try:
@@ -92,7 +92,7 @@ def _output(layout: Layout, job: Job, first: LaunchPlan) -> str:
     return str(path)
 
 
-def _agent_token(layout: Layout, first: LaunchPlan) -> str:
+def _agent_token(layout: JobFiles, first: LaunchPlan) -> str:
     """The same for all nodes of a generation, also when plans are made again; told to nobody, since it is made of the
     first node's own."""
     try:
@@ -102,12 +102,12 @@ def _agent_token(layout: Layout, first: LaunchPlan) -> str:
     return hmac.digest(key.encode(), f"agent of {first.gang}.{first.generation}".encode(), "sha256").hex()
 
 
-def _made(layout: Layout, plan: LaunchPlan) -> TaskDirectory:
+def _made(layout: JobFiles, plan: LaunchPlan) -> TaskDirectory:
     task = layout.task(plan.gang, plan.node)
     task.make()
     return task
 
 
-def _unwritable(layout: Layout, plan: LaunchPlan, error: OSError) -> Unstartable:
+def _unwritable(layout: JobFiles, plan: LaunchPlan, error: OSError) -> Unstartable:
     path = layout.task(plan.gang, plan.node).path
     return Unstartable(Cause.START_FAILED, plan.node, f"the task directory {path} cannot be written: {error.strerror}")

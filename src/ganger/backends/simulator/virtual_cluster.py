@@ -21,7 +21,7 @@ from ganger.model.cluster import RACK, Node
 from ganger.model.decision import Start, Stop
 from ganger.model.job import Job
 from ganger.model.views.service_views import Stacks
-from ganger.ports import Live, LogLine, LogQuery, Measure, Report, Use
+from ganger.ports import LiveGeneration, LogLine, LogQuery, Metric, Report, Use
 
 BEGIN_MS = 1_767_225_600_000
 """When a world begins, unless somebody says otherwise: 2026-01-01 00:00 UTC."""
@@ -155,7 +155,7 @@ class World:
     def catch_up(self) -> None:
         """It is where it is."""
 
-    def open(self, report: Report, live: tuple[Live, ...]) -> None:
+    def open(self, report: Report, live: tuple[LiveGeneration, ...]) -> None:
         """A new server: it hears what it may have missed; what was decided but not done is done now."""
         self._report = report
         self._unknown.clear()
@@ -262,7 +262,7 @@ class World:
         """As `lose`, by the server's own hand."""
         self._plan(self._now_ms, lambda: self._lose(name))
 
-    def measures(self) -> tuple[Measure, ...]:
+    def measures(self) -> tuple[Metric, ...]:
         return ()
 
     def take_away(self, name: str) -> None:
@@ -359,7 +359,7 @@ class World:
         del self._down[node]
         self._report(e.NodeReturned(node=node) if node in self._listed else self._listing())
 
-    def _resume(self, run: _Run, live: Live) -> None:
+    def _resume(self, run: _Run, live: LiveGeneration) -> None:
         """Say again what was said, and what nobody was there to say."""
         for fact in run.said:
             self._report(fact)

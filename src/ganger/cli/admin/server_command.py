@@ -13,7 +13,7 @@ from ganger.cli.options import output_option
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.tables import now_ms, quoted, say, show, show_json, show_json_array, when
 from ganger.client import Client, ClientError
-from ganger.settings import BadHome, Home
+from ganger.settings import Home, HomeError
 
 Record = dict[str, Any]
 
@@ -133,7 +133,7 @@ def _start_with(home: Home, topology: Path, listen: str | None) -> Client:
         settings.make_private(home.path)
         before = home.topology.read_bytes() if home.topology.exists() else None
         _replace(home.topology, _read(topology))
-    except BadHome as error:
+    except HomeError as error:
         raise Problem(str(error), error.next, UNREACHABLE) from None
     except OSError as error:
         raise Problem(f"cannot copy {topology} to {home.topology}: {error.strerror}") from None

@@ -9,7 +9,7 @@ from ganger.cli.jobs.run_submit_wait import connected
 from ganger.cli.options import output_option, read_given
 from ganger.cli.output.error_output import Problem
 from ganger.cli.output.tables import Column, now_ms, say, show, show_json, show_json_array, show_table, when
-from ganger.client.kubernetes.controller_client import InContext
+from ganger.client.kubernetes.controller_client import ControllerClient
 
 Record = dict[str, Any]
 
@@ -130,7 +130,7 @@ def apply_command(
     """
     client = connected()
     proposal = _proposal(file, version)
-    if isinstance(client, InContext):
+    if isinstance(client, ControllerClient):
         _apply_objects(client, proposal, {"force": force, "note": note, "if_version": if_version}, output)
         return
     before = client.policy()["version"]
@@ -222,7 +222,7 @@ def _named(jobs: list[str]) -> str:
     return f"{', '.join(jobs[:SHOWN])}{more}" if jobs else "nobody"
 
 
-def _apply_objects(client: InContext, proposal: Record, of_versions: Record, output: str) -> None:
+def _apply_objects(client: ControllerClient, proposal: Record, of_versions: Record, output: str) -> None:
     """Write the policy as objects of a Kubernetes cluster, with the user's own rights, and return when they are in
     force. Problem: an option that needs a server with policy versions."""
     if given := [

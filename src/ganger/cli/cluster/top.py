@@ -14,7 +14,7 @@ from ganger.cli.output.queue_tree import in_tree, indented, with_all_below
 from ganger.cli.output.tables import Column, aligned, fancy, show, show_json, show_table
 from ganger.cli.output.top_view import Line, drawn, spoken, width_of
 from ganger.client import Client
-from ganger.client.kubernetes.controller_client import InContext
+from ganger.client.kubernetes.controller_client import ControllerClient
 from ganger.model.units import format_bytes, format_cpu, parse_duration_ms
 from ganger.model.views.overview import ORDERS
 
@@ -46,7 +46,7 @@ _NONE: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class TopView:
     """A table with a line below it; `empty` is said instead of a table without rows."""
 
     columns: Sequence[Column]
@@ -89,7 +89,7 @@ def top_command(what: str, sort: str | None, refresh: str, once: bool, output: s
     """
     by = _sort_of(what, sort)
     client = connected()
-    views = {"cluster": ORDERS} if isinstance(client, InContext) else SORTS
+    views = {"cluster": ORDERS} if isinstance(client, ControllerClient) else SORTS
     if what not in views:
         raise Problem(f"nobody measures for `top {what}` what ranks use in a cluster", IN_CLUSTER[what])
     if output == "json":
@@ -145,7 +145,7 @@ Rows = list[tuple[Record, tuple[str, ...]]]
 """What each row may be sorted by, and its cells."""
 
 
-def _drawn(seen: Record, what: str, by: str) -> Picture:
+def _drawn(seen: Record, what: str, by: str) -> TopView:
     return {"jobs": _jobs, "nodes": _nodes, "queues": _queues}[what](seen, by)
 
 
@@ -156,7 +156,7 @@ def _sorted(rows: Rows, what: str, by: str) -> list[tuple[str, ...]]:
     return [cells for _, cells in rows]
 
 
-def _jobs(seen: Record, by: str) -> Picture:
+def _jobs(seen: Record, by: str) -> TopView:
     columns = (
         *(Column("JOB"), Column("RANK", right=True), Column("NODE"), Column("DEVICES"), Column("CPU", right=True)),
         *(Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
@@ -171,10 +171,10 @@ def _jobs(seen: Record, by: str) -> Picture:
     jobs = len({each["job"] for each in seen["ranks"]})
     cpu, memory = _used(seen["ranks"])
     below = f"{jobs} job{'' if jobs == 1 else 's'} use{'s' * (jobs == 1)} {cpu} CPUs and {memory}" if rows else ""
-    return Picture(columns, _sorted(rows, "jobs", by), below, "nothing runs: ganger ls")
+    return TopView(columns, _sorted(rows, "jobs", by), below, "nothing runs: ganger ls")
 
 
-def _nodes(seen: Record, by: str) -> Picture:
+def _nodes(seen: Record, by: str) -> TopView:
     columns = (
         *(Column("NAME"), Column("STATUS", state=True), Column("GPU(Total)", right=True)),
         *(Column("GPU(Allocated)", right=True), Column("CPU", right=True), Column("MEM", right=True)),
@@ -194,10 +194,10 @@ def _nodes(seen: Record, by: str) -> Picture:
     total = sum(node["gpus"] for node in seen["nodes"])
     used = total - sum(node["gpus_free"] for node in seen["nodes"])
     below = f"Allocated/Total GPUs of nodes: {used}/{total} ({100 * used // total}%)" if total else "no GPUs"
-    return Picture(columns, _sorted(rows, "nodes", by), below, "no nodes: ganger doctor")
+    return TopView(columns, _sorted(rows, "nodes", by), below, "no nodes: ganger doctor")
 
 
-def _queues(seen: Record, by: str) -> Picture:
+def _queues(seen: Record, by: str) -> TopView:
     columns = (
         *(Column("QUEUE"), Column("RUNNING", right=True), Column("PENDING", right=True), Column("GPUS", right=True)),
         *(Column("CPU", right=True), Column("MEM", right=True), Column("GPU", right=True), Column("GPU MEM")),
@@ -215,7 +215,7 @@ def _queues(seen: Record, by: str) -> Picture:
         cells = name, str(queue["running"]), str(queue["pending"]), used, *_used(ranks), *_busy(busy)
         amounts = {"running": queue["running"], "pending": queue["pending"], "gpus": held} | _amounts(ranks, busy)
         rows.append((amounts, cells))
-    return Picture(columns, _sorted(rows, "queues", by), "", "no queues")
+    return TopView(columns, _sorted(rows, "queues", by), "", "no queues")
 
 
 def _by_node(every: Iterable[Record]) -> dict[str, list[Record]]:

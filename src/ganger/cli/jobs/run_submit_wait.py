@@ -100,9 +100,9 @@ def wait_command(job: str, timeout: str | None, own_exit_code: bool, output: str
 def connected() -> Client:
     """A client with a server behind it; with --context the controller of that cluster."""
     if named := click.get_current_context().find_root().obj:
-        from ganger.client.kubernetes.controller_client import InContext
+        from ganger.client.kubernetes.controller_client import ControllerClient
 
-        return InContext(*named)
+        return ControllerClient(*named)
     return Client(settings.home(os.environ)).connect()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ganger.cli.output.live import Screen
 from ganger.cli.output.messages import WAITING, Progress, attempt_failed, waiting
-from ganger.cli.output.rank_lines import Collapser, Same, Writing
+from ganger.cli.output.rank_lines import CollapsedLine, Collapser, Writing
 from ganger.cli.output.tables import now_ms, quoted
 from ganger.client import Client, ClientError
 
@@ -154,9 +154,9 @@ class Follower:
         if self._writing.processes > 1:
             self._write(self._collapser.push(record))
         else:
-            self._write([Same(record, [record["rank"]])])
+            self._write([CollapsedLine(record, [record["rank"]])])
 
-    def _write(self, ready: list[Same]) -> None:
+    def _write(self, ready: list[CollapsedLine]) -> None:
         for same in ready:
             self._screen.line(self._writing.text(same), err=same.record["stream"] == "e")
 

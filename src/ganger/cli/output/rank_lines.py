@@ -22,7 +22,7 @@ MOST_HELD_CHARACTERS: Final = 8 << 20
 
 
 @dataclass(slots=True)
-class Same:
+class CollapsedLine:
     """A line, and the ranks that wrote it."""
 
     record: Record
@@ -38,11 +38,11 @@ class _Equal:
     a rank writes one text again and again.
     """
 
-    held: dict[int, Same] = field(default_factory=dict)
+    held: dict[int, CollapsedLine] = field(default_factory=dict)
     oldest: int = 0
     next_of_rank: dict[int, int] = field(default_factory=dict)
 
-    def joined(self, rank: int) -> Same | None:
+    def joined(self, rank: int) -> CollapsedLine | None:
         """Add a rank to the oldest line that it has not joined, and return that. None if there is none: the rank's own
         line must follow, by `add`."""
         number = max(self.next_of_rank.get(rank, 0), self.oldest)
@@ -52,7 +52,7 @@ class _Equal:
             same.ranks.append(rank)
         return same
 
-    def add(self, same: Same) -> None:
+    def add(self, same: CollapsedLine) -> None:
         """Hold the newest line."""
         self.held[self.oldest + len(self.held)] = same
 
@@ -66,7 +66,7 @@ class Collapser:
     """Holds lines back for a short time, so that equal lines of other ranks join them. Order is kept."""
 
     def __init__(self) -> None:
-        self._held: deque[Same] = deque()
+        self._held: deque[CollapsedLine] = deque()
         self._held_characters = 0
         self._by_text: dict[tuple[int, str, str], _Equal] = {}
 
@@ -75,7 +75,7 @@ class Collapser:
         """Whether a line waits."""
         return bool(self._held)
 
-    def push(self, record: Record) -> list[Same]:
+    def push(self, record: Record) -> list[CollapsedLine]:
         """Take a line; gives those that waited long enough by the lines' own time, or are too many to be held."""
         ready = []
         while self._held and self._held[0].record["t"] + WINDOW_MS < record["t"]:
@@ -83,7 +83,7 @@ class Collapser:
         key = _text_of(record)
         equal = self._by_text.get(key) or self._by_text.setdefault(key, _Equal())
         if equal.joined(record["rank"]) is None:
-            same = Same(record, [record["rank"]])
+            same = CollapsedLine(record, [record["rank"]])
             equal.add(same)
             self._held.append(same)
             self._held_characters += len(record["text"])
@@ -91,11 +91,11 @@ class Collapser:
                 ready.append(self._release())
         return ready
 
-    def flush(self) -> list[Same]:
+    def flush(self) -> list[CollapsedLine]:
         """All that is held."""
         return [self._release() for _ in range(len(self._held))]
 
-    def _release(self) -> Same:
+    def _release(self) -> CollapsedLine:
         same = self._held.popleft()
         self._held_characters -= len(same.record["text"])
         key = _text_of(same.record)
@@ -114,7 +114,7 @@ class Writing:
         self._timestamps = timestamps
         self._width = len(str(processes - 1)) + 1
 
-    def text(self, same: Same) -> str:
+    def text(self, same: CollapsedLine) -> str:
         """`r0 | loss 2.3  (x4)`, the lowest rank of those that wrote it; without a rank when there is only one."""
         record = same.record
         at = f"{iso(record['t'])} " if self._timestamps else ""
@@ -123,7 +123,7 @@ class Writing:
         return f"{at}{who}{record['text']}{count}"
 
 
-def collapsed(records: Iterable[Record]) -> Iterator[Same]:
+def collapsed(records: Iterable[Record]) -> Iterator[CollapsedLine]:
     """The lines of an ended stream, equal ones joined."""
     collapser = Collapser()
     for record in records:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from ganger.backends.kubernetes.custom_resources import GROUP, POLICIES, QUEUES
-from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, CannotError, Person
+from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
 from ganger.engine.policy_doc.policy_text import policy_from_dict, read_policy
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
@@ -63,7 +63,7 @@ class _Done:
     now: Custom | None
 
 
-async def write(who: Person, proposal: Record) -> Record:
+async def write(who: Caller, proposal: Record) -> Record:
     """Have the objects be the document; gives {"written", "deleted", "unchanged"}: names, once the controller has put
     them in force. Raises Refused for what is no document, ApiError, and CannotError where the controller refuses."""
     async with who.api.trying() as trial:
@@ -115,7 +115,7 @@ async def _wanted(api: Api, document: PolicyDocument) -> tuple[list[_Wanted], li
     return changed, [each.title for each in every if each not in changed]
 
 
-async def _put_back(who: Person, done: Sequence[_Done], why: ApiError | str, failed: str = "") -> CannotError:
+async def _put_back(who: Caller, done: Sequence[_Done], why: ApiError | str, failed: str = "") -> CannotError:
     """Have every object be again as it was; says so, or which is not. failed: which was not written."""
     said, left = [f"{failed}: {why}" if failed else str(why)], list[str]()
     if isinstance(why, ApiError) and why.unclear:
@@ -186,7 +186,7 @@ async def _put_once(api: Api, wanted: _Wanted) -> Custom | None:
     return await api.patch(Place(wanted.resource, name=wanted.name), steps)
 
 
-async def _refused(who: Person, wanted: list[_Wanted]) -> list[str]:
+async def _refused(who: Caller, wanted: list[_Wanted]) -> list[str]:
     """Why the controller does not put some of these in force; empty when it has. CannotError: it does not say."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + WITHIN_S

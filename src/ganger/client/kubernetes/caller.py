@@ -24,7 +24,7 @@ class CannotError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Caller:
     """Asks `api`, about the jobs of one namespace; chosen: the namespace was named, and is not just the context's;
     controller: the namespace where the controller is."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
-from ganger.client.kubernetes.caller import REFUSED, CannotError, Person
+from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
 from ganger.client.kubernetes.find_job import whole
 from ganger.client.kubernetes.job_row import OVER, in_full, row, spec_of, status_of
 from ganger.kubeapi.objects import Custom
@@ -23,13 +23,13 @@ ENDED_EVERY_S: Final = 1.0
 SUSPENDED: Final = ("suspending", "suspended")
 
 
-async def stop(who: Person, name: str) -> Record:
+async def stop(who: Caller, name: str) -> Record:
     """Have it end; gives its row. Raises ApiError and CannotError."""
     await _living(who, name, "stopped")
     return row(await who.api.merge(_place(who, name), {"spec": {"stop": True}}))
 
 
-async def suspend(who: Person, name: str) -> Record:
+async def suspend(who: Caller, name: str) -> Record:
     """Have it give its nodes back and wait; {row, heard}. Raises ApiError and CannotError."""
     found = await _living(who, name, "suspended")
     state = _state(found)
@@ -38,7 +38,7 @@ async def suspend(who: Person, name: str) -> Record:
     return await _hold(who, found, suspended=True)
 
 
-async def resume(who: Person, name: str) -> Record:
+async def resume(who: Caller, name: str) -> Record:
     """Have it wait for its turn again; {row, heard}. Raises ApiError and CannotError."""
     found = await _living(who, name, "resumed")
     state = _state(found)
@@ -48,14 +48,14 @@ async def resume(who: Person, name: str) -> Record:
     return await _hold(who, found, suspended=False)
 
 
-async def prioritise(who: Person, name: str, priority: int) -> Record:
+async def prioritise(who: Caller, name: str, priority: int) -> Record:
     """Put it into another place of the queue; {row, heard, before}. Raises ApiError and CannotError."""
     before = row(await _living(who, name, "put into another place"))["priority"]
     now = await who.api.merge(_place(who, name), {"spec": {"priority": priority}})
     return await _heard(who, now, lambda _: True) | {"before": before}
 
 
-async def ended(who: Person, name: str, timeout_s: float | None) -> Record | None:
+async def ended(who: Caller, name: str, timeout_s: float | None) -> Record | None:
     """The job in full once it has ended; None when it has not within the time. Raises ApiError."""
     loop = asyncio.get_running_loop()
     until_s = None if timeout_s is None else loop.time() + timeout_s
@@ -68,7 +68,7 @@ async def ended(who: Person, name: str, timeout_s: float | None) -> Record | Non
         await asyncio.sleep(ENDED_EVERY_S if until_s is None else min(ENDED_EVERY_S, max(0.0, until_s - loop.time())))
 
 
-async def _hold(who: Person, found: Custom, *, suspended: bool) -> Record:
+async def _hold(who: Caller, found: Custom, *, suspended: bool) -> Record:
     place = _place(who, found.metadata.name)
     if bool(spec_of(found).get("suspend")) is suspended:
         # It was changed since by way of the controller itself: only a change of the object is a wish.
@@ -77,7 +77,7 @@ async def _hold(who: Person, found: Custom, *, suspended: bool) -> Record:
     return await _heard(who, now, lambda state: (state in SUSPENDED) is suspended)
 
 
-async def _heard(who: Person, now: Custom, fits: Callable[[str], bool]) -> Record:
+async def _heard(who: Caller, now: Custom, fits: Callable[[str], bool]) -> Record:
     """The row as it is when a controller has heard of the change; {row, heard}."""
     loop, name, asked = asyncio.get_running_loop(), now.metadata.name, now.metadata.generation
     until_s = loop.time() + HEARD_WITHIN_S
@@ -100,7 +100,7 @@ def _state(found: Custom) -> str:
     return state
 
 
-async def _living(who: Person, name: str, does: str) -> Custom:
+async def _living(who: Caller, name: str, does: str) -> Custom:
     found = await whole(who, name, does)
     state = row(found)["state"]
     if state in OVER:
@@ -108,5 +108,5 @@ async def _living(who: Person, name: str, does: str) -> Custom:
     return found
 
 
-def _place(who: Person, name: str) -> Place[Custom]:
+def _place(who: Caller, name: str) -> Place[Custom]:
     return Place(GANG_JOBS, who.namespace, name)

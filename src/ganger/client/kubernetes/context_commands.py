@@ -19,15 +19,15 @@ from ganger.backends.kubernetes.custom_resources import GANG_JOBS, GROUP, PROGRA
 from ganger.backends.kubernetes.object_names import JOB
 from ganger.backends.kubernetes.pod_template import CONTAINER
 from ganger.client.kubernetes import apply_policy, change_job, controller_requests, create_jobs, job_detail
-from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CannotError, Person
+from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Caller, CannotError
 from ganger.client.kubernetes.exec_in_pod import beside
-from ganger.client.kubernetes.find_job import ENDED, Chosen, chosen, whole, with_pods
+from ganger.client.kubernetes.find_job import ENDED, FoundJob, chosen, whole, with_pods
 from ganger.client.kubernetes.job_row import OVER, in_full, row
 from ganger.engine.eventlog.job_filters import JobFilter, label_terms
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.credentials import Access, NoFileError, Unusable
+from ganger.kubeapi.credentials import Credentials, NoFileError, Unusable
 from ganger.kubeapi.objects import Fields, Key, Pod
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import PODS, Resource, Selection
@@ -65,24 +65,24 @@ def ask(context: str, namespace: str | None) -> int:
     request = json.load(sys.stdin)
     try:
         files = os.environ.get("KUBECONFIG") or DEFAULT
-        access = Access.of_files([Path(each) for each in files.split(":") if each], context)
+        access = Credentials.of_files([Path(each) for each in files.split(":") if each], context)
         _tell({"answer": asyncio.run(_answer(access, context, namespace, request))})
     except NoFileError as error:
         _tell({"error": _error("bad_context", str(error), "export KUBECONFIG=FILE", USAGE)})
     except Unusable as error:
         _tell({"error": _error("bad_context", str(error), "kubectl config get-contexts", USAGE)})
-    except Refused as refused:
+    except RequestError as refused:
         _tell({"error": _error(refused.code, refused.detail, refused.next, USAGE)})
     except CannotError as error:
         _tell({"error": error.record})
     return 0
 
 
-async def _answer(access: Access, context: str, namespace: str | None, request: Record) -> Any:
+async def _answer(access: Credentials, context: str, namespace: str | None, request: Record) -> Any:
     """What the request asks for. Raises CannotError and Refused."""
     async with Api(access, PROGRAM, within_s=WITHIN_S, silent_s=SILENT_S) as api:
         space, controller = namespace or access.namespace or "default", controller_namespace(os.environ)
-        who = Person(api, context, space, chosen=namespace is not None, controller=controller)
+        who = Caller(api, context, space, chosen=namespace is not None, controller=controller)
         try:
             return await _Asked(who).do(request)
         except ApiError as error:
@@ -92,7 +92,7 @@ async def _answer(access: Access, context: str, namespace: str | None, request: 
 class _Asked:
     """One request of one person, about the jobs of one namespace. Raises ApiError, CannotError and Refused."""
 
-    def __init__(self, who: Person) -> None:
+    def __init__(self, who: Caller) -> None:
         self._who, self._api, self._namespace = who, who.api, who.namespace
 
     async def do(self, request: Record) -> Any:
@@ -165,7 +165,7 @@ class _Asked:
         return row(its.found)
 
 
-async def _explained(who: Person, error: ApiError, name: str) -> CannotError:
+async def _explained(who: Caller, error: ApiError, name: str) -> CannotError:
     """What a refusal means for whoever typed the command, and what to type next."""
     match error.status:
         case 0:
@@ -194,7 +194,7 @@ async def _explained(who: Person, error: ApiError, name: str) -> CannotError:
 class _Pods:
     """The pods of a job, for a reader on another thread than `loop`'s."""
 
-    def __init__(self, who: Person, its: Chosen, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, who: Caller, its: FoundJob, loop: asyncio.AbstractEventLoop) -> None:
         self._who, self._api, self._its, self._loop = who, who.api, its, loop
         self.known: dict[Key, Pod] = {}
 

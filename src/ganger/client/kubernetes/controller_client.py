@@ -15,7 +15,7 @@ from ganger.settings import home
 Record = dict[str, Any]
 
 
-class InContext(Client):
+class ControllerClient(Client):
     """Every method raises ClientError; `objects` are the cluster's."""
 
     def __init__(self, context: str, namespace: str | None = None) -> None:

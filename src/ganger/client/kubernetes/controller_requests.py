@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.backends.kubernetes.controller_tokens import ALL_JOBS, ASKER, CONTROLLER, HEADER, TRIAL, USER
 from ganger.backends.kubernetes.custom_resources import GROUP
-from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, CannotError, Person
+from ganger.client.kubernetes.caller import REFUSED, UNREACHABLE, Caller, CannotError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Fields
 from ganger.kubeapi.request import Place, Request, Use, decoded, telling
@@ -50,7 +50,7 @@ _DECISIONS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessrev
 _ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", _Token)
 
 
-async def ask(who: Person, user: str, asked: Record) -> Record:
+async def ask(who: Caller, user: str, asked: Record) -> Record:
     """What the controller answers to {"method", "target", "body"}: {"status", "body"}. user: the
     name by which the API server knows the person. Raises CannotError and ApiError."""
     if (instead := _instead(who, asked)) is not None:
@@ -75,7 +75,7 @@ async def ask(who: Person, user: str, asked: Record) -> Record:
         raise _lost(error, who, user) from error
 
 
-def _instead(who: Person, asked: Record) -> str | None:
+def _instead(who: Caller, asked: Record) -> str | None:
     """What a person types for what only a server of ganger's does so; None for a question."""
     method, (kind, name, verb) = asked["method"], [*asked["target"].partition("?")[0].split("/")[1:], "", "", ""][:3]
     if kind == "queues" and method in ("PUT", "DELETE"):
@@ -86,7 +86,7 @@ def _instead(who: Person, asked: Record) -> str | None:
     return None if method in _VERBS else who.kubectl("api-resources", "--categories=ganger")
 
 
-async def _token(who: Person, user: str) -> str:
+async def _token(who: Caller, user: str) -> str:
     may = {"verb": "list", "group": GROUP, "resource": "gangjobs"}
     sees_all = (await who.api.ask(_DECISIONS, {"spec": {"resourceAttributes": may}})).status.allowed
     audiences = [CONTROLLER, f"{USER}{user}", *([ALL_JOBS] if sees_all else [])]
@@ -107,7 +107,7 @@ def _is_problem(body: bytes) -> bool:
     return isinstance(found, dict) and {"code", "detail", "next"} <= set(found)
 
 
-def _lost(error: ApiError, who: Person, user: str) -> Exception:
+def _lost(error: ApiError, who: Caller, user: str) -> Exception:
     """What a refusal of the API server means on this way; itself where it means what it means everywhere."""
     space = who.controller
     elsewhere = f"if it is in another namespace: export {CONTROLLER_NAMESPACE}=NAMESPACE"

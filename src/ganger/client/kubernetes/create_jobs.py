@@ -15,12 +15,12 @@ from typing import Any, Final
 from ganger.backends.kubernetes.custom_resources import API_VERSION, GANG_JOBS
 from ganger.backends.kubernetes.object_names import CODE
 from ganger.client.kubernetes import controller_requests
-from ganger.client.kubernetes.caller import REFUSED, USAGE, CannotError, Person
+from ganger.client.kubernetes.caller import REFUSED, USAGE, Caller, CannotError
 from ganger.client.kubernetes.job_row import row
 from ganger.client.kubernetes.upload_code import bring, brought
 from ganger.engine.submit.build import new_id
 from ganger.engine.submit.submit_order import awaited, in_order
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Custom
 from ganger.kubeapi.resources import Selection
@@ -48,7 +48,7 @@ class _ToBe:
         return {key: value for key, value in spec_to_dict(self.spec).items() if key != "name"}
 
 
-async def submit(who: Person, user: str, request: Record) -> list[Record]:
+async def submit(who: Caller, user: str, request: Record) -> list[Record]:
     """Make them; gives the rows, in the order in which they come after each other. user: as the API server knows the
     person. Raises ApiError, CannotError and Refused: none is there then, or it is said which."""
     every = await _to_be(who, user, _specs(request), request["directory"])
@@ -58,14 +58,14 @@ async def submit(who: Person, user: str, request: Record) -> list[Record]:
     for each in every:
         try:
             made.append(await _made(who, each))
-        except (ApiError, CannotError, Refused) as error:
+        except (ApiError, CannotError, RequestError) as error:
             if not made:
                 raise
             raise await _taken_back(who, made, each, error) from error
     return [row(each) for each in made]
 
 
-async def dry_run(who: Person, user: str, request: Record) -> Record:
+async def dry_run(who: Caller, user: str, request: Record) -> Record:
     """What the controller would do with the one job now, as a server of ganger's says it: {"status", "body"}. The API
     server checks the object first, and keeps nothing. Raises the same."""
     if "spec_text" in request:
@@ -85,7 +85,7 @@ def _specs(request: Record) -> tuple[JobSpec, ...]:
     return (spec_from_dict(request["spec"], "the command line"),)
 
 
-async def _to_be(who: Person, user: str, specs: Sequence[JobSpec], directory: str) -> list[_ToBe]:
+async def _to_be(who: Caller, user: str, specs: Sequence[JobSpec], directory: str) -> list[_ToBe]:
     """With the names that they will have, also in `after`; those that others come after first."""
     every: list[_ToBe] = []
     names: dict[str, str] = {}
@@ -99,7 +99,7 @@ async def _to_be(who: Person, user: str, specs: Sequence[JobSpec], directory: st
     return every
 
 
-def _after(who: Person, spec: JobSpec, of_file: Mapping[str, str], listed: Iterable[Custom]) -> JobSpec:
+def _after(who: Caller, spec: JobSpec, of_file: Mapping[str, str], listed: Iterable[Custom]) -> JobSpec:
     """The spec with names of GangJobs in `after`: of the same file, else of those there are, by their name or the one
     that they were submitted by. Refused (no_such_dependency, cannot_come_true)."""
     found = []
@@ -110,7 +110,7 @@ def _after(who: Person, spec: JobSpec, of_file: Mapping[str, str], listed: Itera
             meant = _meant(after, listed)
             if meant is None:
                 why = f"after: there is no job {after.job} in namespace {who.namespace}"
-                raise Refused("no_such_dependency", why, who.typed("ls"))
+                raise RequestError("no_such_dependency", why, who.typed("ls"))
             name, element = meant.metadata.name, array_of(after.job)
             state = row(meant)["state"]
             # How an element is, its array does not say; nor is anything known of one that nobody has read.
@@ -120,8 +120,8 @@ def _after(who: Person, spec: JobSpec, of_file: Mapping[str, str], listed: Itera
         found.append(replace(after, job=name))
     try:
         awaited(found, states.get)
-    except Refused as refused:
-        raise Refused(refused.code, refused.detail, "take it out of `after`, or submit that job again") from None
+    except RequestError as refused:
+        raise RequestError(refused.code, refused.detail, "take it out of `after`, or submit that job again") from None
     return replace(spec, after=tuple(found))
 
 
@@ -137,14 +137,14 @@ def _meant(after: After, listed: Iterable[Custom]) -> Custom | None:
     return max(of_name, key=lambda each: row(each)["submitted_ms"], default=None)
 
 
-async def _tried(who: Person, every: Iterable[_ToBe]) -> None:
+async def _tried(who: Caller, every: Iterable[_ToBe]) -> None:
     """Have the API server check all of them."""
     async with who.api.trying() as trial:
         for each in every:
             await _made(replace(who, api=trial), each)
 
 
-async def _made(who: Person, to_be: _ToBe) -> Custom:
+async def _made(who: Caller, to_be: _ToBe) -> Custom:
     code = await brought(to_be.spec, to_be.directory)
     about: Record = {"name": to_be.name, "namespace": who.namespace}
     body = {
@@ -164,7 +164,7 @@ async def _made(who: Person, to_be: _ToBe) -> Custom:
     return made
 
 
-async def _taken_back(who: Person, made: Sequence[Custom], refused: _ToBe, why: Exception) -> CannotError:
+async def _taken_back(who: Caller, made: Sequence[Custom], refused: _ToBe, why: Exception) -> CannotError:
     """Delete what was made before one was refused; says so, or what is left."""
     left = []
     for each in reversed(made):

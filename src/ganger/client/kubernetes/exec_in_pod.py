@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.pod_template import beside as words_beside
-from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, CannotError, Person
+from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotError
 from ganger.client.kubernetes.find_job import ENDED, with_pods
 from ganger.client.kubernetes.job_row import OVER
 from ganger.kubeapi.objects import Fields, Pod
@@ -35,7 +35,7 @@ class _Review(Fields, frozen=True):
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", _Review)
 
 
-async def beside(who: Person, name: str, rank: int | None, node: str | None) -> Record:
+async def beside(who: Caller, name: str, rank: int | None, node: str | None) -> Record:
     """The words after `kubectl`, its flags for input and terminal left out, and what the launcher in the pod is told.
 
     Raises ApiError and CannotError.
@@ -67,7 +67,7 @@ def _there(pods: list[Pod], gang: str) -> dict[str, Pod]:
     return {mark.node: pod for mark, pod in marked if mark.generation == newest and pod.status.phase == "Running"}
 
 
-def _chosen(who: Person, name: str, there: Mapping[str, Pod], rank: int | None, node: str | None) -> tuple[Pod, int]:
+def _chosen(who: Caller, name: str, there: Mapping[str, Pod], rank: int | None, node: str | None) -> tuple[Pod, int]:
     """The pod, and the rank: that one, the first one on the node, or rank 0."""
     ranks = {each: sorted(object_names.roles(pod)) for each, pod in there.items()}
     if node is not None and node not in ranks:
@@ -83,7 +83,7 @@ def _chosen(who: Person, name: str, there: Mapping[str, Pod], rank: int | None, 
     raise CannotError("no_such_rank", f"{name} has no rank {rank}{where}", who.typed("explain", name), NOT_FOUND)
 
 
-async def _may(who: Person) -> None:
+async def _may(who: Caller) -> None:
     """CannotError when this person may not run commands in pods."""
     asked = {"namespace": who.namespace, "verb": "create", "resource": "pods", "subresource": "exec"}
     review = await who.api.ask(_REVIEWS, {"spec": {"resourceAttributes": asked}})

@@ -9,7 +9,7 @@ from typing import Final
 
 from ganger.backends.kubernetes.custom_resources import GANG_JOBS
 from ganger.backends.kubernetes.object_names import gang_of, id_of
-from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, CannotError, Person
+from ganger.client.kubernetes.caller import NOT_FOUND, REFUSED, Caller, CannotError
 from ganger.client.kubernetes.job_row import OVER, in_full, row, status_of
 from ganger.engine.eventlog import job_checkpoint
 from ganger.kubeapi.objects import Custom
@@ -20,7 +20,7 @@ ENDED: Final = "ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class FoundJob:
     """text: what it was called; gang: its id, as its pods have it; index: of an element."""
 
     text: str
@@ -34,7 +34,7 @@ class Chosen:
         return str(row(self.found)["state"]) if self.index is None else state_of(self.found, self.index)
 
 
-async def chosen(who: Person, text: str) -> Chosen:
+async def chosen(who: Caller, text: str) -> FoundJob:
     """text: its name, or its id as sentences have it. Raises ApiError, and CannotError where there is no such
     element."""
     text = named(text, who.namespace)
@@ -44,7 +44,7 @@ async def chosen(who: Person, text: str) -> Chosen:
     if element is not None and element[1] not in indices:
         what = f"no element {element[1]}" if indices else "no elements: it is no array"
         raise CannotError("no_such_job", f"{element[0]} has {what}", who.typed("get", element[0]), NOT_FOUND)
-    return Chosen(text, found, gang_of(text, who.namespace), element[1] if element else None)
+    return FoundJob(text, found, gang_of(text, who.namespace), element[1] if element else None)
 
 
 def named(id: str, namespace: str) -> str:
@@ -54,7 +54,7 @@ def named(id: str, namespace: str) -> str:
     return f"{name}[{element[1]}]" if element else name
 
 
-async def with_pods(who: Person, text: str) -> Chosen:
+async def with_pods(who: Caller, text: str) -> FoundJob:
     """The same of what has pods: no array, but its elements. Raises the same."""
     its = await chosen(who, text)
     if its.index is None and (indices := _indices(its.found)):
@@ -63,7 +63,7 @@ async def with_pods(who: Person, text: str) -> Chosen:
     return its
 
 
-async def whole(who: Person, text: str, does: str) -> Custom:
+async def whole(who: Caller, text: str, does: str) -> Custom:
     """The GangJob of what is asked of a job as a whole; does: "stopped". Raises the same."""
     its = await chosen(who, text)
     if its.index is not None:

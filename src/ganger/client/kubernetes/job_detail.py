@@ -9,8 +9,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from ganger.client.kubernetes import controller_requests
-from ganger.client.kubernetes.caller import REFUSED, CannotError, Person
-from ganger.client.kubernetes.find_job import Chosen, chosen, named
+from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
+from ganger.client.kubernetes.find_job import FoundJob, chosen, named
 from ganger.client.kubernetes.job_row import in_full, status_of
 
 Record = dict[str, Any]
@@ -18,7 +18,7 @@ Record = dict[str, Any]
 _OF_CONTROLLER: Final = ("attempts", "ledger", "checkpoint_step", "progress", "reason", "ends_by_ms")
 
 
-async def detail(who: Person, user: str, text: str) -> Record:
+async def detail(who: Caller, user: str, text: str) -> Record:
     """{row, spec, gpu_seconds}, and what the controller knows besides; `untold` says why it does not tell. Of an
     element it is all from there. Raises ApiError and CannotError."""
     its = await chosen(who, text)
@@ -34,7 +34,7 @@ async def detail(who: Person, user: str, text: str) -> Record:
     return known | {key: told[key] for key in _OF_CONTROLLER}
 
 
-async def explanation(who: Person, user: str, text: str) -> Record:
+async def explanation(who: Caller, user: str, text: str) -> Record:
     """{row, spec}, and `explanation` as a server of ganger's gives it, or `untold` why not. Raises the same."""
     its = await chosen(who, text)
     try:
@@ -46,14 +46,14 @@ async def explanation(who: Person, user: str, text: str) -> Record:
     return in_full(its.found) | {"explanation": told}
 
 
-async def elements(who: Person, user: str, text: str, query: Record) -> Record:
+async def elements(who: Caller, user: str, text: str, query: Record) -> Record:
     """A page of the elements of an array: {items, next}. Raises the same."""
     its = await chosen(who, text)
     given = urlencode({name: value for name, value in query.items() if value is not None})
     return await _told(who, user, its, f"/elements?{given}")
 
 
-async def _told(who: Person, user: str, its: Chosen, rest: str = "") -> Record:
+async def _told(who: Caller, user: str, its: FoundJob, rest: str = "") -> Record:
     """What the controller answers to a question about it, with names as its objects have them. Raises CannotError."""
     target = f"/jobs/{quote(its.gang, safe='')}{rest}"
     answer = await controller_requests.ask(who, user, {"method": "GET", "target": target, "body": None})

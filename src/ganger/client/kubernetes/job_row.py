@@ -11,7 +11,7 @@ import msgspec
 from pydantic_core import from_json, to_json
 
 from ganger.backends.kubernetes.object_names import ASKED_BESIDE, NOBODY
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.objects import Custom
 from ganger.model.job import ENDED, PRIORITIES
 from ganger.model.views.service_views import JobRow
@@ -54,7 +54,7 @@ def in_full(found: Custom) -> Record:
     asked = {key: value for key, value in spec_of(found).items() if key not in ASKED_BESIDE}
     try:
         spec = from_json(to_json(spec_from_dict(asked | {"name": found.metadata.name}, "GangJob")))
-    except Refused:
+    except RequestError:
         spec = None
     return {"row": row(found), "spec": spec}
 

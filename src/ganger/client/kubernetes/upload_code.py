@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ganger.backends.kubernetes import object_names
 from ganger.backends.kubernetes.code_archive import check_size, packed
-from ganger.client.kubernetes.caller import REFUSED, CannotError, Person
+from ganger.client.kubernetes.caller import REFUSED, Caller, CannotError
 from ganger.engine.submit.code_snapshot import snapshot
 from ganger.engine.submit.command_check import check_directory
 from ganger.kubeapi.api_error import ApiError
@@ -23,14 +23,14 @@ from ganger.model.job import GitCode, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class UploadedCode:
     """The SHA-256 of an archive, and the archive as base64."""
 
     digest: str
     content: str = field(repr=False)
 
 
-async def brought(spec: JobSpec, directory: str) -> Brought | None:
+async def brought(spec: JobSpec, directory: str) -> UploadedCode | None:
     """The code that a job brings along; None when that is no directory. `directory`: where the person stands.
 
     Raises Refused."""
@@ -38,10 +38,10 @@ async def brought(spec: JobSpec, directory: str) -> Brought | None:
         return None
     archive = await asyncio.to_thread(_packed, Path(directory), spec.code)
     check_size(archive, "leave files out by lines in .gangerignore, name a repository (code: {git: URL})")
-    return Brought(hashlib.sha256(archive).hexdigest(), base64.b64encode(archive).decode())
+    return UploadedCode(hashlib.sha256(archive).hexdigest(), base64.b64encode(archive).decode())
 
 
-async def bring(who: Person, code: Brought) -> None:
+async def bring(who: Caller, code: UploadedCode) -> None:
     """Have it where pods find it. Once more when the GangJob is made: before that, a controller knows of nobody who
     uses what it finds there, and may remove it. Raises ApiError and CannotError."""
     name = object_names.code_name(code.digest)
@@ -62,7 +62,7 @@ async def bring(who: Person, code: Brought) -> None:
         raise CannotError("code_replaced", why, next_, REFUSED)
 
 
-async def _found(who: Person, name: str) -> ConfigMap | None:
+async def _found(who: Caller, name: str) -> ConfigMap | None:
     try:
         return await who.api.get(CONFIG_MAPS, name, who.namespace)
     except ApiError as error:

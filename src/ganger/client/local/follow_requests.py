@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ganger.client.client_errors import TimedOut, Unreachable, maybe_made, unreachable
 from ganger.client.local.http import ANSWER_S, Request, query_of, quoted
-from ganger.client.local.log_position import Query, Seen
+from ganger.client.local.log_position import LogPosition, Query
 from ganger.model.job import ENDED
 
 Record = dict[str, Any]
@@ -98,7 +98,7 @@ async def events(
 async def log_lines(link: Link, id: str, query: Query, *, follow: bool) -> AsyncGenerator[Record, None]:
     """Lines that ranks wrote. A follower ends with the job and outlives a restart of the server; it waits for an
     attempt that may still come."""
-    logs, seen, rest = f"/jobs/{quoted(id)}/logs", Seen(), query
+    logs, seen, rest = f"/jobs/{quoted(id)}/logs", LogPosition(), query
     while True:
         request = Request(
             "GET", logs + query_of({"follow": follow or None, **rest}), timeout_s=None if follow else ANSWER_S

@@ -13,7 +13,7 @@ Query = dict[str, str | int | None]
 _Source = tuple[int, int, str]
 
 
-class Seen:
+class LogPosition:
     """The lines of one follower."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from ganger import __version__
 from ganger.client.client_errors import ClientError, unreachable
 from ganger.client.local import server_process
 from ganger.client.local.http import listener, listens
-from ganger.settings import BadHome, Home, for_server, make_private
+from ganger.settings import Home, HomeError, for_server, make_private
 
 START_S: Final = 20.0
 """How long a server may take until it answers."""
@@ -73,7 +73,7 @@ def start(home: Home, listen: str | None = None) -> Serving:
     to answer too. ClientError says why not."""
     try:
         make_private(home.path)
-    except BadHome as error:
+    except HomeError as error:
         raise unreachable(str(error), error.next) from None
     deadline = time.monotonic() + START_S
     with _alone, _log(home) as log, _log(home) as turn:

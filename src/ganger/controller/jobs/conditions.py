@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import ENDED
 from ganger.model.views.service_views import JobRow
 
@@ -31,7 +31,7 @@ def conditions(row: JobRow, waits: Mapping[str, Any], since_ms: int, generation:
     return [each | {"observedGeneration": generation} for each in told]
 
 
-def refused(why: Refused, at_ms: int, generation: int) -> list[Condition]:
+def refused(why: RequestError, at_ms: int, generation: int) -> list[Condition]:
     """Of a job that was not taken."""
     word = "".join(part.capitalize() for part in why.code.split("_"))
     told = _said("Accepted", word, f"{why.detail}; {why.next}", at_ms, holds=False)

@@ -19,7 +19,7 @@ from ganger.backends.kubernetes.object_names import id_of
 from ganger.controller.jobs.gang_job_reconciler import OVER, spec_of
 from ganger.engine.eventlog.job_checkpoint import is_piece
 from ganger.engine.eventlog.projection import Projection
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.objects import Custom
 from ganger.model.job import ENDED, Job, Origin
 from ganger.model.views.service_views import JobRow, Ledger
@@ -71,7 +71,7 @@ def finished(found: Iterable[Custom]) -> Iterator[Projection]:
         name = id_of(custom.metadata.key)
         try:
             yield _projection(name, record, custom)
-        except (ValueError, Refused) as error:
+        except (ValueError, RequestError) as error:
             _log.warning("%s has ended, and is not listed: its status.record cannot be read: %s", name, error)
 
 

@@ -16,10 +16,10 @@ import msgspec
 
 from ganger.backends.kubernetes.object_names import ASKED_BESIDE, NOBODY, gang_of, id_of
 from ganger.controller.jobs import conditions
-from ganger.controller.jobs.job_builder import MISSING, JobsToBe
+from ganger.controller.jobs.job_builder import MISSING, JobBuilder
 from ganger.controller.jobs.job_code import JobCode
 from ganger.core.state.gang import Gang
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.objects import Custom, Key, Meta
 from ganger.model.event import (
     Deleted,
@@ -41,13 +41,13 @@ LEFT_ALONE: Final = (
 )
 
 _log = logging.getLogger(__name__)
-Tell = Callable[[Key, dict[str, Any]], None]
+EventSink = Callable[[Key, dict[str, Any]], None]
 
 
 class GangJobs:
     """`tell` writes fields of an object's status."""
 
-    def __init__(self, to_be: JobsToBe, tell: Tell, known: Iterable[Gang], code: JobCode) -> None:
+    def __init__(self, to_be: JobBuilder, tell: EventSink, known: Iterable[Gang], code: JobCode) -> None:
         """known: what the state was put together from; code: brings what jobs are to run."""
         self._to_be, self._loop, self._tell, self._code = to_be, to_be.loop, tell, code
         self._was = {gang.array or gang.id: _asked_of(gang) for gang in known}
@@ -126,7 +126,7 @@ class GangJobs:
             # Nothing is said of the job before the round that takes it, and that has read this generation.
             self.observed[job.id] = found.metadata.generation
             await self._put_in(job, spec)
-        except Refused as why:
+        except RequestError as why:
             refused = why
         finally:
             now = self._submitting.pop(id_of(key))
@@ -149,7 +149,7 @@ class GangJobs:
             try:
                 # No thread waits for the answer: what comes by the thousand is to be planned together.
                 await asyncio.wrap_future(self._loop.post_all(asked)[0])
-            except Refused:
+            except RequestError:
                 awaits = await asyncio.to_thread(self._to_be.awaited, job.spec)
                 if awaits == job.awaits:
                     raise
@@ -157,7 +157,7 @@ class GangJobs:
             else:
                 return
 
-    def _refuse(self, found: Custom, refused: Refused) -> None:
+    def _refuse(self, found: Custom, refused: RequestError) -> None:
         key, generation = found.metadata.key, found.metadata.generation
         self.observed.pop(id_of(key), None)
         self._known.discard(id_of(key))

@@ -13,7 +13,7 @@ from ganger.backends.kubernetes.pod_template import WORK
 from ganger.engine.loop import Loop
 from ganger.engine.submit.build import limited
 from ganger.engine.submit.submit_order import awaited
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.objects import Key
 from ganger.model.job import After, GangState, Job, JobSpec, Origin
 
@@ -23,7 +23,7 @@ MISSING: Final = "no_such_dependency"
 
 
 @dataclass(frozen=True, slots=True)
-class JobsToBe:
+class JobBuilder:
     """state_of: how a job is, by id; None of one that nobody knows."""
 
     loop: Loop
@@ -32,7 +32,7 @@ class JobsToBe:
     def job(self, key: Key, user: str, spec: JobSpec) -> Job:
         """Of that GangJob; its code is not looked at. Refused says why it cannot be."""
         if any(spec.role(name).resources.gpu.is_share for name in spec.order):
-            raise Refused("bad_spec", "a share of a GPU cannot be had on Kubernetes yet", "ask for whole GPUs")
+            raise RequestError("bad_spec", "a share of a GPU cannot be had on Kubernetes yet", "ask for whole GPUs")
         with self.loop.view() as state:
             spec = limited(spec, state, user)
         spec = replace(spec, after=tuple(replace(each, job=gang_of(each.job, key.namespace)) for each in spec.after))
@@ -44,8 +44,8 @@ class JobsToBe:
         for each in spec.after:
             if self.state_of(each.job) is None:
                 why = f"after: there is no job {each.job}"
-                raise Refused(MISSING, why, "make its GangJob, of that name and in this namespace: this one waits")
+                raise RequestError(MISSING, why, "make its GangJob, of that name and in this namespace: this one waits")
         try:
             return awaited(spec.after, self.state_of)
-        except Refused as refused:
-            raise Refused(refused.code, refused.detail, "make a new one that does not come after it") from None
+        except RequestError as refused:
+            raise RequestError(refused.code, refused.detail, "make a new one that does not come after it") from None

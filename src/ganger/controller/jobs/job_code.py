@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ganger.backends.kubernetes.code_archive import ELSEWHERE, check_size, named, packed
 from ganger.engine.submit.git_repository import fetch
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, Meta
 from ganger.model.job import GitCode, JobSpec, Origin
@@ -35,7 +35,9 @@ class JobCode:
         if not isinstance(spec.code, GitCode):
             return replace(origin, code_hash=_packed_before(spec.code, about))
         if urlsplit(spec.code.git).scheme == "file":
-            raise Refused("bad_spec", "code: a repository on the controller's own disk is not read", "give its URL")
+            raise RequestError(
+                "bad_spec", "code: a repository on the controller's own disk is not read", "give its URL"
+            )
         found = fetch(spec.code, self._home.git, self._home.code)
         data = packed(self._home.code / found.digest)
         check_size(data)
@@ -43,7 +45,7 @@ class JobCode:
         try:
             self._put(about.key, digest, data)
         except ApiError as error:
-            raise Refused("store_failed", f"code: {error}", "submit it again", 500) from None
+            raise RequestError("store_failed", f"code: {error}", "submit it again", 500) from None
         return replace(origin, git_commit=found.commit, code_hash=digest)
 
 
@@ -51,5 +53,5 @@ def _packed_before(path: str, about: Meta) -> str:
     digest = named(about)
     if digest is None:
         why = f"code: {path} is a directory of the machine that the job was written on, which a controller does not see"
-        raise Refused("bad_spec", why, f"write code: {{git: URL, ref: BRANCH}}; or {ELSEWHERE}")
+        raise RequestError("bad_spec", why, f"write code: {{git: URL, ref: BRANCH}}; or {ELSEWHERE}")
     return digest

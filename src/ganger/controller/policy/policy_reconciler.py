@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 
 from ganger.backends.kubernetes.custom_resources import POLICIES, QUEUES
-from ganger.backends.kubernetes.status_writer import Statuses
+from ganger.backends.kubernetes.status_writer import StatusWriter
 from ganger.controller.policy import queue_usage
 from ganger.controller.policy.queue_usage import Usage
 from ganger.engine.loop import Loop
 from ganger.engine.policy_doc.policy_text import check_fits, policy_from_dict
 from ganger.engine.policy_doc.trial_run import stranded
 from ganger.engine.wall_clock import WallClock
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.kubeapi.api_client import Api
 from ganger.kubeapi.api_error import ApiError
-from ganger.kubeapi.informer import Follower
+from ganger.kubeapi.informer import Informer
 from ganger.kubeapi.objects import Custom
 from ganger.model.event import PolicySet
 from ganger.model.policy import PolicyDocument, document_of
@@ -52,10 +52,10 @@ class PolicyObjects:
     """`may_act`: whether we lead; without it nothing is written. `run` must run for anything to be known."""
 
     def __init__(self, api: Api, may_act: Callable[[], bool]) -> None:
-        self._queues = Follower(api, QUEUES, self._changed)
-        self._policies = Follower(api, POLICIES, self._changed)
+        self._queues = Informer(api, QUEUES, self._changed)
+        self._policies = Informer(api, POLICIES, self._changed)
         self._statuses = {
-            each: Statuses(api, each, objects, may_act)
+            each: StatusWriter(api, each, objects, may_act)
             for each, objects in ((QUEUES, self._queues.objects), (POLICIES, self._policies.objects))
         }
         self._in_force: Specs = {}
@@ -82,7 +82,7 @@ class PolicyObjects:
         }
         try:
             return _read(self._in_force)
-        except Refused as refused:
+        except RequestError as refused:
             _log.error("what was in force cannot be read from the objects any more: %s", refused.detail)
             self._in_force = {}
             return _read({})
@@ -157,7 +157,7 @@ class PolicyObjects:
         objects, before = self._objects(), self._in_force
         try:
             refused = await asyncio.to_thread(self._settle, loop, {name: _spec(each) for name, each in objects.items()})
-        except Refused as why:
+        except RequestError as why:
             _log.warning("the policy of the objects could not be put in force: %s", why.detail)
             return AGAIN_S
         for name, found in objects.items():
@@ -167,12 +167,12 @@ class PolicyObjects:
             taken(_read(self._in_force))
         return AGAIN_S if refused else None
 
-    def _settle(self, loop: Loop, wanted: Specs) -> dict[str, Refused]:
+    def _settle(self, loop: Loop, wanted: Specs) -> dict[str, RequestError]:
         """Put in force what can be; gives the others, and why not."""
-        refused: dict[str, Refused] = {}
+        refused: dict[str, RequestError] = {}
         try:
             document = _checked(wanted, loop)
-        except Refused:
+        except RequestError:
             wanted, refused = self._most(loop, wanted)
             document = _checked(wanted, loop)
         with loop.view() as state:
@@ -182,10 +182,10 @@ class PolicyObjects:
         self._in_force = wanted
         return refused
 
-    def _most(self, loop: Loop, wanted: Specs) -> tuple[Specs, dict[str, Refused]]:
+    def _most(self, loop: Loop, wanted: Specs) -> tuple[Specs, dict[str, RequestError]]:
         """What is in force with each change that holds beside it, tried until no more do: a queue may come before the
         one above it."""
-        taken, refused = dict(self._in_force), dict[str, Refused]()
+        taken, refused = dict(self._in_force), dict[str, RequestError]()
         left = [name for name in {**wanted, **taken} if wanted.get(name) != taken.get(name)]
         while left:
             still = []
@@ -194,7 +194,7 @@ class PolicyObjects:
                 tried |= {name: wanted[name]} if name in wanted else {}
                 try:
                     _checked(tried, loop)
-                except Refused as why:
+                except RequestError as why:
                     refused[name] = why
                     still.append(name)
                 else:
@@ -209,7 +209,7 @@ class PolicyObjects:
                 _log.warning("%s was deleted, and stays until jobs that need it have ended", what)
         return taken, refused
 
-    def _tell(self, name: str, found: Custom, why: Refused | None) -> None:
+    def _tell(self, name: str, found: Custom, why: RequestError | None) -> None:
         """Say on an object whether it is in force."""
         status = msgspec.json.decode(found.status) or {}
         generation = found.metadata.generation
@@ -238,7 +238,7 @@ def _checked(specs: Specs, loop: Loop) -> PolicyDocument:
     if lost:
         named = ", ".join(each.job for each in lost[:3])
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        raise Refused("strands_jobs", f"{named}{more} could not go on: {lost[0].why}", "stop or move them first")
+        raise RequestError("strands_jobs", f"{named}{more} could not go on: {lost[0].why}", "stop or move them first")
     return document
 
 
@@ -265,7 +265,7 @@ def _built_in(name: str) -> dict[str, Any]:
     return {"apiVersion": "ganger.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": {}}
 
 
-def _condition(status: Mapping[str, Any], generation: int, why: Refused | None) -> dict[str, Any]:
+def _condition(status: Mapping[str, Any], generation: int, why: RequestError | None) -> dict[str, Any]:
     said = {
         "type": ACCEPTED,
         "status": "True" if why is None else "False",

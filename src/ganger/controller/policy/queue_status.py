@@ -32,7 +32,7 @@ LOOK_S: Final = 0.1
 Figures = dict[str, Any]
 
 
-class Shows(Protocol):
+class QueueStatusWriter(Protocol):
     """Where the figures go: `PolicyObjects`."""
 
     async def show(self, told: Mapping[str, Figures]) -> None:
@@ -52,7 +52,9 @@ class QueueFigures:
     """`kept`: what the state began with, by queue; owes: whether of an event up to one something is still to be written
     to the object of a job."""
 
-    def __init__(self, loop: Loop, shows: Shows, kept: Mapping[str, Usage], owes: Callable[[int], bool]) -> None:
+    def __init__(
+        self, loop: Loop, shows: QueueStatusWriter, kept: Mapping[str, Usage], owes: Callable[[int], bool]
+    ) -> None:
         self._loop, self._shows, self._owes, self._told = loop, shows, owes, 0
         self._kept = {name: each.figures for name, each in kept.items()}
         self._kept_s: dict[str, float] = {}

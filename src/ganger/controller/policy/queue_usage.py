@@ -12,10 +12,10 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from ganger.core.queues.fair_share import REMEMBERED, Spent, respent
+from ganger.core.queues.fair_share import REMEMBERED, DecayedUsage, respent
 from ganger.core.queues.quota import Vector
 from ganger.core.queues.share_bounds import NOTHING
-from ganger.core.state.runtime_estimate import KEPT, SIZES, Runs
+from ganger.core.state.runtime_estimate import KEPT, SIZES, RunTimes
 from ganger.core.state.state import State
 from ganger.model.queue import ROOT
 
@@ -33,11 +33,11 @@ class Usage:
 
     at_ms: int
     half_life_ms: int
-    spent: tuple[Spent, ...] = ()
-    runs: tuple[Runs, ...] = ()
+    spent: tuple[DecayedUsage, ...] = ()
+    runs: tuple[RunTimes, ...] = ()
 
     @property
-    def figures(self) -> tuple[tuple[Spent, ...], tuple[Runs, ...]]:
+    def figures(self) -> tuple[tuple[DecayedUsage, ...], tuple[RunTimes, ...]]:
         """All but when that was."""
         return self.spent, self.runs
 
@@ -51,7 +51,7 @@ def usage_of(state: State, shown: Container[str]) -> dict[str, Usage]:
     """By queue, of those that were used. What was used of one whose object is gone, so that it is not `shown`, is kept
     with root's for as long as its jobs keep it in force."""
     homes = {name: name if name in shown else ROOT for name in state.tree.index}
-    spent, runs = dict[str, list[Spent]](), dict[str, list[Runs]]()
+    spent, runs = dict[str, list[DecayedUsage]](), dict[str, list[RunTimes]]()
     for each in state.standings.spent():
         spent.setdefault(homes.get(each.queue, ROOT), []).append(each)
     for known in state.history.runs():
@@ -95,9 +95,9 @@ def decode(text: str, queue: str, now_ms: int) -> Usage:
     return usage
 
 
-def spent_by_now(found: Iterable[Usage], half_life_ms: int, queues: Container[str]) -> list[Spent]:
+def spent_by_now(found: Iterable[Usage], half_life_ms: int, queues: Container[str]) -> list[DecayedUsage]:
     """What was used of all these, in half-lives as they are now; of queues that are gone it is root's."""
-    every = list[Spent]()
+    every = list[DecayedUsage]()
     for usage in found:
         if usage.half_life_ms == half_life_ms:
             every += usage.spent
@@ -110,13 +110,14 @@ def spent_by_now(found: Iterable[Usage], half_life_ms: int, queues: Container[st
             had = periods.get(period, NOTHING)
             periods[period] = (had[0] + gpus, had[1] + cpus, had[2] + memory)
     return [
-        Spent(queue=queue, user=user, periods=tuple(sorted(periods.items()))) for (queue, user), periods in sums.items()
+        DecayedUsage(queue=queue, user=user, periods=tuple(sorted(periods.items())))
+        for (queue, user), periods in sums.items()
     ]
 
 
-def runs_known(found: Mapping[str, Usage]) -> list[Runs]:
+def runs_known(found: Mapping[str, Usage]) -> list[RunTimes]:
     """Run times of all these. Of a user no more kinds of jobs than are ever known: objects are not written at once."""
-    by_user = dict[str, list[Runs]]()
+    by_user = dict[str, list[RunTimes]]()
     for name in sorted(found):
         for each in found[name].runs:
             by_user.setdefault(each.user, []).append(each)

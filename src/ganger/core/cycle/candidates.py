@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.cycle.cycle import Round
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.nodes.topology import Ints
 from ganger.core.queue_order.policy_interface import Heads, Key, joined
 from ganger.core.queues.quota import UNLIMITED
@@ -34,12 +34,12 @@ from ganger.core.state.pending_index import (
     Entry,
     Group,
     Kind,
-    Line,
+    Lane,
 )
 from ganger.core.state.runtime_estimate import NEVER_MS
-from ganger.model.pending_reason import Why
+from ganger.model.pending_reason import ReasonCode
 
-NO_PLACE: Final = (Why.NO_CAPACITY, Why.NO_NODE, Why.EXCLUDED)
+NO_PLACE: Final = (ReasonCode.NO_CAPACITY, ReasonCode.NO_NODE, ReasonCode.EXCLUDED)
 OF_HEADS: Final = (OWNER, NUMBER, SUBMITTED, PRIORITY, STAYS)
 """Columns that `Heads` has, in its order."""
 MOST_PASSED: Final = 128
@@ -50,12 +50,12 @@ Turn = tuple[Key, int, Entry]
 """(key, number of the gang, the gang): no two keys are equal"""
 
 
-class Turns:
+class Candidates:
     """The order of one round. A gang that is promised a start may have it though others of its class may not. `urgent`:
     since when a gang of a queue, large or not, must have waited to get its turn even where it has no place; None: none
     does."""
 
-    def __init__(self, now: Round, urgent: Callable[[str, bool], int | None]) -> None:
+    def __init__(self, now: Cycle, urgent: Callable[[str, bool], int | None]) -> None:
         """Nobody has had a turn."""
         self._now, self._urgent = now, urgent
         self._state, self._now_ms, self._policy = now.state, now.now_ms, now.policy
@@ -135,7 +135,7 @@ class Turns:
             self._look_again()
         self._offer(entry.line)
 
-    def refuse(self, entry: Entry, why: Why) -> None:
+    def refuse(self, entry: Entry, why: ReasonCode) -> None:
         """It does not start in this round, nor do others of its class; nor, where it lacks quota, others of its kind in
         its queue; nor, where no place was found though there is room, others of its kind."""
         decided, is_urgent = self._promises.decided, self._urgent_since_ms(entry.group) is not None
@@ -145,11 +145,11 @@ class Turns:
         self._had[entry.gang.id] = None
         if self._forget_urgent(entry):  # room may be kept for it, and for one less of the others
             self._look_again()
-        if why is Why.OVER_QUOTA:
+        if why is ReasonCode.OVER_QUOTA:
             self._open[entry.line.crowd.at, entry.kind.at] = False
-        is_longer = why is Why.HELD or (why is Why.MAINTENANCE and not self._state.tree.types)
+        is_longer = why is ReasonCode.HELD or (why is ReasonCode.MAINTENANCE and not self._state.tree.types)
         if is_longer and not entry.group.again and entry.gang.expected is None:
-            others_ms = self._promises.others_ms if why is Why.HELD else entry.group.stays_ms - 1
+            others_ms = self._promises.others_ms if why is ReasonCode.HELD else entry.group.stays_ms - 1
             # Found anew: since it was asked last, others have begun.
             longest_ms = self._by_nodes_ms(entry.kind) if self._promised else self._longest_ms(entry.kind)
             self._longest[entry.kind] = min(longest_ms, max(0, others_ms))
@@ -277,7 +277,7 @@ class Turns:
             self._worth[entry.group.row] = False
         self._offer(entry.line)
 
-    def _offer(self, line: Line) -> None:
+    def _offer(self, line: Lane) -> None:
         """The next gang of a line that is worth a try has its turn. Of a group of which one is passed over none is, for
         now: so the next look sees whether one is again."""
         groups, comes = self._lines.groups.of, self._coming(line)
@@ -300,7 +300,7 @@ class Turns:
                 self._put(entry)
                 return
 
-    def _coming(self, line: Line) -> list[tuple[int, int]]:
+    def _coming(self, line: Lane) -> list[tuple[int, int]]:
         """Groups of a line of which one may be worth a try, as a heap: the number that the next of each has at least,
         and its row."""
         comes = self._comes.get(line.at)

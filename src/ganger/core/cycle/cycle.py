@@ -14,28 +14,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ganger.core.nodes.fragmentation import kinds_of
-from ganger.core.placement.start_check import Ask, ask, barred, fit, is_maintained, where
+from ganger.core.placement.start_check import StartRequest, ask, barred, fit, is_maintained, where
 from ganger.core.queue_order.policy_interface import Policy, large_after_ms, reservations, starves_after_ms
 from ganger.core.queues.quota import Vector, need
-from ganger.core.reservations.capacity_forecast import Promise
+from ganger.core.reservations.capacity_forecast import Reservation
 from ganger.core.reservations.earliest_start import earliest
 from ganger.core.reservations.queue_rotation import QueueRotation, is_large_cluster
-from ganger.core.reservations.reservations import Promises
+from ganger.core.reservations.reservations import CycleReservations
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import Moved
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.policy import FRAGMENTATION
 from ganger.model.shape import Shape
 
 CURABLE: Final = (
-    Why.USER_GPUS,
-    Why.USER_JOBS,
-    Why.USER_NODE_TIME,
-    Why.OVER_QUOTA,
-    Why.NO_CAPACITY,
-    Why.MAINTENANCE,
-    Why.HELD,
+    ReasonCode.USER_GPUS,
+    ReasonCode.USER_JOBS,
+    ReasonCode.USER_NODE_TIME,
+    ReasonCode.OVER_QUOTA,
+    ReasonCode.NO_CAPACITY,
+    ReasonCode.MAINTENANCE,
+    ReasonCode.HELD,
 )
 """Reasons that end when other gangs do, or maintenance."""
 MOST_CLAIMS: Final = 20
@@ -56,7 +56,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Round:
+class Cycle:
     """state (inside a trial), now_ms, policy: what is planned; ending: gangs that the round stops, for whatever reason;
     victims: those of them that give way to another; begun: gangs that it starts; elements: how many of each array;
     granted: the time limits of gangs that start with less than they ask for, by the gang whose turn it is; claims: room
@@ -76,23 +76,23 @@ class Round:
     granted: dict[str, int] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     tried: dict[tuple[str, bool], int] = field(default_factory=dict)
-    pushed: dict[str, list[Promise]] = field(default_factory=dict)
+    pushed: dict[str, list[Reservation]] = field(default_factory=dict)
     next_ones: dict[str, int] = field(default_factory=dict)
     nobody_gives_way: bool = False
-    promises: Promises = field(init=False)
+    promises: CycleReservations = field(init=False)
     rotation: QueueRotation | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.state.rules.gpu_shares.score == FRAGMENTATION:
             self.state.nodes.set_kinds(kinds_of(_live_shapes(self.state)))
-        self.promises = Promises(self.state, self.now_ms, self.ending)
+        self.promises = CycleReservations(self.state, self.now_ms, self.ending)
         if is_large_cluster(self.state) and reservations(self.policy, self.state.rules) is not None:
             lines = self.state.lines(self.policy)
             self.rotation = QueueRotation(self.state, lines, self._awaits_reservation, self._may_be_next)
 
     # -- who starts --------------------------------------------------------------------------------------------------
 
-    def start(self, gang: Gang) -> Shares | Why:
+    def start(self, gang: Gang) -> Shares | ReasonCode:
         """Where it starts, or what binds: its own limits, the nodes, or what is kept for others. With how much time is
         in `granted`, where it is less than the gang asks for."""
         self.granted.pop(gang.id, None)
@@ -102,7 +102,7 @@ class Round:
                 return self._start(gang)
         return self._start(gang)
 
-    def _start(self, gang: Gang) -> Shares | Why:
+    def _start(self, gang: Gang) -> Shares | ReasonCode:
         wanted = ask(gang)
         why = barred(self.state, wanted)
         if why is not None:
@@ -113,15 +113,15 @@ class Round:
             shy = replace(wanted, avoids=(*wanted.avoids, *gang.shuns))
             return (self.promises.start(gang, shy) if gang.shuns else None) or found
         if not (self.promises.standing or self.state.windows) or not where(self.state, wanted.at_least):
-            return Why.MAINTENANCE if is_maintained(self.state, wanted.at_least) else Why.NO_CAPACITY
+            return ReasonCode.MAINTENANCE if is_maintained(self.state, wanted.at_least) else ReasonCode.NO_CAPACITY
         weaker = self._weaker(gang)
         found = self.promises.start(gang, wanted, weaker) if weaker else None
         if found:
             # Noted now: when it has begun, what it uses may put it behind them.
             self.pushed[gang.id] = weaker
-        return found or self._shortened(gang, wanted) or Why.HELD
+        return found or self._shortened(gang, wanted) or ReasonCode.HELD
 
-    def _shortened(self, gang: Gang, wanted: Ask) -> Shares | None:
+    def _shortened(self, gang: Gang, wanted: StartRequest) -> Shares | None:
         """Where it starts with less time than it asks for, if that will do: how much is noted."""
         found = self.promises.shortened(gang, wanted)
         if found is None:
@@ -136,7 +136,7 @@ class Round:
         for promise in self.pushed.pop(name, ()):
             self.promises.give_way(promise, Moved.RESTARTED)
 
-    def _weaker(self, gang: Gang) -> list[Promise]:
+    def _weaker(self, gang: Gang) -> list[Reservation]:
         """Promises that do not keep it from starting again, where it has run before: of gangs that come after it."""
         if not gang.passes_reservations:
             return []
@@ -145,7 +145,7 @@ class Round:
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
-    def reserve(self, gang: Gang, why: Why) -> None:
+    def reserve(self, gang: Gang, why: ReasonCode) -> None:
         """A gang that waits because of `why` is promised a start, or room is kept for it, as far as that may be."""
         if gang.id in self.promises.standing:
             return
@@ -161,20 +161,24 @@ class Round:
         self.tried[which] = self.tried.get(which, 0) + 1
         if self.rotation is not None and which == (self.rotation.current, False) and self.tried[which] >= HEADS_TRIED:
             self.rotate()
-        if why is Why.MAINTENANCE or not self.starves(gang) or not self.may_keep(gang.queue):
+        if why is ReasonCode.MAINTENANCE or not self.starves(gang) or not self.may_keep(gang.queue):
             return
         if may_promise or not gang.has_moment:
-            opening = earliest(self.state, ask(gang), self.now_ms) if why in (Why.NO_CAPACITY, Why.HELD) else None
+            opening = (
+                earliest(self.state, ask(gang), self.now_ms)
+                if why in (ReasonCode.NO_CAPACITY, ReasonCode.HELD)
+                else None
+            )
             self.keep(gang, why, opening.shares if opening else ())
         else:
             self.next_ones[gang.queue] = self.next_ones.get(gang.queue, 0) + 1
 
-    def _block(self, gang: Gang, why: Why) -> None:
+    def _block(self, gang: Gang, why: ReasonCode) -> None:
         """Nobody that comes after it starts: it keeps all nodes or, where that binds, what its queue has left. One that
         waits for its owner's allowance is in nobody's way."""
-        if why is Why.OVER_QUOTA and not self.is_blocked(gang.queue):
+        if why is ReasonCode.OVER_QUOTA and not self.is_blocked(gang.queue):
             self.keep(gang, why, ())
-        elif why in (Why.NO_CAPACITY, Why.HELD, Why.MAINTENANCE):
+        elif why in (ReasonCode.NO_CAPACITY, ReasonCode.HELD, ReasonCode.MAINTENANCE):
             nothing = (0,) * len(self.state.tree.counted(gang.shape))
             self._claim(Claim(gang, nothing, tuple(self.state.nodes.index)))
 
@@ -248,14 +252,14 @@ class Round:
     def _may_promise(self, gang: Gang) -> bool:
         return gang.has_moment and self.may_promise(gang.queue, large=self.is_large(gang))
 
-    def keep(self, gang: Gang, why: Why, shares: Shares) -> None:
+    def keep(self, gang: Gang, why: ReasonCode, shares: Shares) -> None:
         """Keep room for a gang that waits because of `why` and would start on `shares`, until the round is over."""
         tree, wanted = self.state.tree, self.state.tree.counted(gang.shape)
         quota, nodes = (0,) * len(wanted), tuple(share.node for share in shares)
-        if why in (Why.OVER_QUOTA, Why.NO_CAPACITY, Why.HELD):
+        if why in (ReasonCode.OVER_QUOTA, ReasonCode.NO_CAPACITY, ReasonCode.HELD):
             at = tree.index[gang.queue]
             quota = tuple(min(amount, max(0, tree.available(at, r))) for r, amount in enumerate(wanted))
-        self._claim(Claim(gang, quota, nodes if why in (Why.NO_CAPACITY, Why.HELD) else ()))
+        self._claim(Claim(gang, quota, nodes if why in (ReasonCode.NO_CAPACITY, ReasonCode.HELD) else ()))
 
     def _claim(self, claim: Claim) -> None:
         self.claims[claim.gang.id] = claim
@@ -275,7 +279,7 @@ class Round:
 
     # -- what those who wait are told --------------------------------------------------------------------------------
 
-    def fit(self, gang: Gang) -> Shares | Reason:
+    def fit(self, gang: Gang) -> Shares | PendingReason:
         """Where it may start as the round stands, or what binds; what is kept for itself is not in its way."""
         with self.state.trial():
             if gang.id in self.promises.standing:
@@ -283,16 +287,18 @@ class Round:
             elif gang.id in self.claims:
                 self._count(self.claims[gang.id], -1)
             found = fit(self.state, ask(gang), self.now_ms)
-            return found if isinstance(found, Reason) else self.held_back(gang, found) or found
+            return found if isinstance(found, PendingReason) else self.held_back(gang, found) or found
 
-    def held_back(self, gang: Gang, found: Shares) -> Reason | None:
+    def held_back(self, gang: Gang, found: Shares) -> PendingReason | None:
         """The answer for a gang that has room but for what is promised to others; None: it has room beside that."""
         for_ms = None if gang.time_ms is None else gang.least_ms
         if not self.promises.standing:
             return None
         if not self.promises.keep_out(gang) and self.promises.start(gang, ask(gang), for_ms=for_ms):
             return None
-        return Reason(why=Why.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found)))
+        return PendingReason(
+            why=ReasonCode.HELD, holders=tuple(each.id for each in self.promises.in_the_way_of(gang, found))
+        )
 
     def bars(self, gang: Gang) -> tuple[Gang, ...]:
         """Those for whom room is kept that keep a gang from starting; none where it would not start without, either.
@@ -313,11 +319,11 @@ class Round:
                     found.append(claim.gang)
         return tuple(found)
 
-    def behind(self, gang: Gang, bars: tuple[Gang, ...]) -> Reason | None:
+    def behind(self, gang: Gang, bars: tuple[Gang, ...]) -> PendingReason | None:
         """The answer for a gang that room kept for others keeps from starting: those of them that go before it."""
         mine = self._key(gang)
         before = [other for other in bars if self._key(other) < mine] or bars
-        return Reason(why=Why.HELD, holders=tuple(other.id for other in before)) if before else None
+        return PendingReason(why=ReasonCode.HELD, holders=tuple(other.id for other in before)) if before else None
 
     def _key(self, gang: Gang) -> tuple[Any, ...]:
         return self.policy.key(gang, self.state, self.now_ms)

@@ -7,7 +7,7 @@ it must be able to stay. What a round would do besides, move promises to an earl
 
 from typing import Final
 
-from ganger.core.cycle.cycle import Round
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
@@ -19,15 +19,15 @@ HARMLESS: Final = (e.Started, e.Progressed, e.Checkpointed)
 """They free nothing and take nothing."""
 
 
-class Settled:
+class CycleSkip:
     """What the last round left."""
 
     def __init__(self) -> None:
         """There was none."""
-        self._round: Round | None = None
+        self._round: Cycle | None = None
         self._came: list[str] = []
 
-    def leave(self, now: Round | None) -> None:
+    def leave(self, now: Cycle | None) -> None:
         """A round is over; its starts and promises are folded next. None: it stopped gangs, or another is due."""
         self._round, self._came = now, []
 
@@ -50,20 +50,20 @@ class Settled:
         return False
 
 
-def _is_due(now: Round, now_ms: int) -> bool:
+def _is_due(now: Cycle, now_ms: int) -> bool:
     """Whether time alone has done something since."""
     state = now.state
     moments = (state.due.next_ms(now.now_ms), state.windows.next_ms(now.now_ms), *state.leaving.values())
     return any(moment is not None and moment <= now_ms for moment in moments)
 
 
-def _is_late(now: Round, now_ms: int) -> bool:
+def _is_late(now: Cycle, now_ms: int) -> bool:
     """Whether a promised moment has passed since without its start: that is to be told."""
     promised = (promise.start_ms for promise in now.state.promises.values())
     return any(start_ms is not None and now.now_ms < start_ms <= now_ms for start_ms in promised)
 
 
-def _changes_nothing(now: Round, gang: Gang, now_ms: int) -> bool:
+def _changes_nothing(now: Cycle, gang: Gang, now_ms: int) -> bool:
     """Whether one that came after a round neither starts now nor is promised a start."""
     if gang.is_head or gang.state is not GangState.PENDING or now.state.windows:
         return False

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
-from ganger.core.cycle.cycle import CURABLE, Round
-from ganger.core.placement.start_check import Ask, ask, over_limits, room, within_quota, without_room
+from ganger.core.cycle.cycle import CURABLE, Cycle
+from ganger.core.placement.start_check import StartRequest, ask, over_limits, room, within_quota, without_room
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.state import Shares
 from ganger.model.decision import Wait
 from ganger.model.job import GangState
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.queue import UserLimits
 
 MOST_TOLD: Final = 16
@@ -28,14 +28,16 @@ MOST_LOOKED_AT: Final = 8 * MOST_TOLD
 """Gangs among which it finds them: many may be of few classes."""
 
 
-def told(now: Round, known: dict[ClassKey, Reason]) -> list[Wait]:
+def told(now: Cycle, known: dict[ClassKey, PendingReason]) -> list[Wait]:
     """In the order in which they wait. `known`: the answers that were found on the way."""
     answers = of_classes(now, _looked_at(now, known), known)
     texts = ((class_text(key), reason) for key, reason in answers.items())
     return [Wait(gang_class=text, reason=reason) for text, reason in texts if now.state.waits.get(text) != reason]
 
 
-def of_classes(now: Round, keys: Iterable[ClassKey], known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
+def of_classes(
+    now: Cycle, keys: Iterable[ClassKey], known: dict[ClassKey, PendingReason]
+) -> dict[ClassKey, PendingReason]:
     """The answers of those of these classes that still wait, as the round stands when it is over; in the order in which
     they wait."""
     waiting = [(key, gang) for key in keys if (gang := _first(now, key))]
@@ -44,7 +46,7 @@ def of_classes(now: Round, keys: Iterable[ClassKey], known: dict[ClassKey, Reaso
     return {key: found[key] for key, _ in waiting}
 
 
-def of_all(now: Round, known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
+def of_all(now: Cycle, known: dict[ClassKey, PendingReason]) -> dict[ClassKey, PendingReason]:
     """The same of every class, in no order that means anything."""
     classes = now.state.classes.items()
     return _answered(now, [(key, gang) for key, members in classes if (gang := _first_of(now, members))], known)
@@ -53,11 +55,11 @@ def of_all(now: Round, known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
 Waiting = list[tuple[ClassKey, Gang]]
 
 
-def _answered(now: Round, waiting: Waiting, known: dict[ClassKey, Reason]) -> dict[ClassKey, Reason]:
+def _answered(now: Cycle, waiting: Waiting, known: dict[ClassKey, PendingReason]) -> dict[ClassKey, PendingReason]:
     fits, groups = _Fits(now), dict[Alike, Waiting]()
     for key, gang in waiting:
         groups.setdefault(fits.alike(key, gang), []).append((key, gang))
-    found: dict[ClassKey, Reason] = {}
+    found: dict[ClassKey, PendingReason] = {}
     for members in groups.values():
         first = members[0][1]
         reason = fits.reason(first)
@@ -74,13 +76,13 @@ Alike = tuple[Any, ...]
 class _Fits:
     """Reasons of one round that is over. What binds is asked once for all that are alike in it."""
 
-    def __init__(self, now: Round) -> None:
+    def __init__(self, now: Cycle) -> None:
         """Of a round in which everything is placed."""
         self._now = now
         tree = now.state.tree
         limited = [queue.user_limits != UserLimits() for queue in tree.queues]
         self._limited = {name: any(limited[above] for above in tree.path(at)) for name, at in tree.index.items()}
-        self._rooms: dict[Alike, Shares | Reason] = {}
+        self._rooms: dict[Alike, Shares | PendingReason] = {}
         self._bars: dict[Alike, tuple[Gang, ...]] = {}
 
     def alike(self, key: ClassKey, gang: Gang) -> Alike:
@@ -91,20 +93,20 @@ class _Fits:
         own = (*own, gang.expected) if kept else own
         return queue, shape, avoids, *own, array, gang.id if self._has_its_own(gang) else ""
 
-    def reason(self, gang: Gang) -> Reason:
+    def reason(self, gang: Gang) -> PendingReason:
         """Why it waits, as the round stands when it is over."""
         state = self._now.state
         if state.is_full(gang):
-            return Reason(why=Why.ARRAY_LIMIT, need=gang.array_limit or 0)
+            return PendingReason(why=ReasonCode.ARRAY_LIMIT, need=gang.array_limit or 0)
         wanted = ask(gang)
         if self._now.claims and self._has_its_own(gang):
-            found: Shares | Reason = self._now.fit(gang)
+            found: Shares | PendingReason = self._now.fit(gang)
         else:
             found = over_limits(state, wanted) or within_quota(state, wanted, self._room(wanted))
         if isinstance(found, tuple) and self._now.promises.standing:
             # What is promised to others: it depends on how long it stays.
             found = self._now.held_back(gang, found) or found
-        return found if isinstance(found, Reason) else without_room(state, wanted, self._now.now_ms)
+        return found if isinstance(found, PendingReason) else without_room(state, wanted, self._now.now_ms)
 
     def bars(self, gang: Gang) -> tuple[Gang, ...]:
         """For whom room is kept that keeps it from starting."""
@@ -118,7 +120,7 @@ class _Fits:
         """Whether room is kept for it, or a start promised."""
         return gang.id in self._now.claims or gang.id in self._now.promises.standing
 
-    def _room(self, wanted: Ask) -> Shares | Reason:
+    def _room(self, wanted: StartRequest) -> Shares | PendingReason:
         """Where the nodes have room for it, or why they have none."""
         state = self._now.state
         closed = state.tree.closed_types(wanted.queue, wanted.shape)
@@ -130,7 +132,7 @@ class _Fits:
         return self._rooms[key]
 
 
-def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
+def _looked_at(now: Cycle, known: dict[ClassKey, PendingReason]) -> Iterator[ClassKey]:
     """Classes, each once: all, if they are few; else those that are known, those of the newest gangs, then others,
     going round with the log."""
     if len(now.state.classes) <= MOST_TOLD:
@@ -147,7 +149,7 @@ def _looked_at(now: Round, known: dict[ClassKey, Reason]) -> Iterator[ClassKey]:
             yield key
 
 
-def _in_turn(now: Round) -> Iterator[Gang]:
+def _in_turn(now: Cycle) -> Iterator[Gang]:
     """All that wait, from another line on in each round, and in each line from another place on."""
     lines, turn = now.state.lines(now.policy).of, now.state.seq
     first = turn % max(1, len(lines))
@@ -161,12 +163,12 @@ def _waits(gang: Gang) -> bool:
     return gang.state is GangState.PENDING and not gang.awaits
 
 
-def _first(now: Round, key: ClassKey) -> Gang | None:
+def _first(now: Cycle, key: ClassKey) -> Gang | None:
     """The first of a class that still waits in this round and pauses no more."""
     return _first_of(now, now.state.classes[key])
 
 
-def _first_of(now: Round, members: Iterable[Gang]) -> Gang | None:
+def _first_of(now: Cycle, members: Iterable[Gang]) -> Gang | None:
     for gang in members:
         if gang.id in now.ending or gang.id in now.begun or gang.not_before_ms > now.now_ms:
             continue

@@ -18,9 +18,9 @@ from functools import partial
 from itertools import chain
 
 from ganger.core.cycle import pending_reasons, preemption
-from ganger.core.cycle.candidates import Turns
-from ganger.core.cycle.cycle import CURABLE, Round
-from ganger.core.cycle.cycle_skip import Settled
+from ganger.core.cycle.candidates import Candidates
+from ganger.core.cycle.cycle import CURABLE, Cycle
+from ganger.core.cycle.cycle_skip import CycleSkip
 from ganger.core.placement.start_check import ask, could_ever, over_quota
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state import job_arrays
@@ -30,13 +30,13 @@ from ganger.core.state.state import Shares, State
 from ganger.core.state.timers import deadline_ms, moments_ms
 from ganger.model.decision import Cause, Decision, Expect, Plan, Start, Stop
 from ganger.model.job import GangState
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 
 WITHOUT_NOTICE_MS = 0
-Known = dict[ClassKey, Reason]
+Known = dict[ClassKey, PendingReason]
 
 
-def plan(state: State, now_ms: int, policy: Policy, settled: Settled | None = None) -> Plan:
+def plan(state: State, now_ms: int, policy: Policy, settled: CycleSkip | None = None) -> Plan:
     """The decisions of one round, and when the next is due although nothing happens (None: never; now: at once).
     `settled`: what the last round left, where nobody reads why jobs wait: then they are not told, and a round that
     would change nothing is left out."""
@@ -50,7 +50,7 @@ def plan(state: State, now_ms: int, policy: Policy, settled: Settled | None = No
     state.nodes.trim()
     state.shares.now_ms = state.windows.now_ms = now_ms
     stops = tuple(_stops(state, now_ms))
-    now = Round(state, now_ms, policy, {stop.gang: None for stop in stops})
+    now = Cycle(state, now_ms, policy, {stop.gang: None for stop in stops})
     with state.trial():
         starts, known = _place_pending(now)
         told = pending_reasons.told(now, known) if settled is None else []
@@ -65,13 +65,13 @@ def plan(state: State, now_ms: int, policy: Policy, settled: Settled | None = No
 
 
 @contextmanager
-def held(state: State, now_ms: int, policy: Policy, without: str = "") -> Iterator[tuple[Round, Known]]:
+def held(state: State, now_ms: int, policy: Policy, without: str = "") -> Iterator[tuple[Cycle, Known]]:
     """Inside it the nodes and quotas are as a round held now would leave them, if the gang `without` did not wait.
     Gives the round, and the answers that it found on its way."""
     state.shares.now_ms = state.windows.now_ms = now_ms
     out = {stop.gang: None for stop in _stops(state, now_ms)} | ({without: None} if without else {})
     with state.trial():
-        now = Round(state, now_ms, policy, out)
+        now = Cycle(state, now_ms, policy, out)
         _, known = _place_pending(now)
         yield now, known
 
@@ -136,21 +136,21 @@ def _notice_left_ms(gang: Gang, now_ms: int) -> int:
     return notice_ms(gang) if gang.leave_by_ms is None else max(0, min(notice_ms(gang), gang.leave_by_ms - now_ms))
 
 
-def _place_pending(now: Round) -> tuple[list[Start], Known]:
+def _place_pending(now: Cycle) -> tuple[list[Start], Known]:
     """Steps 2 to 5: starts, and the classes whose answer is known already; who gives way is noted in the round."""
     state = now.state
     starts: list[Start] = []
     known: Known = {}
     if not state.lines(now.policy).of:
         return starts, known
-    turns = Turns(now, partial(_urgent_since_ms, now))
+    turns = Candidates(now, partial(_urgent_since_ms, now))
     while (entry := turns.next()) is not None:
         found = _try(now, entry.gang)
         if not isinstance(found, tuple):
             # Equal gangs get the same answer: the class is done.
-            if isinstance(found, Reason):
+            if isinstance(found, PendingReason):
                 known[entry.gang.class_key] = found
-            turns.refuse(entry, found.why if isinstance(found, Reason) else found)
+            turns.refuse(entry, found.why if isinstance(found, PendingReason) else found)
             if now.is_shut:
                 break
             continue
@@ -167,7 +167,7 @@ def _place_pending(now: Round) -> tuple[list[Start], Known]:
     return starts, known
 
 
-def _next_of(now: Round, gang: Gang) -> tuple[Gang, bool]:
+def _next_of(now: Cycle, gang: Gang) -> tuple[Gang, bool]:
     """What starts when a gang's turn has come, and whether that is all of it: a head has many elements."""
     if not gang.is_head:
         return gang, True
@@ -180,7 +180,7 @@ def _give_way(victim: Gang) -> Stop:
     return Stop(gang=victim.id, generation=victim.generation, cause=Cause.PREEMPTED, notice_ms=notice_ms(victim))
 
 
-def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa: FBT001 - a part of what is asked
+def _urgent_since_ms(now: Cycle, queue: str, large: bool) -> int | None:  # noqa: FBT001 - a part of what is asked
     """Since when a gang must have waited to get its turn though it has no place: others may be stopped for it, a start
     promised, or room kept. `large`: one on many nodes. None: nobody gets one."""
     if now.policy.BLOCKS:
@@ -196,13 +196,13 @@ def _urgent_since_ms(now: Round, queue: str, large: bool) -> int | None:  # noqa
     return max((now.now_ms - age_ms for age_ms in ages_ms if age_ms is not None), default=None)
 
 
-def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
+def _try(now: Cycle, gang: Gang) -> Shares | ReasonCode | PendingReason:
     """Return where the gang starts, or why it waits. For one that starves or stops others, room is kept from later
     ones; for one that the cluster did not admit nothing is taken from others: it may never be used."""
     if now.state.is_full(gang):
-        return Why.ARRAY_LIMIT
+        return ReasonCode.ARRAY_LIMIT
     found = now.start(gang)
-    if not isinstance(found, Why):
+    if not isinstance(found, ReasonCode):
         return found
     why = found
     if gang.unadmitted or why not in CURABLE or not could_ever(now.state, ask(gang)):
@@ -215,14 +215,14 @@ def _try(now: Round, gang: Gang) -> Shares | Why | Reason:
     return why
 
 
-def _lacks_room(now: Round, gang: Gang, why: Why) -> bool:
+def _lacks_room(now: Cycle, gang: Gang, why: ReasonCode) -> bool:
     """Whether it waits for the nodes, and for no quota that somebody has set."""
-    if why is Why.OVER_QUOTA:
+    if why is ReasonCode.OVER_QUOTA:
         return over_quota(now.state, ask(gang), as_set=True) is None
-    return why in (Why.NO_CAPACITY, Why.MAINTENANCE)
+    return why in (ReasonCode.NO_CAPACITY, ReasonCode.MAINTENANCE)
 
 
-def _start(now: Round, gang: Gang, shares: Shares, before: Start | None, time_ms: int | None) -> Start:
+def _start(now: Cycle, gang: Gang, shares: Shares, before: Start | None, time_ms: int | None) -> Start:
     nodes = now.state.nodes
     return Start(
         gang=gang.id,
@@ -235,7 +235,7 @@ def _start(now: Round, gang: Gang, shares: Shares, before: Start | None, time_ms
     )
 
 
-def _next_wake_ms(now: Round, starts: list[Start]) -> int | None:
+def _next_wake_ms(now: Cycle, starts: list[Start]) -> int | None:
     """The first moment at which time alone starts or stops somebody: a limit, a pause, a turn in the order, the end of
     a node's notice, the beginning and the end of maintenance.
 

@@ -8,15 +8,15 @@ Searching for the cheapest victims is a later issue. Source of the fill-back ste
 
 from typing import Any
 
-from ganger.core.cycle.cycle import Round
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.placement.start_check import ask, where
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.state import Shares
 from ganger.model.job import GangState
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 
 
-def make_room(now: Round, gang: Gang) -> Reason | None:
+def make_room(now: Cycle, gang: Gang) -> PendingReason | None:
     """Stop whoever must leave so that `gang` fits, and keep the room for it. None: stopping cannot help it."""
     state, held = now.state, now.state.holding()
     shares = {other.id: there for other, there in held}
@@ -38,19 +38,19 @@ def make_room(now: Round, gang: Gang) -> Reason | None:
     now.ending |= {other.id: None for other in stop}
     for other in stop:
         state.undo.put(state.meant, other.id, -1)
-    now.keep(gang, Why.NO_CAPACITY, place)
+    now.keep(gang, ReasonCode.NO_CAPACITY, place)
     there = {share.node: None for share in place}
     leaves = [(other.id, its) for other, its in held if _leaves(now, other)]
     holders = [name for name, its in leaves if any(share.node in there for share in its)]
     # Where none of them is on its nodes, they have the quota of a type that it may have instead of another.
-    return Reason(why=Why.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaves)))
+    return PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=tuple(holders or (name for name, _ in leaves)))
 
 
-def _leaves(now: Round, other: Gang) -> bool:
+def _leaves(now: Cycle, other: Gang) -> bool:
     return other.state in LEAVING or other.id in now.ending
 
 
-def _after(now: Round, gang: Gang, staying: list[Gang]) -> list[Gang]:
+def _after(now: Cycle, gang: Gang, staying: list[Gang]) -> list[Gang]:
     """Those who come after `gang` in the order, the last first."""
 
     def key(of: Gang) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def _after(now: Round, gang: Gang, staying: list[Gang]) -> list[Gang]:
     return sorted((other for other in staying if key(other) > mine), key=key, reverse=True)
 
 
-def _enough(now: Round, gang: Gang, after: list[Gang], shares: dict[str, Shares]) -> list[Gang]:
+def _enough(now: Cycle, gang: Gang, after: list[Gang], shares: dict[str, Shares]) -> list[Gang]:
     """As many of `after` as let `gang` fit, none of whom can stay; released. All of them where that is not enough."""
     state = now.state
     gone: list[Gang] = []
@@ -72,7 +72,7 @@ def _enough(now: Round, gang: Gang, after: list[Gang], shares: dict[str, Shares]
     return [other for other in reversed(gone) if not _given_back(now, other, gang, shares[other.id])]
 
 
-def _given_back(now: Round, other: Gang, gang: Gang, shares: Shares) -> bool:
+def _given_back(now: Cycle, other: Gang, gang: Gang, shares: Shares) -> bool:
     """Whether `other` may stay where it is and `gang` still fits; if so it is put back."""
     mark = now.state.undo.mark()
     now.state.take(other, shares)

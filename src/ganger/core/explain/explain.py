@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ganger.core.cycle import pending_reasons
-from ganger.core.cycle.cycle import Round
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import held
 from ganger.core.explain.domains import domain_lines
 from ganger.core.explain.what_if import Tried, ahead, changes
@@ -17,24 +17,32 @@ from ganger.core.placement.start_check import ask
 from ganger.core.queue_order.policy_interface import Key, Policy, joined, large_after_ms
 from ganger.core.queue_order.priority_factors import size
 from ganger.core.queues.quota import OF_TYPE, UNLIMITED, need
-from ganger.core.reservations.earliest_start import Opening, earliest
+from ganger.core.reservations.earliest_start import EarliestStart, earliest
 from ganger.core.state.gang import ClassKey, Gang, class_text
 from ganger.core.state.pending_index import Crowd, Entry
 from ganger.core.state.state import State
 from ganger.model.decision import Cause
 from ganger.model.job import GangState, typed
-from ganger.model.pending_reason import REMEDY, Reason, Why, sentence
+from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
 from ganger.model.units import DEVICE_MILLI, format_duration
 from ganger.model.views.service_views import Explanation, Factor, ReasonView
 
 NOT_FORESEEN = (
-    *(Why.NO_NODE, Why.EXCLUDED, Why.USER_TIME, Why.HELD, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT),
-    Why.MAINTENANCE,
+    *(
+        ReasonCode.NO_NODE,
+        ReasonCode.EXCLUDED,
+        ReasonCode.USER_TIME,
+        ReasonCode.HELD,
+        ReasonCode.NOT_LISTED,
+        ReasonCode.DEPENDENCY,
+        ReasonCode.ARRAY_LIMIT,
+    ),
+    ReasonCode.MAINTENANCE,
 )
 """Reasons that time does not cure, or that tell the time themselves; room kept for others, whose run time nobody
 knows yet; others that come first; and nothing known at all."""
-UNADMITTED = (Why.NAMESPACE_QUOTA, Why.WEBHOOK_UNREACHABLE)
-NOT_CHANGEABLE = (Why.BACKOFF, *UNADMITTED, Why.NOT_LISTED, Why.DEPENDENCY, Why.ARRAY_LIMIT)
+UNADMITTED = (ReasonCode.NAMESPACE_QUOTA, ReasonCode.WEBHOOK_UNREACHABLE)
+NOT_CHANGEABLE = (ReasonCode.BACKOFF, *UNADMITTED, ReasonCode.NOT_LISTED, ReasonCode.DEPENDENCY, ReasonCode.ARRAY_LIMIT)
 """Reasons that no other form of the job would help."""
 
 
@@ -58,7 +66,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
         position=position,
         waiting=waiting,
         waited_ms=now_ms - gang.since_ms,
-        earliest_ms=reason.until_ms if reason.why is Why.MAINTENANCE else _expected_ms(gang, opening),
+        earliest_ms=reason.until_ms if reason.why is ReasonCode.MAINTENANCE else _expected_ms(gang, opening),
         promised_ms=promise.start_ms if promise else None,
         predicted=tuple(_predictions(state, gang, opening, now_ms)),
         where=() if gang.awaits else tuple(domain_lines(state, gang, now_ms)),
@@ -70,7 +78,7 @@ def explain(state: State, name: str, now_ms: int, policy: Policy) -> Explanation
     )
 
 
-def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Reason:
+def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> PendingReason:
     """The one current answer for a pending gang: its own, or its class's."""
     own = own_reason(state, gang, now_ms)
     if own is not None:
@@ -79,32 +87,38 @@ def standing_reason(state: State, gang: Gang, now_ms: int, policy: Policy) -> Re
         return _of_round(now, gang, known)
 
 
-def every_reason(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, Reason]:
+def every_reason(state: State, now_ms: int, policy: Policy) -> dict[ClassKey, PendingReason]:
     """The answer of every class of pending gangs that come after nobody, but of those that pause."""
     if not state.ready:
-        return dict.fromkeys(state.classes, Reason(why=Why.NOT_LISTED))
+        return dict.fromkeys(state.classes, PendingReason(why=ReasonCode.NOT_LISTED))
     with held(state, now_ms, policy) as (now, known):
         return pending_reasons.of_all(now, known)
 
 
-def own_reason(state: State, gang: Gang, now_ms: int) -> Reason | None:
+def own_reason(state: State, gang: Gang, now_ms: int) -> PendingReason | None:
     """Why a pending gang is not even tried, whatever its class; None when it is."""
     if not state.ready:
-        return Reason(why=Why.NOT_LISTED)
+        return PendingReason(why=ReasonCode.NOT_LISTED)
     if gang.awaits:
         whens = dict.fromkeys(after.when for after in gang.awaits)
         scope = next(iter(whens)) if len(whens) == 1 else "come to what it asks"
-        return Reason(why=Why.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits)))
+        return PendingReason(
+            why=ReasonCode.DEPENDENCY, scope=scope, holders=tuple(dict.fromkeys(a.job for a in gang.awaits))
+        )
     pauses = gang.not_before_ms > now_ms
     if gang.unadmitted and gang.failure is not None:
-        why = Why.NAMESPACE_QUOTA if gang.failure.cause is Cause.NAMESPACE_QUOTA else Why.WEBHOOK_UNREACHABLE
-        return Reason(why=why, scope=gang.failure.detail, until_ms=gang.not_before_ms if pauses else None)
+        why = (
+            ReasonCode.NAMESPACE_QUOTA
+            if gang.failure.cause is Cause.NAMESPACE_QUOTA
+            else ReasonCode.WEBHOOK_UNREACHABLE
+        )
+        return PendingReason(why=why, scope=gang.failure.detail, until_ms=gang.not_before_ms if pauses else None)
     if pauses:
-        return Reason(why=Why.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
+        return PendingReason(why=ReasonCode.BACKOFF, need=gang.fruitless, until_ms=gang.not_before_ms)
     return None
 
 
-def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
+def reason_view(reason: PendingReason, job: str, queue: str) -> ReasonView:
     """A reason as the faces show it, its remedy filled in."""
     holder = typed(reason.holders[0]) if reason.holders else "another job"
     flags = {"gpu_milli": "gpus N", "cpu_milli": "cpu N", "memory_bytes": "memory SIZE"}
@@ -115,7 +129,7 @@ def reason_view(reason: Reason, job: str, queue: str) -> ReasonView:
     )
 
 
-def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Reason, Tried]:
+def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[PendingReason, Tried]:
     """Why it waits, and what would help: by one round, where that keeps nothing for it."""
     own = own_reason(state, gang, now_ms)
     if own is not None:
@@ -129,15 +143,15 @@ def _answered(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Re
     if not is_free:
         with held(state, now_ms, policy, without=gang.id) as (now, _):
             tried = changes(now, gang)
-    if reason.why is Why.HELD and (more := tuple(ahead(state, gang, now_ms, policy))):
+    if reason.why is ReasonCode.HELD and (more := tuple(ahead(state, gang, now_ms, policy))):
         tried = Tried((*tried.changes, *more), "")
     return reason, tried
 
 
-def _of_round(now: Round, gang: Gang, known: dict[ClassKey, Reason]) -> Reason:
+def _of_round(now: Cycle, gang: Gang, known: dict[ClassKey, PendingReason]) -> PendingReason:
     """The answer of a round; of one that would start in it what was said before."""
     found = pending_reasons.of_classes(now, [gang.class_key], known).get(gang.class_key)
-    return found or now.state.waits.get(class_text(gang.class_key)) or Reason(why=Why.NOT_LISTED)
+    return found or now.state.waits.get(class_text(gang.class_key)) or PendingReason(why=ReasonCode.NOT_LISTED)
 
 
 def _position(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[int | None, int]:
@@ -171,20 +185,20 @@ def _factors(state: State, gang: Gang, now_ms: int, policy: Policy) -> tuple[Fac
     return (*found, replace(told, points=None) if all(factor.points is None for factor in found) else told)
 
 
-def _timed(reason: Reason, gang: Gang, opening: Opening | None) -> Reason:
+def _timed(reason: PendingReason, gang: Gang, opening: EarliestStart | None) -> PendingReason:
     if reason.until_ms is not None or opening is None:
         return reason
     others = tuple(name for name in opening.after if name != gang.id)
     return replace(reason, until_ms=opening.at_ms, holders=others or reason.holders)
 
 
-def _expected_ms(gang: Gang, opening: Opening | None) -> int | None:
+def _expected_ms(gang: Gang, opening: EarliestStart | None) -> int | None:
     if opening is None or opening.at_ms is None:
         return None
     return max(opening.at_ms, gang.not_before_ms)
 
 
-def _predictions(state: State, gang: Gang, opening: Opening | None, now_ms: int) -> Iterator[str]:
+def _predictions(state: State, gang: Gang, opening: EarliestStart | None, now_ms: int) -> Iterator[str]:
     """A sentence for itself, and each that is in its way, whose time is not limited but predicted."""
     promise = state.promises.get(gang.id)
     there = [state.gangs[name] for name in (opening.after if opening else ())]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganger.core.cycle.cycle import Round
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import held
 from ganger.core.explain.explain import reason_view
 from ganger.core.explain.hypothetical import supposed
@@ -17,7 +17,7 @@ from ganger.core.queues.quota import UNLIMITED
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.job import Job
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.shape import Shape
 from ganger.model.terms import Layout
 from ganger.model.units import DEVICE_MILLI, format_bytes, format_cpu
@@ -29,7 +29,7 @@ CPU: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SizeRequest:
     """What is asked: gpus, cpu_milli on each node, unless 0 for all sizes there may be; only one type, unless empty."""
 
     gpu_type: str = ""
@@ -38,7 +38,7 @@ class Wanted:
     memory_bytes: int = 0
 
 
-def sizes(state: State, job: Job, wanted: Wanted, now_ms: int, policy: Policy) -> Sizes:
+def sizes(state: State, job: Job, wanted: SizeRequest, now_ms: int, policy: Policy) -> Sizes:
     """For a job like this one: its user, its queue, its time limit. KeyError: there is no such queue."""
     levels = state.nodes.topology.levels
     with supposed(state, job, now_ms) as gang, held(state, now_ms, policy, without=gang.id) as (now, _):
@@ -50,7 +50,7 @@ def sizes(state: State, job: Job, wanted: Wanted, now_ms: int, policy: Policy) -
     return Sizes(at_ms=now_ms, queue=queue, user=user, levels=levels, available_gpus=room, items=items)
 
 
-def _forms(state: State, wanted: Wanted) -> Iterator[Shape]:
+def _forms(state: State, wanted: SizeRequest) -> Iterator[Shape]:
     """One node of each form: of every type all its GPUs, then half of them, down to one."""
     nodes = state.nodes
     most: dict[str, int] = {}
@@ -72,7 +72,7 @@ def _halves(most: int) -> list[int]:
     return [most, *(1 << by for by in range(most.bit_length() - 1, -1, -1) if 1 << by < most)]
 
 
-def _largest(now: Round, gang: Gang, one: Shape, level: str) -> Size:
+def _largest(now: Cycle, gang: Gang, one: Shape, level: str) -> Size:
     """By halving: who asks for fewer nodes is never refused more."""
     layout = Layout(level, required=True) if level else Layout()
     high, low, found = len(now.state.nodes.nodes), 0, None
@@ -86,12 +86,12 @@ def _largest(now: Round, gang: Gang, one: Shape, level: str) -> Size:
     size = Size(gpu_type=one.gpu_type or "", gpus=one.gpus, cpu_milli=one.cpu_milli, level=level, nodes=low)
     if found is None:
         told = now.fit(replace(gang, shape=replace(one, layout=layout)))
-        reason = told if isinstance(told, Reason) else Reason(why=Why.HELD)
+        reason = told if isinstance(told, PendingReason) else PendingReason(why=ReasonCode.HELD)
         return replace(size, reason=reason_view(reason, "", gang.queue))
     return replace(size, domain=_domain(now.state, found, level), flags=_flags(one, low, level))
 
 
-def _formed(now: Round, gang: Gang, shape: Shape) -> Gang:
+def _formed(now: Cycle, gang: Gang, shape: Shape) -> Gang:
     return replace(gang, shape=shape, expected=now.state.history.expects(gang.job, shape, 0))
 
 

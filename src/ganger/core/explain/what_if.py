@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ganger.core.cycle.cycle import Round
+from ganger.core.cycle.cycle import Cycle
 from ganger.core.cycle.plan import held
 from ganger.core.explain.hypothetical import supposed
 from ganger.core.placement.start_check import ask, placed
@@ -17,7 +17,7 @@ from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.model.job import PRIORITIES
-from ganger.model.pending_reason import Reason, sentence
+from ganger.model.pending_reason import PendingReason, sentence
 from ganger.model.queue import ROOT
 from ganger.model.shape import Shape
 from ganger.model.units import DEVICE_MILLI, GIB_BYTES, MINUTE_MS, format_bytes, format_cpu, format_duration
@@ -43,7 +43,7 @@ class Tried:
     proof: str
 
 
-def changes(now: Round, gang: Gang) -> Tried:
+def changes(now: Cycle, gang: Gang) -> Tried:
     """Every change that would start it now if it were submitted so, tried on what a round leaves over in which it does
     not start, and nothing is kept for it."""
     trial = _Trial(now, gang)
@@ -65,7 +65,7 @@ def ahead(state: State, gang: Gang, now_ms: int, policy: Policy) -> Iterator[Cha
 class _Trial:
     """Forms of one gang, tried one after the other in a round that is over."""
 
-    def __init__(self, now: Round, gang: Gang) -> None:
+    def __init__(self, now: Cycle, gang: Gang) -> None:
         """As if it were a new one."""
         self._now, self._gang = now, replace(gang, generation=0, ran_ms=0, failed_on=("", 0))
         self._shape = gang.shape
@@ -184,7 +184,7 @@ class _Trial:
         found = self._now.fit(self._formed(least))
         each = "1 GPU" if least.gpus else f"{least.share} of one GPU" if least.has_share else "1 CPU"
         size = f"{least.nodes} node{'s' * (least.nodes > 1)} with {each}"
-        why = sentence(found) if isinstance(found, Reason) else "what is free is kept for others, who go first"
+        why = sentence(found) if isinstance(found, PendingReason) else "what is free is kept for others, who go first"
         return f"no smaller form of it would start now, not even {size}: {why}"
 
     def _most(self, high: int, form: Form) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ganger.core.failure.signatures import CRASHES, SIGNALS, Kind, kind
+from ganger.core.failure.signatures import CRASHES, SIGNALS, Signature, kind
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 from ganger.model.evidence import PythonError, RankEnd
@@ -37,13 +37,13 @@ class Attribution:
 
 
 BLAMES: Final = {
-    Kind.MEMORY: Blame.USER,
-    Kind.MACHINE: Blame.INFRASTRUCTURE,
-    Kind.PROGRAM: Blame.USER,
-    Kind.WAKE: Blame.INFRASTRUCTURE,
-    Kind.CRASH: Blame.UNKNOWN,
-    Kind.KILLED: Blame.INFRASTRUCTURE,
-    Kind.STOPPED: Blame.UNKNOWN,
+    Signature.MEMORY: Blame.USER,
+    Signature.MACHINE: Blame.INFRASTRUCTURE,
+    Signature.PROGRAM: Blame.USER,
+    Signature.WAKE: Blame.INFRASTRUCTURE,
+    Signature.CRASH: Blame.UNKNOWN,
+    Signature.KILLED: Blame.INFRASTRUCTURE,
+    Signature.STOPPED: Blame.UNKNOWN,
 }
 NOT_OF_A_RANK: Final = {
     Cause.PORT_BUSY: Blame.INFRASTRUCTURE,
@@ -67,7 +67,7 @@ def attribute(failed: Failed) -> Attribution:
     if not ends:
         return _without_ends(failed)
     kinds = {end.rank: _kind(end, failed) for end in ends}
-    first = next((end for end in ends if kinds[end.rank] is not Kind.WAKE), ends[0])
+    first = next((end for end in ends if kinds[end.rank] is not Signature.WAKE), ends[0])
     blame = _blame(kinds[first.rank], first, ends, failed)
     return Attribution(
         blame=blame,
@@ -92,17 +92,17 @@ def _without_ends(failed: Failed) -> Attribution:
     return Attribution(blame=blame, sentence=sentence, node=failed.node, rank=failed.rank)
 
 
-def _kind(end: RankEnd, failed: Failed) -> Kind:
+def _kind(end: RankEnd, failed: Failed) -> Signature:
     """What an end says, by itself and for a gang of this size."""
     found = kind(end)
     joined = _JOINED.search(end.error.message) if end.error else None
-    if found is Kind.WAKE and joined and 0 < failed.ranks <= int(joined[1]):
-        return Kind.PROGRAM  # all that there are came: it asks for more than the job has
+    if found is Signature.WAKE and joined and 0 < failed.ranks <= int(joined[1]):
+        return Signature.PROGRAM  # all that there are came: it asks for more than the job has
     return found
 
 
-def _blame(found: Kind, first: RankEnd, ends: tuple[RankEnd, ...], failed: Failed) -> Blame:
-    if found is not Kind.WAKE:
+def _blame(found: Signature, first: RankEnd, ends: tuple[RankEnd, ...], failed: Failed) -> Blame:
+    if found is not Signature.WAKE:
         return BLAMES[found]
     if failed.ranks == 1:
         return Blame.UNKNOWN  # it has no peer: it spoke with somebody else
@@ -127,13 +127,13 @@ def _place(end: RankEnd) -> tuple[str, str, int] | None:
 # -- the sentence ------------------------------------------------------------------------------------------------------
 
 
-def _sentence(first: RankEnd, found: Kind, blame: Blame, ends: tuple[RankEnd, ...], failed: Failed) -> str:
+def _sentence(first: RankEnd, found: Signature, blame: Blame, ends: tuple[RankEnd, ...], failed: Failed) -> str:
     """What, who and where, and who is to act."""
     who = _who(first, ends, failed)
     said = f"{_exception(first.error)}; {who}" if first.error else who
     if first.words and first.error is None and first.signal in (None, *CRASHES):
         said += f" after it wrote {first.words!r}"
-    left = _left(first, failed) if found is Kind.WAKE else None
+    left = _left(first, failed) if found is Signature.WAKE else None
     if left is not None:
         return f"{said}; rank {left.rank} on {left.node} had ended before, with code 0: an error of the program"
     advice = _advice(found, blame, first)
@@ -168,21 +168,21 @@ def _exception(error: PythonError) -> str:
     return f"{place}{error.type}{f': {words}' if words else ''}{led_to}"
 
 
-def _advice(found: Kind, blame: Blame, first: RankEnd) -> str:
+def _advice(found: Signature, blame: Blame, first: RankEnd) -> str:
     match found:
-        case Kind.MEMORY if first.out_of_memory:
+        case Signature.MEMORY if first.out_of_memory:
             what = "a process of it" if first.signal is None else "it"
             remedy = "ask for more with resources.memory, or make it need less"
             return f"the kernel ended {what} for want of memory: {remedy}"
-        case Kind.MEMORY:
+        case Signature.MEMORY:
             return "out of memory: give it more, or make it need less"
-        case Kind.PROGRAM:
+        case Signature.PROGRAM:
             return "an error of the program"
-        case Kind.MACHINE:
+        case Signature.MACHINE:
             return "a fault of the machine, not of the program"
-        case Kind.WAKE if blame is Blame.INFRASTRUCTURE:
+        case Signature.WAKE if blame is Blame.INFRASTRUCTURE:
             return "it lost a peer"
-        case Kind.KILLED:
+        case Signature.KILLED:
             memory = ", nor for want of memory as far as the kernel tells" if first.signal == SIGKILL else ""
             return f"not by ganger{memory}"
         case _:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ganger.core.failure.attribution import Blame, attribute
 from ganger.core.failure.signatures import CRASHES
-from ganger.core.state.gang import Fallback, Gang
+from ganger.core.state.gang import CheckpointFallback, Gang
 from ganger.model.decision import Cause
 from ganger.model.event import Failed
 
@@ -47,7 +47,7 @@ def falls_back(gang: Gang, failed: Failed, at_ms: int) -> bool:
     )
 
 
-def after(gang: Gang, failed: Failed, at_ms: int) -> Fallback:
+def after(gang: Gang, failed: Failed, at_ms: int) -> CheckpointFallback:
     """Return what holds after the failure of an attempt."""
     now, step = gang.fallback, gang.resumed_step
     if step is None or not failed_on_checkpoint(gang, failed, at_ms):
@@ -55,7 +55,7 @@ def after(gang: Gang, failed: Failed, at_ms: int) -> Fallback:
     signature = _signature(failed)
     tried = (*(each for each in now.tried if each != step), step)
     if falls_back(gang, failed, at_ms):
-        return Fallback(skipped=(*now.skipped, step), tried=tried, failure=signature)
+        return CheckpointFallback(skipped=(*now.skipped, step), tried=tried, failure=signature)
     # The same error on two checkpoints: both are as good as any.
     skipped = () if signature == now.failure else now.skipped
     return replace(now, skipped=skipped, tried=tried, failure=signature)

@@ -46,7 +46,7 @@ ENDINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryDecision:
     """`act`: nothing, another generation (again, elsewhere) `pause_ms` from now, or the end; `spends`: it counts
     against the retry limit."""
 
@@ -60,7 +60,7 @@ class Verdict:
         return self.act in (Act.AGAIN, Act.ELSEWHERE)
 
 
-GIVE_UP: Final = Verdict(Act.GIVE_UP, spends=True)
+GIVE_UP: Final = RetryDecision(Act.GIVE_UP, spends=True)
 
 
 def matching(gang: Gang, failed: Failed) -> RuleMatch | None:
@@ -73,32 +73,32 @@ def matching(gang: Gang, failed: Failed) -> RuleMatch | None:
     return found if found is not None and found.rule == index else by_cause
 
 
-def verdict(gang: Gang, failed: Failed, at_ms: int) -> Verdict:
+def verdict(gang: Gang, failed: Failed, at_ms: int) -> RetryDecision:
     """Judge the first failure of a generation; its `match` is the rule that decides."""
     row = reaction(member(gang, failed), ending(failed), gang.phase)
     says = failed.match.do if failed.match else None
     if row.act is Act.NOTHING:
-        return Verdict(Act.NOTHING)
+        return RetryDecision(Act.NOTHING)
     if says == FAIL:
         return GIVE_UP
     if row.waits:
-        return Verdict(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
+        return RetryDecision(row.act, pause_ms=min(UNADMITTED_FIRST_MS << min(gang.unadmitted, 32), UNADMITTED_MOST_MS))
     retry = gang.job.spec.retry
     pause_ms = min(retry.backoff_first_ms << min(gang.fruitless, 32), retry.backoff_max_ms)
     if falls_back(gang, failed, at_ms):
-        return Verdict(Act.AGAIN, spends=retry.max is not None, pause_ms=pause_ms if gang.fruitless else 0)
+        return RetryDecision(Act.AGAIN, spends=retry.max is not None, pause_ms=pause_ms if gang.fruitless else 0)
     if says is None and row.act is Act.GIVE_UP:
         return GIVE_UP
     if says is None and retry.max is None and error_of(failed) and error_of(failed) == gang.same_error:
         return GIVE_UP  # whatever it saved on the way there
     act = Act.ELSEWHERE if row.act is Act.ELSEWHERE else Act.AGAIN
     if gang.progressed:
-        return Verdict(act)
+        return RetryDecision(act)
     if not row.spends and row.act is not Act.GIVE_UP:
         # The next port is another one, and another node is chosen for a lost one: at first, waiting gains nothing.
-        return Verdict(act, pause_ms=pause_ms if gang.fruitless else 0)
+        return RetryDecision(act, pause_ms=pause_ms if gang.fruitless else 0)
     most = retry.max if retry.max is not None else 0 if row.once and says is None else DEFAULT_RETRIES
-    return Verdict(act, spends=True, pause_ms=pause_ms) if gang.spent < most else GIVE_UP
+    return RetryDecision(act, spends=True, pause_ms=pause_ms) if gang.spent < most else GIVE_UP
 
 
 def member(gang: Gang, failed: Failed) -> Member:

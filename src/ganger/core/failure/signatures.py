@@ -11,7 +11,7 @@ from typing import Final
 from ganger.model.evidence import PythonError, RankEnd
 
 
-class Kind(StrEnum):
+class Signature(StrEnum):
     """memory: too little; machine: a fault of it; program: its own error; wake: a peer was lost; crash: a fatal signal
     of its own doing; killed: by a signal from outside; stopped: asked to end, and did."""
 
@@ -72,14 +72,14 @@ CARRIERS: Final = re.compile(r"^(ChildFailedError|CalledProcessError|Process(Exi
 
 WORDS: Final = (
     (
-        Kind.MEMORY,
+        Signature.MEMORY,
         re.compile(
             r"(?i)out of memory|can't allocate memory|cannot allocate memory|RESOURCE_EXHAUSTED|OOM when allocating"
             r"|CUBLAS_STATUS_ALLOC_FAILED|DefaultCPUAllocator: not enough memory|insufficient shared memory"
         ),
     ),
     (
-        Kind.MACHINE,
+        Signature.MACHINE,
         re.compile(
             r"(?i)\[Errno (5|28|30|107|108|112|116|121|23)\]|input/output error|no space left on device"
             r"|stale (nfs )?file handle|remote i/o error|transport endpoint is not connected|read-only file system"
@@ -91,14 +91,14 @@ WORDS: Final = (
         ),
     ),
     (
-        Kind.PROGRAM,
+        Signature.PROGRAM,
         re.compile(
             r"(?i)device-side assert|ncclInvalidUsage|ncclInvalidArgument|invalid usage|duplicate gpu detected"
             r"|mismatch|invalid device ordinal"
         ),
     ),
     (
-        Kind.WAKE,
+        Signature.WAKE,
         re.compile(
             r"(?i)by peer|broken pipe|connection (was )?(likely )?(closed|refused|aborted|lost)|socket (was )?closed"
             r"|remote (server|host|process|peer).*(shut ?down|crash|exit|died|closed)|ncclRemoteError|remote error"
@@ -115,42 +115,46 @@ WORDS: Final = (
 """In this order: the first that is found decides."""
 
 
-def kind(end: RankEnd) -> Kind:
+def kind(end: RankEnd) -> Signature:
     """What a bad end says."""
     if end.out_of_memory:
-        return Kind.MEMORY
+        return Signature.MEMORY
     number = end.signal if end.signal is not None else _by_shell(end.exit_code)
     if end.error is not None:
         return _by_error(end.error, number)
     if number is None:
-        return _by_words(end.words) or Kind.PROGRAM
+        return _by_words(end.words) or Signature.PROGRAM
     if number not in CRASHES:
-        return Kind.KILLED
+        return Signature.KILLED
     said = _by_words(end.words)
-    return said if said in (Kind.WAKE, Kind.MACHINE) else Kind.CRASH
+    return said if said in (Signature.WAKE, Signature.MACHINE) else Signature.CRASH
 
 
-def _by_error(error: PythonError, number: int | None) -> Kind:
+def _by_error(error: PythonError, number: int | None) -> Signature:
     if MEMORY_TYPES.match(error.type):
-        return Kind.MEMORY
+        return Signature.MEMORY
     if error.type == "KeyboardInterrupt":
-        return Kind.PROGRAM if error.message or error.source.startswith("raise") else Kind.STOPPED
+        return Signature.PROGRAM if error.message or error.source.startswith("raise") else Signature.STOPPED
     if error.type.startswith(FATAL):
-        return Kind.CRASH
+        return Signature.CRASH
     if CARRIERS.match(error.type):
-        return Kind.CRASH if CHILD_KILLED.search(error.message) else Kind.PROGRAM
+        return Signature.CRASH if CHILD_KILLED.search(error.message) else Signature.PROGRAM
     if not any(types.match(error.type) for types in (SYSTEM_TYPES, WAKE_TYPES, UNCLEAR_TYPES)):
-        return Kind.PROGRAM
+        return Signature.PROGRAM
     if CHILD_KILLED.search(error.message):
-        return Kind.CRASH
+        return Signature.CRASH
     if said := _by_words(error.message):
         return said
     if WAKE_TYPES.match(error.type):
-        return Kind.WAKE
-    return Kind.CRASH if UNCLEAR_TYPES.match(error.type) or (number in CRASHES and not error.line) else Kind.PROGRAM
+        return Signature.WAKE
+    return (
+        Signature.CRASH
+        if UNCLEAR_TYPES.match(error.type) or (number in CRASHES and not error.line)
+        else Signature.PROGRAM
+    )
 
 
-def _by_words(text: str) -> Kind | None:
+def _by_words(text: str) -> Signature | None:
     return next((kind for kind, words in WORDS if words.search(text)), None)
 
 

@@ -16,7 +16,7 @@ from ganger.core.state.lifecycle import GANG, Act, GangStep, Member, reaction
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import Account
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Expect, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Expect, ReservedStart, Start, Stop, Wait
 from ganger.model.job import GangState, Job
 
 Touched = tuple[Gang, ...]
@@ -239,7 +239,7 @@ def _decided(state: State, decisions: tuple[Decision, ...], at_ms: int) -> Touch
                 touched += _stop(state, decision, at_ms)
             case Wait(gang_class=text, reason=reason):
                 state.waits[text] = reason
-            case Reserve():
+            case ReservedStart():
                 touched.append(_promised(state, decision))
             case Expect(gang=name, run_ms=run_ms):
                 state.soonest.clear()
@@ -279,7 +279,7 @@ def _is_as_promised(state: State, gang: Gang, start: Start, at_ms: int) -> bool:
     return is_plain and promise.nodes == tuple(share.node for share in start.shares)
 
 
-def _promised(state: State, promise: Reserve) -> Gang:
+def _promised(state: State, promise: ReservedStart) -> Gang:
     if promise.start_ms is None:
         state.unpromise(promise.gang)
     else:

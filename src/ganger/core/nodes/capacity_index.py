@@ -30,7 +30,7 @@ class Column:
     growth: int = 0
 
 
-class Columns:
+class CapacityIndex:
     """The columns of one table of nodes. cleared: how often all columns were let go: an old one is read no more."""
 
     def __init__(self, nodes: NodeArrays) -> None:

@@ -23,14 +23,14 @@ MOST_KINDS: Final = 48
 """Of so many of them at most the fragments are counted."""
 
 
-class Kind(NamedTuple):
+class DemandKind(NamedTuple):
     """A need of one node, without what says where it may be; how often it is asked for."""
 
     need: Shape
     times: int
 
 
-def kinds_of(shapes: Iterable[tuple[Shape, int]]) -> tuple[Kind, ...]:
+def kinds_of(shapes: Iterable[tuple[Shape, int]]) -> tuple[DemandKind, ...]:
     """Return the typical needs of gangs of these shapes, each with the number of gangs that have it."""
     counts: dict[Shape, int] = {}
     for shape, many in shapes:
@@ -47,14 +47,14 @@ def kinds_of(shapes: Iterable[tuple[Shape, int]]) -> tuple[Kind, ...]:
     return typical(counts)
 
 
-def typical(counts: Mapping[Shape, int]) -> tuple[Kind, ...]:
+def typical(counts: Mapping[Shape, int]) -> tuple[DemandKind, ...]:
     """The most frequent needs, until nearly all of what is asked for is covered."""
-    found: list[Kind] = []
+    found: list[DemandKind] = []
     missing = -(-TYPICAL * sum(counts.values()) // 100)
     for need, times in sorted(counts.items(), key=lambda each: (-each[1], *_size(each[0])))[:MOST_KINDS]:
         if missing <= 0:
             break
-        found.append(Kind(need, times))
+        found.append(DemandKind(need, times))
         missing -= times
     return tuple(found)
 
@@ -67,7 +67,7 @@ def _size(need: Shape) -> tuple[int, int, str, int, int]:
 class Fragments:
     """Kinds as arrays, to be asked of any nodes in any state. `times`: of all kinds together."""
 
-    def __init__(self, kinds: Sequence[Kind], of_type: Callable[[str | None], NDArray[np.bool_]]) -> None:
+    def __init__(self, kinds: Sequence[DemandKind], of_type: Callable[[str | None], NDArray[np.bool_]]) -> None:
         """Of these kinds; of_type: (N,) the nodes with a GPU type, all of them for None."""
         useful = [kind for kind in kinds if kind.need.has_gpus]
         needs = [kind.need for kind in useful]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import Devices, Places
-from ganger.core.nodes.fragmentation import Fragments, Kind
-from ganger.core.nodes.node_attributes import Traits
-from ganger.core.nodes.node_pools import Pools
+from ganger.core.nodes.fragmentation import DemandKind, Fragments
+from ganger.core.nodes.node_attributes import NodeAttributes
+from ganger.core.nodes.node_pools import NodePools
 from ganger.core.nodes.topology import Ints, Topology, by_labels, in_order
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
@@ -87,7 +87,7 @@ class NodeArrays:
             self.nodes = self.listed = in_order(nodes, levels)
         self.topology = Topology(self.nodes, levels)
         self.index = {node.name: at for at, node in enumerate(self.nodes)}
-        self.rules, self.pools = rules, Pools(self.nodes, rules.pools)
+        self.rules, self.pools = rules, NodePools(self.nodes, rules.pools)
         self.states = [states.get(node.name, NodeState.READY) for node in self.nodes]
         self.gpu_types = [node.gpu_type.lower() for node in self.nodes]
         self.names = [node.name for node in self.nodes]
@@ -110,11 +110,11 @@ class NodeArrays:
         self.alone = np.zeros(len(self.nodes), dtype=np.int32)
         self._of_type: dict[str, NDArray[np.bool_]] = {}
         self.journal = Journal()
-        self.kinds: tuple[Kind, ...] = ()
+        self.kinds: tuple[DemandKind, ...] = ()
         self.fragments = Fragments(self.kinds, self.of_type)
-        self.traits = Traits(self.nodes)
+        self.traits = NodeAttributes(self.nodes)
 
-    def set_kinds(self, kinds: tuple[Kind, ...]) -> None:
+    def set_kinds(self, kinds: tuple[DemandKind, ...]) -> None:
         """Set what jobs here ask for."""
         if kinds != self.kinds:
             self.kinds, self.fragments = kinds, Fragments(kinds, self.of_type)

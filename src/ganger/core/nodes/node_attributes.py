@@ -22,7 +22,7 @@ MOST_SELECTORS: Final = 4_096
 """Beyond that many those that nobody asks about any more are let go."""
 
 
-class Traits:
+class NodeAttributes:
     """Masks and sums over N nodes, in topology order, each made when it is first asked for."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:

@@ -18,7 +18,7 @@ Usable = NDArray[np.bool_] | None
 """(N,) nodes that may be used; None: all of them."""
 
 
-class Pools:
+class NodePools:
     """of: (N,) int64, the pool of each node; one more than there are pools for nodes that are in none."""
 
     def __init__(self, nodes: Sequence[Node], pools: Sequence[Pool]) -> None:

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.nodes.capacity_index import MOST_COLUMNS, Columns
+from ganger.core.nodes.capacity_index import MOST_COLUMNS, CapacityIndex
 from ganger.core.nodes.devices import EVERY, FREE, Order
 from ganger.core.nodes.node_arrays import NO_RULES, NO_STATES, NodeArrays, picks_devices
-from ganger.core.nodes.score_cache import Scored
+from ganger.core.nodes.score_cache import ScoreCache
 from ganger.core.nodes.topology import Ints
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Node, NodeState
@@ -67,8 +67,8 @@ class NodeTable(NodeArrays):
         self.kept: Kept | None = None
         self._large_enough: dict[Shape, NDArray[np.bool_]] = {}
         self._bare: NodeTable | None = None
-        self.columns = Columns(self)
-        self.scores = Scored(self, self.columns)
+        self.columns = CapacityIndex(self)
+        self.scores = ScoreCache(self, self.columns)
 
     def set_state(self, name: str, state: NodeState) -> None:
         """A node's new state; decides whether it takes gangs."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ganger.core.nodes.capacity_index import Column, Columns
+from ganger.core.nodes.capacity_index import CapacityIndex, Column
 from ganger.core.nodes.node_arrays import NodeArrays
 from ganger.core.nodes.scores import SCORES, pack
 from ganger.core.nodes.topology import Ints
@@ -33,10 +33,10 @@ class _Column:
     read: int
 
 
-class Scored:
+class ScoreCache:
     """The scores of one table of nodes, for needs of which `rooms` has a column."""
 
-    def __init__(self, nodes: NodeArrays, rooms: Columns) -> None:
+    def __init__(self, nodes: NodeArrays, rooms: CapacityIndex) -> None:
         """None yet."""
         self._nodes, self._rooms = nodes, rooms
         self._every = np.arange(len(nodes.nodes))

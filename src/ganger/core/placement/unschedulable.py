@@ -17,7 +17,7 @@ from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
 from ganger.core.placement.topology_packing import most
 from ganger.core.state.state import State
-from ganger.model.pending_reason import Reason, Why
+from ganger.model.pending_reason import PendingReason, ReasonCode
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED, Layout, Selector, Slices
 from ganger.model.units import format_bytes
@@ -39,7 +39,7 @@ class Tally(NamedTuple):
     slices: Slices = Slices()
 
 
-def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> Reason:
+def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> PendingReason:
     """Why the nodes have no place for it: too few could ever hold it, or others hold them, or are to be maintained
     before it would end."""
     nodes = state.nodes
@@ -52,8 +52,8 @@ def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> Reason:
     if ever[binds].have < ever[binds].need:
         without = _tallies(nodes, part, shape.layout, nodes.capacities(choice, large_enough))
         if all(tally.have >= tally.need for tally in without):
-            return replace(_reason(Why.EXCLUDED, ever[binds], node_need(part)), excluded=excluded)
-        return _reason(Why.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
+            return replace(_reason(ReasonCode.EXCLUDED, ever[binds], node_need(part)), excluded=excluded)
+        return _reason(ReasonCode.NO_NODE, ever[binds], _scarce(nodes, part, nodes.ready, free=False))
     return replace(
         _now_short(state, (part, choice, shape.layout), ever, stays_ms),
         holders=tuple(islice(_holders(state, choice, able, now_ms), MAX_HOLDERS)),
@@ -62,7 +62,7 @@ def no_room(state: State, shape: Shape, now_ms: int, stays_ms: int) -> Reason:
     )
 
 
-def _now_short(state: State, told: tuple[Shape, Shape, Layout], ever: list[Tally], stays_ms: int) -> Reason:
+def _now_short(state: State, told: tuple[Shape, Shape, Layout], ever: list[Tally], stays_ms: int) -> PendingReason:
     """Of what there is too little now, for as long as the gang stays, and how much of it maintenance takes away.
     `told`: a part, which of what it may be is counted, and its layout; `ever`: what there would be if nothing else
     ran."""
@@ -82,7 +82,7 @@ def _now_short(state: State, told: tuple[Shape, Shape, Layout], ever: list[Tally
     among[away] = False
     scarce = _scarce(nodes, part, among, free=True)
     ids = tuple(window.id for window in met)
-    short = _reason(Why.NO_CAPACITY, stays[binds], scarce)
+    short = _reason(ReasonCode.NO_CAPACITY, stays[binds], scarce)
     return replace(short, limit=ever[binds].have, away=gone, windows=ids)
 
 
@@ -203,8 +203,8 @@ def _binding(tallies: list[Tally]) -> int:
     return next((at for at, tally in enumerate(tallies) if tally.have < tally.need), len(tallies) - 1)
 
 
-def _reason(why: Why, tally: Tally, scope: str) -> Reason:
-    return Reason(
+def _reason(why: ReasonCode, tally: Tally, scope: str) -> PendingReason:
+    return PendingReason(
         why=why,
         resource="nodes",
         need=tally.need,

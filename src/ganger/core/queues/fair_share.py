@@ -20,7 +20,7 @@ import numpy as np
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.queues.quota import QueueTree, Vector
-from ganger.core.queues.share_bounds import NOTHING, SLACK, Account, Figures, Floats, Rough
+from ganger.core.queues.share_bounds import NOTHING, SLACK, Account, Figures, Floats, ShareBounds
 from ganger.model.policy import Weights
 from ganger.model.units import MINUTE_MS
 
@@ -29,7 +29,7 @@ REMEMBERED: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class DecayedUsage:
     """What ended starts of a user's jobs in a queue have held: by half-life of the calendar, amount times milliseconds
     of each of gpus, cpu_milli, memory_bytes. Whole numbers of what happened, no sums that decay."""
 
@@ -64,7 +64,7 @@ def by_period(began_ms: int, ended_ms: int, half_life_ms: int) -> Iterator[tuple
         began_ms = until_ms
 
 
-def respent(spent: Iterable[Spent], was_ms: int, half_life_ms: int, at_ms: int) -> list[Spent]:
+def respent(spent: Iterable[DecayedUsage], was_ms: int, half_life_ms: int, at_ms: int) -> list[DecayedUsage]:
     """What was held, by half-lives of another length, from `at_ms` on. Of each half-life only the sum is known: it is
     taken as held evenly over it, as far as it has passed. Nothing is lost to rounding: what is remembered of a
     half-life has its sum."""
@@ -108,7 +108,7 @@ Basis = tuple[int | Figures, ...]
 _NONE: Final = Figures()
 
 
-class Standings:
+class FairShares:
     """What every queue, with all below it, and every user in a queue holds, and has held.
 
     An account's value at a time is the dominant one of (held + average held of late), in parts of `whole` of the
@@ -116,7 +116,7 @@ class Standings:
     """
 
     def __init__(
-        self, tree: QueueTree, capacity: Vector, spent: Iterable[Spent], at_ms: int, half_life_ms: int
+        self, tree: QueueTree, capacity: Vector, spent: Iterable[DecayedUsage], at_ms: int, half_life_ms: int
     ) -> None:
         """Nothing held now; `capacity` is what all nodes have. What is too old at `at_ms` is forgotten."""
         self._tree, self._undo, self.half_life_ms = tree, tree.undo, half_life_ms
@@ -124,7 +124,7 @@ class Standings:
         self.queues = [Figures()] * len(tree.queues)
         self.users: dict[Account, Figures] = {}
         """Accounts of which there is anything to say."""
-        self._rough = Rough()
+        self._rough = ShareBounds()
         self._spent: dict[tuple[str, str], Mapping[int, Vector]] = {}
         self._whole = lcm(*(amount for amount in capacity if amount))
         self._parts = tuple(self._whole // amount if amount else 0 for amount in capacity)
@@ -144,10 +144,10 @@ class Standings:
         """From when on it is to be made anew, so that what is too old is forgotten."""
         return (self.base + 2 * REMEMBERED) * self.half_life_ms
 
-    def spent(self) -> list[Spent]:
+    def spent(self) -> list[DecayedUsage]:
         """What a snapshot keeps; all else follows from it and from what is held."""
         return [
-            Spent(queue=queue, user=user, periods=tuple(sorted(periods.items())))
+            DecayedUsage(queue=queue, user=user, periods=tuple(sorted(periods.items())))
             for (queue, user), periods in sorted(self._spent.items())
         ]
 
@@ -183,13 +183,13 @@ class Standings:
                 self._book((parent, user), periods)
                 del self._spent[name, user]
 
-    def copy(self, tree: QueueTree) -> "Standings":
+    def copy(self, tree: QueueTree) -> "FairShares":
         """The same over another tree of the same queues."""
         other = copy(self)
         other._tree, other._undo = tree, tree.undo  # noqa: SLF001 - its own kind
         other.queues, other.users = list(self.queues), dict(self.users)
         other._spent, other._ranks, other._uses = dict(self._spent), {}, {}  # noqa: SLF001 - the same
-        other._rough = Rough()  # noqa: SLF001 - the same
+        other._rough = ShareBounds()  # noqa: SLF001 - the same
         for account in self.users:
             other._rough[account] = None  # noqa: SLF001 - the same
         return other
@@ -199,7 +199,7 @@ class Standings:
         # Anew, not in place: a copy of these standings has the one before.
         self._spent[account] = {**before, **{at: _plus(before.get(at, NOTHING), held) for at, held in more.items()}}
 
-    def _remember(self, spent: Spent) -> None:
+    def _remember(self, spent: DecayedUsage) -> None:
         kept = {period: amounts for period, amounts in spent.periods if period >= self.base}
         if kept:
             self._spent[spent.queue, spent.user] = kept
@@ -325,7 +325,7 @@ class Standings:
         each: Floats = used * np.array([of / part for part, of in fair])[[at for at, _ in accounts]]
         return each
 
-    def validate(self, anew: "Standings") -> None:
+    def validate(self, anew: "FairShares") -> None:
         """Compare with one that was made anew. AssertionError names what differs."""
         for name in ("base", "half_life_ms", "queues", "users"):
             assert getattr(self, name) == getattr(anew, name), f"standings of {name} differ"
@@ -337,7 +337,7 @@ class Standings:
         return part, of * (1 + sum(self._tree.queues[child].weight for child in self._tree.children[at]))
 
 
-def account_points(standings: Standings, weights: Weights, queue: str, user: str, now_ms: int) -> int:
+def account_points(standings: FairShares, weights: Weights, queue: str, user: str, now_ms: int) -> int:
     """The points of every job of a user in a queue. They only fall while usage only grows."""
     unused = standings.queue_use(queue, now_ms).points(weights.queue)
     return unused + standings.user_use(queue, user, now_ms).points(weights.user)
@@ -350,7 +350,7 @@ def own_points(weights: Weights, priority: int, age_ms: int, starves_after_ms: i
     return weights.priority * priority + weights.age * aged + weights.starvation * starved
 
 
-def most_points(standings: Standings, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
+def most_points(standings: FairShares, weights: Weights, owners: list[tuple[str, str]], now_ms: int) -> Floats:
     """(A,) for each queue and user what `account_points` are at most: a little more than they are."""
     queues = dict.fromkeys(queue for queue, _ in owners)
     unused = {queue: standings.queue_use(queue, now_ms).points(weights.queue) for queue in queues}

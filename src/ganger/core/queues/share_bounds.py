@@ -33,7 +33,7 @@ class Figures(NamedTuple):
     past: Vector = NOTHING
 
 
-class Rough:
+class ShareBounds:
     """What accounts have now, and what they have had."""
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class _Holds:
     cuts: int = 0
 
 
-class Profile:
+class AvailabilityProfile:
     """edges: (S,) int64, when each slot begins, the last one without end; free: of GPUs, CPUs and memory, (S, N) each;
     guests, alone: (S, N) as in `NodeTable`."""
 

@@ -13,16 +13,16 @@ import numpy as np
 
 from ganger.core.nodes.topology import Ints
 from ganger.core.reservations import availability_profile
-from ganger.core.reservations.availability_profile import Held, Profile, Stay, cut_to, edges
-from ganger.core.reservations.flat_quota_forecast import Pooled
-from ganger.core.reservations.quota_forecast import Allowance, Charge
-from ganger.core.reservations.sparse_profile import Outlook
+from ganger.core.reservations.availability_profile import AvailabilityProfile, Held, Stay, cut_to, edges
+from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
+from ganger.core.reservations.quota_forecast import Charge, QuotaForecast
+from ganger.core.reservations.sparse_profile import SparseProfile
 from ganger.core.state.allocations import AT, TAKEN, rows
 from ganger.core.state.column_table import END, Ledger
 from ganger.core.state.gang import LEAVING, Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import Moved, Reserve
+from ganger.model.decision import Moved, ReservedStart
 from ganger.model.shape import Shape
 from ganger.model.units import MINUTE_MS
 
@@ -35,7 +35,7 @@ LINGER_MS: Final = 10 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class Reservation:
     """A gang, when it starts and when it ends at the latest, and on which nodes."""
 
     gang: Gang
@@ -46,19 +46,19 @@ class Promise:
     stays: tuple[Stay, ...]
 
     @property
-    def told(self) -> Reserve:
+    def told(self) -> ReservedStart:
         """The decision that makes it."""
-        return Reserve(gang=self.gang.id, start_ms=self.start_ms, nodes=self.nodes, cause=self.cause)
+        return ReservedStart(gang=self.gang.id, start_ms=self.start_ms, nodes=self.nodes, cause=self.cause)
 
 
-class Foresight:
+class CapacityForecast:
     """Of one state and moment. `ending`: gangs that end with this round."""
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
         """Nothing is made before it is asked for."""
         self.state, self.now_ms, self._ending = state, now_ms, ending
 
-    def whole(self, promises: Iterable[Promise]) -> Profile:
+    def whole(self, promises: Iterable[Reservation]) -> AvailabilityProfile:
         """Of all nodes, with promises laid down."""
         every, windows, held = list(promises), self.state.windows, self._held(LINGER_MS)
         moments = [ms for each in every for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
@@ -69,14 +69,14 @@ class Foresight:
         stays = chain(self._on_devices(self.state.shares.sharers, LINGER_MS), promised)
         closed = [windows.at(self.state.nodes, window) for window in windows.values()]
         if len(slots) * len(self.state.nodes.nodes) <= availability_profile.MOST_CELLS:
-            found = Profile(self.state.nodes, slots, held, stays)
+            found = AvailabilityProfile(self.state.nodes, slots, held, stays)
         else:
-            found = Outlook(self.state.nodes, slots, held, list(stays), closed)
+            found = SparseProfile(self.state.nodes, slots, held, list(stays), closed)
         for window in windows.values():
             found.close(windows.at(self.state.nodes, window), window.from_ms, window.until_ms)
         return found
 
-    def near(self, promises: Iterable[Promise]) -> Profile:
+    def near(self, promises: Iterable[Reservation]) -> AvailabilityProfile:
         """Of the nodes that are promised to somebody, with promises laid down; slots begin with these."""
         every, state = list(promises), self.state
         slots = np.unique([self.now_ms, *(max(self.now_ms, each.start_ms) for each in every)])
@@ -89,9 +89,9 @@ class Foresight:
         stays = [cut_to(stay, mine) for stay in self._on_devices(sharers, AT_ONCE_MS)]
         stays += (stay for each in every for stay in each.stays)
         there = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
-        return Profile(state.nodes, slots, there, stays, among)
+        return AvailabilityProfile(state.nodes, slots, there, stays, among)
 
-    def has_ends(self, whole: Profile, moments: list[int]) -> bool:
+    def has_ends(self, whole: AvailabilityProfile, moments: list[int]) -> bool:
         """Whether each of these moments, and the end of each that runs, is an edge of a profile, and nobody should have
         ended: else more may be free, or sooner, than it says."""
         ends_ms = self.state.shares.ledger.cells[END]
@@ -101,13 +101,13 @@ class Foresight:
         ends_ms = np.append(ends_ms, np.array(moments, dtype=np.int64))
         return bool(np.isin(ends_ms[ends_ms < NEVER_MS], whole.edges).all())
 
-    def allowance(self) -> Allowance | Pooled | None:
+    def allowance(self) -> QuotaForecast | FlatQuotaForecast | None:
         """What queues may use; None where no figure binds anybody."""
         state = self.state
         if not state.tree.limits_anybody:
             return None
         ends_ms = self._ends(state.charged.ledger, self.now_ms + AT_ONCE_MS)
-        return (Pooled if state.tree.is_pooled else Allowance)(state.tree, state.charged, ends_ms)
+        return (FlatQuotaForecast if state.tree.is_pooled else QuotaForecast)(state.tree, state.charged, ends_ms)
 
     def stays(self, gang: Gang, shares: Shares, when: tuple[int, int]) -> Iterator[Stay]:
         """What shares take of the nodes, part by part."""

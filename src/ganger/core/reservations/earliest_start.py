@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.devices import FREE
 from ganger.core.placement.place import place
-from ganger.core.placement.start_check import Ask, where
+from ganger.core.placement.start_check import StartRequest, where
 from ganger.core.placement.topology_packing import lay_out, rooms
-from ganger.core.reservations.availability_profile import Profile
+from ganger.core.reservations.availability_profile import AvailabilityProfile
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import Shares, State
 from ganger.model.decision import NodeShare
@@ -31,7 +31,7 @@ _SOMEBODY: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class EarliestStart:
     """Where it could start, when (None: somebody in the way has no time limit), and who is in the way there."""
 
     shares: tuple[NodeShare, ...]
@@ -39,7 +39,7 @@ class Opening:
     after: tuple[str, ...]
 
 
-def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
+def earliest(state: State, wanted: StartRequest, now_ms: int) -> EarliestStart | None:
     """The first opening when gangs leave in the order of their limits, those without one last; None if there is none.
 
     Nothing else is assumed to start meanwhile: who leaves makes room and takes none, so that the first opening is found
@@ -60,7 +60,7 @@ def earliest(state: State, wanted: Ask, now_ms: int) -> Opening | None:
                 too_few = middle
     gone, there = exodus.gangs[:enough], {share.node: None for share in found}
     after = tuple(gang.id for gang in gone if any(share.node in there for share in state.shares[gang.id]))
-    return Opening(shares=found, at_ms=gone[-1].ends_ms(now_ms) if gone else now_ms, after=after)
+    return EarliestStart(shares=found, at_ms=gone[-1].ends_ms(now_ms) if gone else now_ms, after=after)
 
 
 class _Exodus:
@@ -77,7 +77,7 @@ class _Exodus:
         self.gangs += islice(self._leaving, max(0, many - len(self.gangs)))
         return min(many, len(self.gangs))
 
-    def place(self, gone: int, wanted: Ask) -> Shares | None:
+    def place(self, gone: int, wanted: StartRequest) -> Shares | None:
         """Where a gang may start once so many have left."""
         if gone < len(self._marks):
             self._state.undo.back_to(self._marks[gone])
@@ -102,7 +102,9 @@ def shares_on(shape: Shape, nodes: tuple[str, ...]) -> Shares:
     )
 
 
-def slots(profile: Profile, wanted: Ask, for_ms: int, usable: NDArray[np.bool_], first: int) -> Iterator[int]:
+def slots(
+    profile: AvailabilityProfile, wanted: StartRequest, for_ms: int, usable: NDArray[np.bool_], first: int
+) -> Iterator[int]:
     """Slots, rising, in which each part of it alone could begin."""
     shape = wanted.shape
     if not _is_plain(shape):
@@ -121,7 +123,7 @@ def _is_plain(shape: Shape) -> bool:
 
 
 def placed_from(
-    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
+    state: State, profile: AvailabilityProfile, wanted: StartRequest, when: tuple[int, int], usable: NDArray[np.bool_]
 ) -> Shares | None:
     """Shares on which it could begin with that slot and stay for so long."""
     shape, nodes = wanted.shape, state.nodes
@@ -139,7 +141,7 @@ def placed_from(
 
 
 def _placed_together(
-    state: State, profile: Profile, wanted: Ask, when: tuple[int, int], usable: NDArray[np.bool_]
+    state: State, profile: AvailabilityProfile, wanted: StartRequest, when: tuple[int, int], usable: NDArray[np.bool_]
 ) -> Shares | None:
     """The same for parts that may share nodes: placed on the nodes as they will be at their fullest."""
     nodes, devices, undo = state.nodes, state.nodes.devices, state.undo

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.start_check import Ask
+from ganger.core.placement.start_check import StartRequest
 from ganger.core.queues.quota import QueueTree
 from ganger.core.reservations.quota_forecast import Charge
-from ganger.core.state.quota_charges import TAKEN, Charged
+from ganger.core.state.quota_charges import TAKEN, QuotaCharges
 
 _NEVER: Final = -1
 """When what was promised and withdrawn begins and ends."""
@@ -21,11 +21,11 @@ _PLENTY: Final = 1 << 62
 """What is left for those who need not be asked."""
 
 
-class Pooled:
+class FlatQuotaForecast:
     """begins, ends: (P,) of promises, and of gangs that began since; taken: (P, R) what each takes; left: (P, R) what
     the root has when a promise is due, without it. Rows are never reused."""
 
-    def __init__(self, tree: QueueTree, charged: Charged, ends_ms: Ints) -> None:
+    def __init__(self, tree: QueueTree, charged: QuotaCharges, ends_ms: Ints) -> None:
         """`tree`: as it is now; `charged`: who holds something; `ends_ms`: when each row of it ends."""
         width = len(tree.resources)
         self._tree = tree
@@ -63,7 +63,7 @@ class Pooled:
         self._begins[row] = self._ends[row] = _NEVER
         self._moments.clear()
 
-    def bars(self, wanted: Ask, at_ms: int) -> bool:
+    def bars(self, wanted: StartRequest, at_ms: int) -> bool:
         """Whether a gang that is promised nothing may not start at that moment."""
         amounts = np.array(self._tree.wanted(wanted.shape), dtype=np.int64)
         return bool(((amounts > 0) & (amounts > self._rest(at_ms))).any())

@@ -14,7 +14,7 @@ import numpy as np
 
 from ganger.core.placement.start_check import ask, could_ever
 from ganger.core.state.gang import Gang
-from ganger.core.state.pending import Lines
+from ganger.core.state.pending import PendingLanes
 from ganger.core.state.pending_index import NUMBER, QUEUE, Entry
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import State
@@ -37,7 +37,7 @@ class QueueRotation:
     """
 
     def __init__(
-        self, state: State, lines: Lines, counts: Callable[[Gang], bool], has_room: Callable[[str], bool]
+        self, state: State, lines: PendingLanes, counts: Callable[[Gang], bool], has_room: Callable[[str], bool]
     ) -> None:
         """`counts`: whether a gang waits for a reservation; `has_room`: whether a queue may have one more."""
         self.current: str | None = None

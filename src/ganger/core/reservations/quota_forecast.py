@@ -11,10 +11,10 @@ from itertools import chain
 import numpy as np
 
 from ganger.core.nodes.topology import Ints
-from ganger.core.placement.start_check import Ask, ask, barred_in
+from ganger.core.placement.start_check import StartRequest, ask, barred_in
 from ganger.core.queues.quota import OF_TYPE, QueueTree, Vector
 from ganger.core.state.gang import Gang
-from ganger.core.state.quota_charges import NODE_MS, QUEUE, TAKEN, USER, Charged
+from ganger.core.state.quota_charges import NODE_MS, QUEUE, TAKEN, USER, QuotaCharges
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Charge:
         return self.begin_ms <= at_ms < self.end_ms
 
 
-class Allowance:
+class QuotaForecast:
     """Charges of those who hold something, and of those who are promised something, by gang."""
 
-    def __init__(self, tree: QueueTree, charged: Charged, ends_ms: Ints) -> None:
+    def __init__(self, tree: QueueTree, charged: QuotaCharges, ends_ms: Ints) -> None:
         """`tree`: as it is now; `charged`: who holds something; `ends_ms`: when each row of it ends."""
         self._tree, self._users = tree, charged.users
         self._held, self._ends_ms = charged.ledger.cells.copy(), ends_ms
@@ -65,7 +65,7 @@ class Allowance:
             if name != charge.gang.id and charge.lasts_at(at_ms):
                 count(tree, charge, self._user[name])
 
-    def bars(self, wanted: Ask, at_ms: int) -> bool:
+    def bars(self, wanted: StartRequest, at_ms: int) -> bool:
         """Whether a gang that is promised nothing may not start at that moment."""
         return barred_in(self.at(wanted.user, at_ms), wanted) is not None
 

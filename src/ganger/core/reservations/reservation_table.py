@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.node_table import Kept
 from ganger.core.nodes.topology import Ints
-from ganger.core.reservations.availability_profile import Profile
-from ganger.core.reservations.capacity_forecast import Foresight, Promise
+from ganger.core.reservations.availability_profile import AvailabilityProfile
+from ganger.core.reservations.capacity_forecast import CapacityForecast, Reservation
 from ganger.core.reservations.earliest_start import shares_on
-from ganger.core.reservations.flat_quota_forecast import Pooled
-from ganger.core.reservations.quota_forecast import Allowance, Charge
+from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
+from ganger.core.reservations.quota_forecast import Charge, QuotaForecast
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
@@ -25,20 +25,20 @@ from ganger.model.decision import Moved
 from ganger.model.shape import Shape
 
 
-class Laid:
+class ReservationTable:
     """standing: promises in force, by gang; of_queue: the gangs, by queue; tried: what was found of moments that are
     too early, until a promise is taken back."""
 
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
         """None yet. `ending`: gangs that end with this round."""
         self.state, self.now_ms = state, now_ms
-        self.standing: dict[str, Promise] = {}
+        self.standing: dict[str, Reservation] = {}
         self.of_queue: dict[str, dict[str, Gang]] = {}
         self.tried: dict[tuple[object, ...], dict[tuple[int, int], int]] = {}
-        self._seen = Foresight(state, now_ms, ending)
-        self._profile: Profile | None = None
-        self._near: Profile | None = None
-        self._allowance: Allowance | Pooled | None = None
+        self._seen = CapacityForecast(state, now_ms, ending)
+        self._profile: AvailabilityProfile | None = None
+        self._near: AvailabilityProfile | None = None
+        self._allowance: QuotaForecast | FlatQuotaForecast | None = None
         self._knows_quota = False
         self._kept: dict[tuple[int, bool], Kept] = {}
         self._longest: dict[tuple[Shape, ...], tuple[int, int]] = {}
@@ -46,13 +46,13 @@ class Laid:
 
     # -- what is laid down ---------------------------------------------------------------------------------------------
 
-    def promise(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: Moved) -> Promise:
+    def promise(self, gang: Gang, start_ms: int, nodes: tuple[str, ...], cause: Moved) -> Reservation:
         """What is promised, with what it takes of these nodes, which are there."""
         end_ms = min(NEVER_MS, max(start_ms, self.now_ms) + gang.runs_for_ms)
         stays = tuple(self._seen.stays(gang, shares_on(gang.shape, nodes), (start_ms, end_ms)))
-        return Promise(gang, start_ms, end_ms, nodes, cause, stays)
+        return Reservation(gang, start_ms, end_ms, nodes, cause, stays)
 
-    def put(self, promise: Promise) -> None:
+    def put(self, promise: Reservation) -> None:
         """It is in force."""
         gang = promise.gang
         self.standing[gang.id] = promise
@@ -67,7 +67,7 @@ class Laid:
         self._kept.clear()
         self._longest.clear()
 
-    def drop(self, promise: Promise) -> None:
+    def drop(self, promise: Reservation) -> None:
         """It is so no more."""
         del self.standing[promise.gang.id], self.of_queue[promise.gang.queue][promise.gang.id]
         self.tried.clear()
@@ -96,7 +96,7 @@ class Laid:
         self._longest.clear()
 
     @contextmanager
-    def lifted(self, promises: list[Promise]) -> Iterator[None]:
+    def lifted(self, promises: list[Reservation]) -> Iterator[None]:
         """Inside it nothing is kept by them, and nothing else is laid down: what was found before is so afterwards."""
         if not promises:
             yield
@@ -113,7 +113,7 @@ class Laid:
             if self._near is near:
                 self._kept, self._longest, self.tried = found
 
-    def in_order(self) -> list[Promise]:
+    def in_order(self) -> list[Reservation]:
         """Those in force, the soonest first."""
         return sorted(self.standing.values(), key=by_start)
 
@@ -132,19 +132,19 @@ class Laid:
         ready = all(bool(nodes.ready[at].all() and self._suits(part, at).all()) for part, at in there.items())
         return ready and self.nearby().is_kept() and (allowance is None or not allowance.breaks_any())
 
-    def stands(self, promise: Promise) -> bool:
+    def stands(self, promise: Reservation) -> bool:
         """Whether it can be kept beside the others that are laid down."""
         nodes, allowance = self.state.nodes, self.quota()
         ready = all(bool(nodes.ready[stay.at].all()) for stay in promise.stays) and not self.is_maintained(promise)
         return ready and self.fits(promise) and (allowance is None or not allowance.breaks(promise.gang.id))
 
-    def is_maintained(self, promise: Promise) -> bool:
+    def is_maintained(self, promise: Reservation) -> bool:
         """Whether one of its nodes is not there for all of its time."""
         begin_ms = max(self.now_ms, promise.start_ms)
         end_ms = NEVER_MS if promise.gang.time_ms is None else promise.end_ms
         return bool(self.state.windows) and bool(self.state.windows.meeting(promise.nodes, begin_ms, end_ms))
 
-    def fits(self, promise: Promise) -> bool:
+    def fits(self, promise: Reservation) -> bool:
         """Whether its nodes have what it needs, from its moment on."""
         near, fits = self.nearby(), True
         every = np.concatenate([stay.at for stay in promise.stays])
@@ -230,13 +230,13 @@ class Laid:
 
     # -- the time after this round -------------------------------------------------------------------------------------
 
-    def nearby(self) -> Profile:
+    def nearby(self) -> AvailabilityProfile:
         """Of the nodes that are promised to somebody, at the moments of the promises."""
         if self._near is None:
             self._near = self._seen.near(self.standing.values())
         return self._near
 
-    def _add_near(self, promise: Promise) -> bool:
+    def _add_near(self, promise: Reservation) -> bool:
         """Lay it down where promises are held against each other, if that has its nodes and its moment."""
         near = self._near
         at = np.concatenate([stay.at for stay in promise.stays])
@@ -248,7 +248,7 @@ class Laid:
             near.add(stay)
         return True
 
-    def whole(self) -> Profile:
+    def whole(self) -> AvailabilityProfile:
         """Of all nodes, with all that is promised."""
         if self._profile is None:
             self._profile = self._seen.whole(self.standing.values())
@@ -259,7 +259,7 @@ class Laid:
         promised = [ms for each in self.standing.values() for ms in (max(self.now_ms, each.start_ms), each.end_ms)]
         return self._seen.has_ends(self.whole(), promised)
 
-    def quota(self) -> Allowance | Pooled | None:
+    def quota(self) -> QuotaForecast | FlatQuotaForecast | None:
         """What queues may use, with all that is promised; None where no figure binds anybody."""
         if not self._knows_quota:
             self._allowance, self._knows_quota = self._seen.allowance(), True
@@ -268,7 +268,7 @@ class Laid:
                     self._allowance.promise(self._charge(promise))
         return self._allowance
 
-    def _charge(self, promise: Promise) -> Charge:
+    def _charge(self, promise: Reservation) -> Charge:
         shares, begin_ms = shares_on(promise.gang.shape, promise.nodes), max(self.now_ms, promise.start_ms)
         return self._seen.charge(promise.gang, shares, (begin_ms, promise.end_ms))
 
@@ -278,6 +278,6 @@ def has_share(parts: Iterable[Shape]) -> bool:
     return any(part.has_share for part in parts)
 
 
-def by_start(promise: Promise) -> tuple[int, int]:
+def by_start(promise: Reservation) -> tuple[int, int]:
     """Where it is in their order."""
     return promise.start_ms, promise.gang.number

@@ -1,10 +1,10 @@
 """Promised starts in one round: which stand, which move, who gets one, and what is kept from everybody else.
 
-Made by `core.cycle.cycle`. A promise is a fact of the state (`Reserve`): a moment, and nodes. A round lays them all
-down on the profile of what runs, in their order; that fits, as long as everybody ends by their limit. One that does not
-fit any more moves back, for a cause that is recorded; the others move to an earlier moment where there is one. A gang
-starts beside them only where each of its nodes has what it needs, and its queue and its user may have it, for as long
-as its limit says; without a limit for ever. The real start is placed by `core.placement.place` like any other: the
+Made by `core.cycle.cycle`. A promise is a fact of the state (`ReservedStart`): a moment, and nodes. A round lays them
+all down on the profile of what runs, in their order; that fits, as long as everybody ends by their limit. One that does
+not fit any more moves back, for a cause that is recorded; the others move to an earlier moment where there is one. A
+gang starts beside them only where each of its nodes has what it needs, and its queue and its user may have it, for as
+long as its limit says; without a limit for ever. The real start is placed by `core.placement.place` like any other: the
 promised nodes are those on which it is sure to be possible. Source of the rule: conservative backfill (Slurm), with as
 many reservations as the policy says: one is EASY, all is conservative."""
 
@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.nodes.node_table import Kept
-from ganger.core.placement.start_check import Ask, ask, placed
-from ganger.core.reservations.capacity_forecast import LINGER_MS, Promise
+from ganger.core.placement.start_check import StartRequest, ask, placed
+from ganger.core.reservations.capacity_forecast import LINGER_MS, Reservation
 from ganger.core.reservations.earliest_start import placed_from, slots
-from ganger.core.reservations.flat_quota_forecast import Pooled
+from ganger.core.reservations.flat_quota_forecast import FlatQuotaForecast
 from ganger.core.reservations.queue_rotation import is_large_cluster
-from ganger.core.reservations.quota_forecast import Allowance
-from ganger.core.reservations.reservation_table import Laid, by_start, has_share
+from ganger.core.reservations.quota_forecast import QuotaForecast
+from ganger.core.reservations.reservation_table import ReservationTable, by_start, has_share
 from ganger.core.state.gang import Gang
 from ganger.core.state.runtime_estimate import NEVER_MS
 from ganger.core.state.state import Shares, State
-from ganger.model.decision import Moved, Reserve
+from ganger.model.decision import Moved, ReservedStart
 from ganger.model.shape import Shape
 
 MOST_MOVED: Final = 8
@@ -35,7 +35,7 @@ RELEASES_A_MOVE: Final = 8
 """On a large cluster, early releases of nodes after which a round looks for one."""
 
 
-class Promises:
+class CycleReservations:
     """laid: all that is promised, on the time after this round; standing: promises in force, by gang; decided: what the
     round changes of them; others_ms: how long others of the kind of a gang that was refused a `start` may stay, at
     most."""
@@ -43,9 +43,9 @@ class Promises:
     def __init__(self, state: State, now_ms: int, ending: dict[str, None]) -> None:
         """Lay down what was promised. `ending`: gangs that end with this round."""
         self.state, self.now_ms, self._ending = state, now_ms, ending
-        self.laid = Laid(state, now_ms, ending)
+        self.laid = ReservationTable(state, now_ms, ending)
         self.standing = self.laid.standing
-        self.decided: dict[str, Reserve] = {}
+        self.decided: dict[str, ReservedStart] = {}
         self.others_ms = NEVER_MS
         if state.promises:
             self._lay()
@@ -54,7 +54,7 @@ class Promises:
     # -- who may start beside them -----------------------------------------------------------------------------------
 
     def start(
-        self, gang: Gang, wanted: Ask, weaker: Iterable[Promise] = (), *, for_ms: int | None = None
+        self, gang: Gang, wanted: StartRequest, weaker: Iterable[Reservation] = (), *, for_ms: int | None = None
     ) -> Shares | None:
         """Where it may start without being in the way of any promise; its own is not counted, nor are the weaker ones.
         None: nowhere. Asked of a gang that its queue and its user may start. `for_ms`: if it stays for so long only."""
@@ -87,11 +87,11 @@ class Promises:
         """How long others of its kind may stay at most, where a gang may not start that stays for so long."""
         if not delayed:
             return stays_ms - 1
-        if not isinstance(self.laid.quota(), Pooled):
+        if not isinstance(self.laid.quota(), FlatQuotaForecast):
             return NEVER_MS  # it is for its own queue or its own user that it waits
         return min(self.standing[name].start_ms for name in delayed) - self.now_ms
 
-    def shortened(self, gang: Gang, wanted: Ask) -> tuple[Shares, int] | None:
+    def shortened(self, gang: Gang, wanted: StartRequest) -> tuple[Shares, int] | None:
         """Where a gang may start that could not with all its time, and for how long at most: until the last promise, or
         the last maintenance, before which it can end. None: not even with the least that will do for it."""
         begin_ms, end_ms = self.now_ms + gang.least_ms, self.now_ms + gang.runs_for_ms
@@ -131,7 +131,7 @@ class Promises:
         bars = [each for each in soon if each.gang.id in delayed or any(node in there for node in each.nodes)]
         return tuple(each.gang for each in bars or soon)
 
-    def give_way(self, promise: Promise, cause: Moved) -> None:
+    def give_way(self, promise: Reservation, cause: Moved) -> None:
         """A gang that is stronger has begun: what it took is promised no more."""
         if promise.gang.id in self.standing and not self.laid.stands(promise):
             self.laid.drop(promise)
@@ -158,7 +158,7 @@ class Promises:
 
     def _lay(self) -> None:
         """What was promised, as far as it still can be; the rest for the first moment at which that is possible."""
-        gangs, broken = self.state.gangs, list[tuple[Gang, Reserve, Moved]]()
+        gangs, broken = self.state.gangs, list[tuple[Gang, ReservedStart, Moved]]()
         for fact in sorted(self.state.promises.values(), key=lambda fact: (fact.start_ms, gangs[fact.gang].number)):
             gang = gangs[fact.gang]
             if gang.id in self._ending or fact.start_ms is None:
@@ -175,7 +175,7 @@ class Promises:
         for gang, fact, cause in broken:
             self._renew(gang, fact, cause)
 
-    def _lay_again(self, order: list[Promise]) -> Iterator[tuple[Gang, Reserve, Moved]]:
+    def _lay_again(self, order: list[Reservation]) -> Iterator[tuple[Gang, ReservedStart, Moved]]:
         """One by one, and which of them cannot be kept. One that is due, and waits for those who are leaving, goes
         before those that come after it: a moment's delay does not put it behind them."""
         is_late = False
@@ -193,14 +193,14 @@ class Promises:
                 is_late = True
                 self._keep(promise.told, found)
 
-    def _renew(self, gang: Gang, fact: Reserve, cause: Moved) -> None:
+    def _renew(self, gang: Gang, fact: ReservedStart, cause: Moved) -> None:
         found = self._found(gang, cause)
         if found is None:
-            self.decided[gang.id] = Reserve(gang=gang.id, start_ms=None, cause=cause)
+            self.decided[gang.id] = ReservedStart(gang=gang.id, start_ms=None, cause=cause)
         else:
             self._keep(fact, found)
 
-    def _keep(self, fact: Reserve, found: Promise) -> None:
+    def _keep(self, fact: ReservedStart, found: Reservation) -> None:
         start_ms, gang = fact.start_ms or 0, found.gang
         if found.cause is Moved.OVERRUN and start_ms <= self.now_ms and found.start_ms <= self.now_ms + LINGER_MS:
             found = replace(found, start_ms=start_ms)  # late already: it starts as soon as those in its way are gone
@@ -210,7 +210,7 @@ class Promises:
         if found.told != self.state.promises.get(gang.id):
             self.decided[gang.id] = found.told
 
-    def _why_broken(self, promise: Promise, *, is_late: bool) -> Moved:
+    def _why_broken(self, promise: Reservation, *, is_late: bool) -> Moved:
         """`is_late`: another one is, that goes before it."""
         nodes = self.state.nodes
         if not all(nodes.ready[nodes.index[node]] for node in promise.nodes):
@@ -223,7 +223,7 @@ class Promises:
             return Moved.OVERRUN
         return Moved.POLICY_CHANGED if self.laid.fits(promise) else Moved.NODE_OUT
 
-    def _is_outlived(self, promise: Promise) -> bool:
+    def _is_outlived(self, promise: Reservation) -> bool:
         """Whether somebody is there, or anywhere where it is quota that it lacks, for longer than was predicted."""
         state = self.state
         there = map(state.gangs.__getitem__, state.shares) if self.laid.fits(promise) else state.on_nodes(promise.nodes)
@@ -248,7 +248,7 @@ class Promises:
             if found is not None:
                 self.decided[promise.gang.id] = found.told
 
-    def _in_turn(self, order: list[Promise]) -> list[Promise]:
+    def _in_turn(self, order: list[Reservation]) -> list[Reservation]:
         """Return those that this round tries to move earlier, in order: others whenever something was free sooner than
         was known, since only that makes an earlier moment; on a large cluster one, and none after most releases."""
         turn, count = self.state.early_releases, MOST_MOVED
@@ -258,7 +258,7 @@ class Promises:
         begin = turn * count % len(order) if len(order) > count else 0
         return sorted((order[begin:] + order[:begin])[:count], key=by_start)
 
-    def _has_none_before(self, promise: Promise) -> bool:
+    def _has_none_before(self, promise: Reservation) -> bool:
         """Whether until a promise, which is not laid down, too few nodes have room: then there are too few as long as
         nothing is freed sooner than is known now."""
         profile, wanted = self.laid.whole(), ask(promise.gang)
@@ -268,13 +268,13 @@ class Promises:
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
-    def _found(self, gang: Gang, cause: Moved, before_ms: int = NEVER_MS) -> Promise | None:
+    def _found(self, gang: Gang, cause: Moved, before_ms: int = NEVER_MS) -> Reservation | None:
         """The first moment after now, and before another, at which the gang could start and stay."""
         if any(part.selector.devices for part in gang.shape.parts):
             return None  # which devices are free when is not kept
         profile, allowance = self.laid.whole(), self.laid.quota()
         wanted, for_ms = ask(gang), gang.runs_for_ms
-        tried = self._tried_of(gang, pooled=isinstance(allowance, Pooled))
+        tried = self._tried_of(gang, pooled=isinstance(allowance, FlatQuotaForecast))
         size = gang.shape.nodes, for_ms
         known = [] if profile.exact else [at for (nodes, ms), at in tried.items() if nodes <= size[0] and ms <= for_ms]
         first, at_all = max(profile.slot(self.now_ms) + 1, *known, 0), self._usable(wanted)
@@ -301,17 +301,19 @@ class Promises:
         alike = replace(gang.shape, nodes=1), gang.avoids, *(() if pooled else (gang.queue, gang.job.user))
         return self.laid.tried.setdefault(alike, {})
 
-    def _usable(self, wanted: Ask) -> NDArray[np.bool_]:
+    def _usable(self, wanted: StartRequest) -> NDArray[np.bool_]:
         nodes = self.state.nodes
         usable: NDArray[np.bool_] = nodes.ready & ~nodes.held
         usable[[nodes.index[name] for name in wanted.avoids if name in nodes.index]] = False
         return usable
 
-    def _open_types(self, allowance: Allowance | Pooled, wanted: Ask, at_ms: int) -> NDArray[np.bool_]:
+    def _open_types(
+        self, allowance: QuotaForecast | FlatQuotaForecast, wanted: StartRequest, at_ms: int
+    ) -> NDArray[np.bool_]:
         """(N,) nodes of types that its queue may have as much of, then."""
         nodes = self.state.nodes
         found: NDArray[np.bool_] = np.ones(len(nodes.nodes), dtype=bool)
-        if isinstance(allowance, Pooled):
+        if isinstance(allowance, FlatQuotaForecast):
             return found  # no types have figures
         closed = allowance.at(wanted.user, at_ms).closed_types(wanted.queue, wanted.shape)
         for kind in closed:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.nodes.topology import Ints
-from ganger.core.reservations.availability_profile import Held, Profile, Stay, Window, cut_to, meant, taken_by
+from ganger.core.reservations.availability_profile import (
+    AvailabilityProfile,
+    Held,
+    Stay,
+    Window,
+    cut_to,
+    meant,
+    taken_by,
+)
 from ganger.model.shape import Shape
 from ganger.model.terms import SHARED
 
@@ -23,7 +31,7 @@ MOST_WIDENED: Final = 8
 """How often the profile of its own is made for more nodes, before it is made of all."""
 
 
-class Rising:
+class RisingNode:
     """Of every node what is free from now on, as those leave who are there now."""
 
     def __init__(self, nodes: NodeTable, edges: Ints, held: Held, stays: list[Stay]) -> None:
@@ -97,8 +105,8 @@ def _is_held(held: Held) -> NDArray[np.bool_]:
     return found
 
 
-class Outlook(Profile):
-    """The same as a `Profile` of all nodes, in less time where little is promised."""
+class SparseProfile(AvailabilityProfile):
+    """The same as a `AvailabilityProfile` of all nodes, in less time where little is promised."""
 
     def __init__(self, nodes: NodeTable, edges: Ints, held: Held, stays: list[Stay], closed: list[Ints]) -> None:
         """`closed`: nodes that are to be closed. Edges are not cut."""
@@ -106,7 +114,7 @@ class Outlook(Profile):
         self.at = np.arange(len(nodes.nodes))
         begun = [stay for stay in stays if self.slot(stay.begin_ms) == 0]
         later = [stay.at for stay in stays if self.slot(stay.begin_ms) > 0]
-        self._rising = Rising(nodes, edges, held, begun)
+        self._rising = RisingNode(nodes, edges, held, begun)
         self._held, self._stays = held, stays
         self._closed: list[tuple[Ints, int, int]] = []
         self._changes: list[tuple[Stay, int]] = []
@@ -170,7 +178,7 @@ class Outlook(Profile):
         self._apart = self._made([self._apart.at, *self._beyond])
         self._beyond.clear()
 
-    def _made(self, nodes: list[Ints]) -> Profile:
+    def _made(self, nodes: list[Ints]) -> AvailabilityProfile:
         """A profile of these nodes; of all where they are most, or became more too often."""
         held, stays, among = self._held, self._stays, np.unique(np.concatenate(nodes))
         is_most = self._widened > MOST_WIDENED or 2 * len(among) > len(self.nodes.nodes)
@@ -180,7 +188,7 @@ class Outlook(Profile):
             here = np.flatnonzero(there[held.at] & _is_held(held))
             held = Held(held.at[here], held.ends_ms[here], held.taken[:, here])
             stays = [cut_to(stay, there) for stay in stays]
-        found = Profile(self.nodes, self.edges, held, stays, None if is_most else among)
+        found = AvailabilityProfile(self.nodes, self.edges, held, stays, None if is_most else among)
         found.exact = False  # its edges are those of all
         for closed in self._closed:
             found.close(*closed)

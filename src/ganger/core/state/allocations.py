@@ -55,7 +55,7 @@ def _began(gang: Gang) -> tuple[int, int]:
     return gang.began_ms, gang.number
 
 
-class Holding(dict[str, Shares]):
+class Allocations(dict[str, Shares]):
     """Shares by gang. residents: gangs by node; sharers: gangs that have shares of devices; ledger: a row for each
     share; now_ms: of the round, from which what it places itself runs."""
 
@@ -140,7 +140,7 @@ class Holding(dict[str, Shares]):
             if name not in gone:
                 yield self._gangs[name], self[name]
 
-    def validate(self, anew: "Holding") -> None:
+    def validate(self, anew: "Allocations") -> None:
         """Compare with one that everything was put into anew. AssertionError names what differs."""
         assert self == anew, "shares differ"
         mine, other = ((each._ends, each._endless, each._filled()) for each in (self, anew))  # noqa: SLF001 - its own kind

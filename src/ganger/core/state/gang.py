@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ganger.core.state.lifecycle import GangStep, Phase, gang_next
-from ganger.core.state.runtime_estimate import NEVER_MS, Expected
+from ganger.core.state.runtime_estimate import NEVER_MS, ExpectedRunTime
 from ganger.core.state.time_accounting import Account, Part
 from ganger.model.decision import Cause, Start
 from ganger.model.event import Failed
@@ -44,7 +44,7 @@ LEAVING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fallback:
+class CheckpointFallback:
     """The checkpoints beside the one that a gang goes on from.
 
     older_step: the newest whole one before it, None where none is known.
@@ -58,19 +58,19 @@ class Fallback:
     tried: tuple[int, ...] = ()
     failure: str = ""
 
-    def saved(self, step: int, before: int | None) -> "Fallback":
+    def saved(self, step: int, before: int | None) -> "CheckpointFallback":
         """Return what holds once a checkpoint of `step` is complete; `before` is the newest until then.
 
         One that is skipped stays so until it is older than what is saved, or is itself saved anew: till then it would
         be taken for the newest.
         """
-        return Fallback(older_step=before, skipped=tuple(each for each in self.skipped if each > step))
+        return CheckpointFallback(older_step=before, skipped=tuple(each for each in self.skipped if each > step))
 
-    def begun(self) -> "Fallback":
+    def begun(self) -> "CheckpointFallback":
         """Return what holds when a generation begins: checkpoints may have been removed since the one before."""
         return replace(self, older_step=None)
 
-    def stepped(self) -> "Fallback":
+    def stepped(self) -> "CheckpointFallback":
         """Return what holds once a step was made: the checkpoint that this attempt began from is sound."""
         return replace(self, tried=(), failure="")
 
@@ -120,7 +120,7 @@ class Gang:
     resumed_step: int | None = None
     best_step: int | None = None
     passed: tuple[FlawedCheckpoint, ...] = ()
-    fallback: Fallback = Fallback()
+    fallback: CheckpointFallback = CheckpointFallback()
     spent: int = 0
     fruitless: int = 0
     unadmitted: int = 0
@@ -138,7 +138,7 @@ class Gang:
     leave_by_ms: int | None = None
     excluded: tuple[tuple[str, int], ...] = ()
     awaits: list[After] = field(default_factory=list)
-    expected: Expected | None = None
+    expected: ExpectedRunTime | None = None
     counted: GangState = GangState.PENDING
 
     @property

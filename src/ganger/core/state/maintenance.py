@@ -16,7 +16,7 @@ from ganger.core.nodes.topology import Ints
 from ganger.model.event import MaintenanceSet
 
 
-class Windows(dict[str, MaintenanceSet]):
+class MaintenanceWindows(dict[str, MaintenanceSet]):
     """By id, in the order in which they were said. now_ms: of the round, or else of the newest event."""
 
     def __init__(self, every: Iterable[MaintenanceSet], now_ms: int) -> None:
@@ -80,7 +80,7 @@ class Windows(dict[str, MaintenanceSet]):
         return min((ms for ms in moments if ms > now_ms), default=None)
 
 
-def refusal(windows: Windows, nodes: NodeArrays, asked: MaintenanceSet) -> str | None:
+def refusal(windows: MaintenanceWindows, nodes: NodeArrays, asked: MaintenanceSet) -> str | None:
     """Why a maintenance cannot be set, or None."""
     if asked.id in windows:
         return f"maintenance {asked.id} exists already"

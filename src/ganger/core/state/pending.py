@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from ganger.core.state.gang import ClassKey, Gang
-from ganger.core.state.pending_index import Crowd, Entry, Groups, Kind, Line, LineKey
+from ganger.core.state.pending_index import Crowd, Entry, Kind, Lane, LineKey, PendingIndex
 from ganger.model.shape import Shape
 
 
@@ -45,7 +45,7 @@ class Banding(Protocol):
         ...
 
 
-class Lines:
+class PendingLanes:
     """of: every line there is; kinds: of all that wait; queues: who waits in each; groups: those that are alike;
     owners: all of these that there ever were, by number; policy: the name of the one whose bands they are. Lines, kinds
     and queues are numbered."""
@@ -53,11 +53,11 @@ class Lines:
     def __init__(self, policy: str, band: Callable[[Gang], Hashable], pending: Mapping[ClassKey, list[Gang]]) -> None:
         """`pending`: gangs that may be started, by class."""
         self.policy = policy
-        self.of: dict[LineKey, Line] = {}
+        self.of: dict[LineKey, Lane] = {}
         self.kinds: dict[tuple[Shape, tuple[str, ...]], Kind] = {}
         self.queues: dict[str, Crowd] = {}
         self.owners: dict[tuple[str, str], int] = {}
-        self.groups = Groups()
+        self.groups = PendingIndex()
         self.line_numbers, self.kind_numbers, self.queue_numbers = Numbers(), Numbers(), Numbers()
         self._band = band
         cells: list[int] = []
@@ -116,7 +116,7 @@ class Lines:
 
     def validate(self, pending: Mapping[ClassKey, list[Gang]]) -> None:
         """Compare with lines made anew. AssertionError names what differs."""
-        anew = Lines(self.policy, self._band, pending)
+        anew = PendingLanes(self.policy, self._band, pending)
         assert _content(self) == _content(anew), "lines of pending gangs differ"
         for lines in (self, anew):
             for at, group in enumerate(lines.groups.of):
@@ -151,17 +151,17 @@ class Lines:
         kind = self.kinds[shape, avoids] = Kind(self.kind_numbers.take(), shape, shape.parts, avoids)
         return kind
 
-    def _line(self, key: LineKey) -> Line:
+    def _line(self, key: LineKey) -> Lane:
         """A new one."""
         crowd = self.queues.get(key[0])
         if crowd is None:
             crowd = self.queues[key[0]] = Crowd(self.queue_numbers.take())
         owner_at = self.owners.setdefault(key[:2], len(self.owners))
-        line = self.of[key] = Line(self.line_numbers.take(), key, key[0], key[:2], owner_at, crowd)
+        line = self.of[key] = Lane(self.line_numbers.take(), key, key[0], key[:2], owner_at, crowd)
         crowd.lines[line] = None
         return line
 
-    def _close(self, line: Line) -> None:
+    def _close(self, line: Lane) -> None:
         """Nobody is in it any more."""
         del self.of[line.key], line.crowd.lines[line]
         self.line_numbers.give_back(line.at)
@@ -170,7 +170,7 @@ class Lines:
             self.queue_numbers.give_back(line.crowd.at)
 
 
-def _content(lines: Lines) -> tuple[object, ...]:
+def _content(lines: PendingLanes) -> tuple[object, ...]:
     return (
         {key: _names(line.entries) for key, line in lines.of.items()},
         {what: (kind.waiting, kind.stays, kind.again) for what, kind in lines.kinds.items()},

@@ -52,11 +52,11 @@ class Crowd:
 
     at: int = 0
     untold: int = 0
-    lines: dict["Line", None] = field(default_factory=dict)
+    lines: dict["Lane", None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class Lane:
     """Gangs of one user in one queue and one band, the oldest first. at: its number; queue, crowd: its queue; owner,
     owner_at: (queue, user), and their number; groups: those that are alike; since_ms: none has waited for longer."""
 
@@ -79,7 +79,7 @@ class Entry:
     group: "Group"
 
     @property
-    def line(self) -> Line:
+    def line(self) -> Lane:
         """The line that it is in."""
         return self.group.line
 
@@ -95,7 +95,7 @@ class Group:
     must be able to stay; again: they pass reservations; unadmitted: they start only in free room; row: where it is in
     the columns; number: of the oldest; since_ms: none has waited for longer."""
 
-    line: Line
+    line: Lane
     alike: Alike
     kind: Kind
     stays_ms: int
@@ -130,7 +130,7 @@ class Group:
         return (*where, self.stays_ms, self.again, self.since_ms, line.owner_at, *of_first)
 
 
-class Groups:
+class PendingIndex:
     """of: every group there is, by row; cells: (COLUMNS, rows) its columns."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Groups:
         """(COLUMNS, groups)"""
         return self._cells[:, : len(self.of)]
 
-    def begin(self, line: Line, kind: Kind, alike: Alike) -> Group:
+    def begin(self, line: Lane, kind: Kind, alike: Alike) -> Group:
         """A new one, of those in a line that are alike in that; its columns are to be told when one is in it."""
         group = line.groups[alike] = Group(line, alike, kind, *alike[4:], len(self.of))
         self.of.append(group)

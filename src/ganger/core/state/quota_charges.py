@@ -5,7 +5,7 @@ go of it; read by `core.placement.start_check`, and by `core.reservations.capaci
 may have later."""
 
 from ganger.core.queues.quota import QueueTree, Vector
-from ganger.core.state.allocations import Holding
+from ganger.core.state.allocations import Allocations
 from ganger.core.state.column_table import Ledger
 from ganger.core.state.gang import Gang
 
@@ -14,10 +14,10 @@ QUEUE, USER, NODE_MS, TAKEN = 1, 2, 3, 4
 then what it is charged for of each resource."""
 
 
-class Charged(dict[str, Vector]):
+class QuotaCharges(dict[str, Vector]):
     """Amounts by gang. ledger: a row for each of them; users: their numbers."""
 
-    def __init__(self, gangs: dict[str, Gang], holding: Holding, tree: QueueTree) -> None:
+    def __init__(self, gangs: dict[str, Gang], holding: Allocations, tree: QueueTree) -> None:
         """Nobody is charged. `gangs`: the live ones by id; `holding`: what they hold; `tree`: their queues."""
         super().__init__()
         self.ledger = Ledger(TAKEN + len(tree.resources))
@@ -35,14 +35,14 @@ class Charged(dict[str, Vector]):
         super().__delitem__(name)
         self.ledger.drop(name)
 
-    def validate(self, anew: "Charged") -> None:
+    def validate(self, anew: "QuotaCharges") -> None:
         """Compare with one that everything was put into anew. AssertionError names what differs."""
         assert self == anew, "what gangs are charged for differs"
         mine, other = ({name: _named(each, name) for name in each} for each in (self, anew))
         assert mine == other, "what gangs are charged for, as columns, differs"
 
 
-def _named(charged: Charged, name: str) -> list[object]:
+def _named(charged: QuotaCharges, name: str) -> list[object]:
     """A row, with the user by name: numbers are given in order of appearance."""
     (row,) = charged.ledger.rows()[name]
     users = list(charged.users)

@@ -39,7 +39,7 @@ Alike = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class RunTimes:
     """How long the last jobs alike of a user held nodes, over all attempts, in the order in which they ended."""
 
     user: str
@@ -49,7 +49,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedRunTime:
     """How long a job without a limit is expected to hold nodes, over all attempts: by `of` jobs of its user; alike: of
     its queue and its size; outlived: it ran longer than that, and this is by how long it has run."""
 
@@ -59,34 +59,34 @@ class Expected:
     outlived: bool = False
 
 
-class History:
+class RunTimeHistory:
     """Run times by user and likeness, and which gangs wait that are expected to run as these say."""
 
-    def __init__(self, runs: Iterable[Runs] = ()) -> None:
+    def __init__(self, runs: Iterable[RunTimes] = ()) -> None:
         """`runs`: the kind of which one ended last comes last among those of its user. Nobody waits."""
         self._runs: dict[str, dict[Alike, tuple[int, ...]]] = {}
         self._waits: dict[str, dict[Alike, dict[str, None]]] = {}
-        self._known: dict[str, dict[Alike, Expected | None]] = {}
+        self._known: dict[str, dict[Alike, ExpectedRunTime | None]] = {}
         for each in runs:
             self._runs.setdefault(each.user, {})[each.queue, each.gpu_milli] = each.times_ms
 
-    def runs(self) -> list[Runs]:
+    def runs(self) -> list[RunTimes]:
         """All of them, as they are kept."""
         return [
-            Runs(user=user, queue=queue, gpu_milli=gpu_milli, times_ms=times_ms)
+            RunTimes(user=user, queue=queue, gpu_milli=gpu_milli, times_ms=times_ms)
             for user, kinds in self._runs.items()
             for (queue, gpu_milli), times_ms in kinds.items()
         ]
 
-    def copy(self) -> "History":
+    def copy(self) -> "RunTimeHistory":
         """One that goes its own way."""
-        other = History(self.runs())
+        other = RunTimeHistory(self.runs())
         other._waits = {
             user: {alike: dict(names) for alike, names in kinds.items()} for user, kinds in self._waits.items()
         }
         return other
 
-    def expects(self, job: Job, shape: Shape, ran_ms: int) -> Expected | None:
+    def expects(self, job: Job, shape: Shape, ran_ms: int) -> ExpectedRunTime | None:
         """Of a job without a limit that has run for so long already; None: nothing tells, or it has a limit."""
         if job.spec.limits.time_ms is not None:
             return None
@@ -131,7 +131,7 @@ class History:
         """(user, likeness, id) of those that wait without a limit."""
         return ((user, kind, each) for user, kinds in self._waits.items() for kind in kinds for each in kinds[kind])
 
-    def validate(self, anew: "History") -> None:
+    def validate(self, anew: "RunTimeHistory") -> None:
         """Compare with one of the same runs that everybody was told to anew. AssertionError names what differs."""
         assert sorted(self.waiting()) == sorted(anew.waiting()), "who waits without a limit differs"
         assert self.runs() == anew.runs(), "run times differ"
@@ -141,7 +141,7 @@ class History:
             for alike, found in kinds.items():
                 assert found == self._predicted(user, alike), f"what is expected of {user}'s jobs differs"
 
-    def _of(self, user: str, alike: Alike) -> Expected | None:
+    def _of(self, user: str, alike: Alike) -> ExpectedRunTime | None:
         if user not in self._runs:
             return None
         known = self._known.setdefault(user, {})
@@ -149,16 +149,16 @@ class History:
             known[alike] = self._predicted(user, alike)
         return known[alike]
 
-    def _predicted(self, user: str, alike: Alike) -> Expected | None:
+    def _predicted(self, user: str, alike: Alike) -> ExpectedRunTime | None:
         kinds = self._runs[user]
         own = kinds.get(alike, ())
         every = own if len(own) >= LEAST else tuple(ms for times_ms in kinds.values() for ms in times_ms)
         if len(every) < LEAST:
             return None
         longest_ms = sorted(every)[(PERCENT * len(every) + 99) // 100 - 1]
-        return Expected(run_ms=-(-longest_ms // MINUTE_MS) * MINUTE_MS, of=len(every), alike=len(own) >= LEAST)
+        return ExpectedRunTime(run_ms=-(-longest_ms // MINUTE_MS) * MINUTE_MS, of=len(every), alike=len(own) >= LEAST)
 
 
-def outlived(expected: Expected, ran_ms: int) -> Expected:
+def outlived(expected: ExpectedRunTime, ran_ms: int) -> ExpectedRunTime:
     """What is expected of a gang that has run for so long, which is longer: that it goes on for half of that."""
     return replace(expected, run_ms=ran_ms + max(STEP_MS, ran_ms // 2), outlived=True)

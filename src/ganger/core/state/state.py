@@ -10,23 +10,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.queues.fair_share import Spent, Standings, respent
+from ganger.core.queues.fair_share import DecayedUsage, FairShares, respent
 from ganger.core.queues.quota import RESOURCES, QueueTree, Vector, need
-from ganger.core.state.allocations import Holding, overtaken
+from ganger.core.state.allocations import Allocations, overtaken
 from ganger.core.state.dependencies import Dependents
 from ganger.core.state.gang import LEAVING, ClassKey, Gang, class_text
 from ganger.core.state.job_arrays import ArrayJob, untouched
-from ganger.core.state.maintenance import Windows
-from ganger.core.state.pending import Banding, Lines
-from ganger.core.state.quota_charges import Charged
-from ganger.core.state.runtime_estimate import History, Runs
-from ganger.core.state.timers import Due
+from ganger.core.state.maintenance import MaintenanceWindows
+from ganger.core.state.pending import Banding, PendingLanes
+from ganger.core.state.quota_charges import QuotaCharges
+from ganger.core.state.runtime_estimate import RunTimeHistory, RunTimes
+from ganger.core.state.timers import Timers
 from ganger.core.undo import Undo
 from ganger.model.cluster import RACK, Cluster, Node, NodeState
-from ganger.model.decision import Cause, NodeShare, Reserve, Start
+from ganger.model.decision import Cause, NodeShare, ReservedStart, Start
 from ganger.model.event import MaintenanceSet
 from ganger.model.job import ENDED, GangState
-from ganger.model.pending_reason import Reason
+from ganger.model.pending_reason import PendingReason
 from ganger.model.policy import Rules
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.shape import Shape
@@ -57,10 +57,10 @@ class Image:
     queues: list[Queue] = field(default_factory=lambda: [Queue(name=ROOT, parent=None), Queue(name=DEFAULT)])
     gangs: list[Gang] = field(default_factory=list)
     arrays: list[ArrayJob] = field(default_factory=list)
-    waits: dict[str, Reason] = field(default_factory=dict)
-    promises: list[Reserve] = field(default_factory=list)
-    spent: list[Spent] = field(default_factory=list)
-    runs: list[Runs] = field(default_factory=list)
+    waits: dict[str, PendingReason] = field(default_factory=dict)
+    promises: list[ReservedStart] = field(default_factory=list)
+    spent: list[DecayedUsage] = field(default_factory=list)
+    runs: list[RunTimes] = field(default_factory=list)
 
 
 class State:
@@ -91,25 +91,25 @@ class State:
         self.waits = dict(image.waits)
         self.promises = {promise.gang: promise for promise in image.promises}
         self.leaving = dict(image.leaving)
-        self.windows = Windows(image.maintenance, self.at_ms)
-        self.history = History(image.runs)
+        self.windows = MaintenanceWindows(image.maintenance, self.at_ms)
+        self.history = RunTimeHistory(image.runs)
         self.classes: dict[ClassKey, list[Gang]] = {}
-        self.due = Due()
+        self.due = Timers()
         self.soonest: dict[str, int] = {}
-        self._lines: Lines | None = None
+        self._lines: PendingLanes | None = None
         self._shapes: dict[Shape, Shape] = {}
         self.nodes = NodeTable(image.nodes, image.node_states, self.undo, image.levels, self.rules)
         self.tree = self._tree()
-        self.shares = Holding(self.gangs, self.nodes.index)
-        self.charged = Charged(self.gangs, self.shares, self.tree)
-        self.standings = Standings(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
+        self.shares = Allocations(self.gangs, self.nodes.index)
+        self.charged = QuotaCharges(self.gangs, self.shares, self.tree)
+        self.standings = FairShares(self.tree, self._capacity(), image.spent, self.at_ms, self.rules.half_life_ms)
         self.recount()
 
     def image(self) -> Image:
         """What a snapshot keeps. Shares the gangs: encode it before the next event is folded in."""
         return self._image(self.standings.spent())
 
-    def _image(self, spent: list[Spent]) -> Image:
+    def _image(self, spent: list[DecayedUsage]) -> Image:
         return Image(
             seq=self.seq,
             at_ms=self.at_ms,
@@ -309,10 +309,10 @@ class State:
             gang.expected = replace(gang.expected, run_ms=run_ms, outlived=True)
         self.take(gang, shares)
 
-    def lines(self, policy: Banding) -> Lines:
+    def lines(self, policy: Banding) -> PendingLanes:
         """Pending gangs that come after nobody, in the lines that the policy puts them in."""
         if self._lines is None or self._lines.policy != policy.NAME:
-            self._lines = Lines(policy.NAME, policy.band, self.classes)
+            self._lines = PendingLanes(policy.NAME, policy.band, self.classes)
         return self._lines
 
     def holding(self) -> list[tuple[Gang, Shares]]:
@@ -365,10 +365,10 @@ class State:
         self.nodes = NodeTable(listed, self._node_states(), self.undo, levels, self.rules)
         self.standings = self._standings_anew()
         self.classes, self.active, self.dependents, self._lines = {}, {}, Dependents(), None
-        self.shares, self.due = Holding(self.gangs, self.nodes.index), Due()
+        self.shares, self.due = Allocations(self.gangs, self.nodes.index), Timers()
         if self.nodes.foreign is not None:
             self.shares.set_aside(self.nodes.foreign)
-        self.charged = Charged(self.gangs, self.shares, self.tree)
+        self.charged = QuotaCharges(self.gangs, self.shares, self.tree)
         self.history.nobody_waits()
         lost = overtaken(self.gangs.values())
         for gang in self.gangs.values():
@@ -381,12 +381,12 @@ class State:
                 self.meter(gang)
             self.due.note(gang, lives=True)
 
-    def _standings_anew(self) -> Standings:
+    def _standings_anew(self) -> FairShares:
         """With the half-life in force, whatever it was."""
         spent, was_ms, half_life_ms = self.standings.spent(), self.standings.half_life_ms, self.rules.half_life_ms
         if was_ms != half_life_ms:
             spent = respent(spent, was_ms, half_life_ms, self.at_ms)
-        return Standings(self.tree, self._capacity(), spent, self.at_ms, half_life_ms)
+        return FairShares(self.tree, self._capacity(), spent, self.at_ms, half_life_ms)
 
     def _node_states(self) -> dict[str, NodeState]:
         return {node.name: state for node, state in zip(self.nodes.nodes, self.nodes.states, strict=True)}

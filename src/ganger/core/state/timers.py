@@ -16,7 +16,7 @@ Moment = tuple[int, int, str]
 BUSY: Final = (*LEAVING, GangState.FINISHING)
 
 
-class Due:
+class Timers:
     """restless: gangs that are being stopped or are to be, by id; the others change by time alone, if at all."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Due:
             for moment in moments:
                 insort(self._moments, moment)
 
-    def validate(self, anew: "Due") -> None:
+    def validate(self, anew: "Timers") -> None:
         """Compare with one that was told of every live gang. AssertionError names what differs."""
         assert self.restless.keys() == anew.restless.keys(), "who needs a look differs"
         assert self._moments == anew._moments, "moments differ"  # noqa: SLF001 - its own kind

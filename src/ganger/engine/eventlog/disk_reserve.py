@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.units import format_bytes
 
 RESERVE_BYTES: Final = 4 << 20
 """A stop with the ends of its ranks takes some hundred KiB, and their launchers write to the same disk."""
 
 
-class Reserve:
+class DiskReserve:
     """The file. Without a path there is no disk to fill, and all of it is always held."""
 
     def __init__(self, path: Path | None) -> None:
@@ -54,14 +54,14 @@ class Reserve:
             self._path.unlink()
         return True
 
-    def missing(self) -> Refused:
+    def missing(self) -> RequestError:
         """Why nothing new is taken while it is not held."""
         folder = self._path.parent if self._path else Path()
         detail = (
             f"less than {format_bytes(RESERVE_BYTES)} are free on the disk of {folder}: running jobs go on, and until "
             "there is room only what frees something is taken: stop, suspend, delete"
         )
-        return Refused("no_room", detail, f"free some space on that disk: df -h {folder}", 507)
+        return RequestError("no_room", detail, f"free some space on that disk: df -h {folder}", 507)
 
 
 def _free_bytes(file: int) -> int:

@@ -20,11 +20,11 @@ from typing import Any, Final
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec, event_row, job_costs, job_filters, job_table
-from ganger.engine.eventlog.disk_reserve import Reserve
+from ganger.engine.eventlog.disk_reserve import DiskReserve
 from ganger.engine.eventlog.job_filters import NEWEST, JobFilter, page_query
 from ganger.engine.eventlog.projection import Projection
 from ganger.engine.eventlog.recovery import Listed, Recovery, reconcile
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import Deleted, Described, ServerStarted, Stamped, Unreadable
 from ganger.model.job import ENDED, GangState, Job, array_of
 from ganger.model.views.service_views import JobRow, Ledger, Loss
@@ -75,7 +75,7 @@ class EventLog:
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error
         self._file = None if self._path == MEMORY else Path(self._path).stat()
-        self.reserve = Reserve(None if self._path == MEMORY else Path(self._path + "-reserve"))
+        self.reserve = DiskReserve(None if self._path == MEMORY else Path(self._path + "-reserve"))
 
     def close(self) -> None:
         """Let the file go, with all in it that is in the WAL. Readers of other threads end with their threads."""
@@ -111,7 +111,9 @@ class EventLog:
             return False
         if not os.access(self._path, os.W_OK, effective_ids=True):
             # SQLite would open it, and complain in the middle of the day.
-            raise Refused("log_failed", f"{self._path} must not be written by this user", f"ls -l {self._path}", 500)
+            raise RequestError(
+                "log_failed", f"{self._path} must not be written by this user", f"ls -l {self._path}", 500
+            )
         return self._examined()
 
     def _examined(self) -> bool:
@@ -242,7 +244,7 @@ class EventLog:
 
     def _listed(self, name: str) -> Listed | None:
         """A job as the table has it; None if that cannot be read either."""
-        with suppress(Refused, ValueError, LookupError, TypeError):
+        with suppress(RequestError, ValueError, LookupError, TypeError):
             if (found := self.job(name)) is not None:
                 return Listed(GangState(found[0].state), found[0].generation, found[3])
         return None
@@ -396,7 +398,7 @@ class EventLog:
             for index in chosen
         ]
 
-    def accounts(self, wanted: job_costs.Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
+    def accounts(self, wanted: job_costs.CostQuery) -> tuple[dict[str, int], Ledger, Ledger]:
         """Of ended jobs: how many in each state, where their time went, and that of the GPUs they held."""
         return job_costs.ended(self._read, wanted)
 
@@ -469,14 +471,14 @@ def _ledger(figures: dict[str, Any]) -> Ledger:
     return Ledger(**ledger | {"losses": tuple(Loss(**loss) for loss in ledger["losses"])})
 
 
-def _refused(path: str, error: sqlite3.Error) -> Refused:
+def _refused(path: str, error: sqlite3.Error) -> RequestError:
     name = getattr(error, "sqlite_errorname", None) or ""
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _corrupt(path, str(error))
     if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE"):
         detail = f"no room to write {path}: {error}; running jobs go on, nothing is taken until there is room"
-        return Refused("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
-    return Refused("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
+        return RequestError("no_room", detail, f"free some space on that disk: df -h {Path(path).parent}", 507)
+    return RequestError("log_failed", f"cannot use {path}: {error}", "see `ganger doctor`", 500)
 
 
 def set_aside(path: str) -> str:
@@ -485,8 +487,8 @@ def set_aside(path: str) -> str:
     return " && ".join(f"mv {path}{part} {path}.broken{part}" for part in parts)
 
 
-def _corrupt(path: str, why: str) -> Refused:
-    return Refused(
+def _corrupt(path: str, why: str) -> RequestError:
+    return RequestError(
         "corrupt_log",
         f"{path} cannot be read as an event log: {why}; it was left as it is",
         f"see `ganger doctor`; to begin anew, keeping what is there: {set_aside(path)}",

@@ -6,7 +6,7 @@ from typing import Final, TypeGuard
 from pydantic import ValidationError
 
 from ganger.engine.eventlog import codec
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.decision import Start, Stop
 from ganger.model.event import (
     Decided,
@@ -38,7 +38,9 @@ def encoded(event: Event) -> bytes:
     try:
         return codec.encode_checked(event)
     except ValueError as error:
-        raise Refused("log_failed", f"{event.kind} cannot be written: {error}", "see `ganger doctor`", 500) from error
+        raise RequestError(
+            "log_failed", f"{event.kind} cannot be written: {error}", "see `ganger doctor`", 500
+        ) from error
 
 
 def stamped(seq: int, at_ms: object, closes: object, kind: object, data: object) -> Stamped:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from ganger.core.state.gang import Gang
 from ganger.core.state.job_arrays import ArrayJob
 from ganger.core.state.state import Image, State
-from ganger.model.decision import Reserve
+from ganger.model.decision import ReservedStart
 from ganger.model.job import GangState, Job
 
 LARGEST: Final = (1 << 63) - 1
@@ -23,18 +23,18 @@ MOST_DEVICES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class JobCheckpoint:
     """What the state knows of one live job: its gang, or of an array its head and those of its elements that have one
     of their own, in order of submission; and what they were promised. `array` of an array job."""
 
     gangs: tuple[Gang, ...]
     array: ArrayJob | None = None
-    promises: tuple[Reserve, ...] = ()
+    promises: tuple[ReservedStart, ...] = ()
 
 
 @cache
-def _pieces() -> TypeAdapter[Piece]:
-    return TypeAdapter(Piece)
+def _pieces() -> TypeAdapter[JobCheckpoint]:
+    return TypeAdapter(JobCheckpoint)
 
 
 @cache
@@ -42,7 +42,7 @@ def _jobs() -> TypeAdapter[Job]:
     return TypeAdapter(Job)
 
 
-def encode(piece: Piece) -> str:
+def encode(piece: JobCheckpoint) -> str:
     """A piece as JSON. The job, which may have many gangs, is in it once."""
     job = piece.array.job if piece.array else piece.gangs[0].job
     hidden: dict[str, Any] = {"gangs": {"__all__": {"job"}}, "array": {"job"}}
@@ -52,7 +52,7 @@ def encode(piece: Piece) -> str:
     return _whole().dump_json({"job": _jobs().dump_python(job, mode="json"), **told}).decode()
 
 
-def decode(text: str | bytes, name: str) -> Piece:
+def decode(text: str | bytes, name: str) -> JobCheckpoint:
     """The piece again, of the job of that id. ValueError: it is none, or says what cannot be, or is one that this
     version cannot read; it says where."""
     told = _whole().validate_json(text)
@@ -100,13 +100,13 @@ def is_piece(text: str | bytes) -> bool:
         return False
 
 
-def pieces(state: State, names: Iterable[str]) -> dict[str, Piece | None]:
+def pieces(state: State, names: Iterable[str]) -> dict[str, JobCheckpoint | None]:
     """What the state knows of these jobs, by id; None of one that does not live. What it costs goes by how many are
     named, but for arrays: there by how many of its elements have a gang of their own."""
     return {name: _piece(state, name) for name in names}
 
 
-def together(found: Iterable[Piece], rest: Image) -> Image:
+def together(found: Iterable[JobCheckpoint], rest: Image) -> Image:
     """The image of the state that these are pieces of; `rest` has what is of no job."""
     every = list(found)
     gangs = sorted((gang for piece in every for gang in piece.gangs), key=lambda gang: gang.number)
@@ -121,7 +121,7 @@ def _whole() -> TypeAdapter[dict[str, Any]]:
     return TypeAdapter(dict[str, Any])
 
 
-def _piece(state: State, name: str) -> Piece | None:
+def _piece(state: State, name: str) -> JobCheckpoint | None:
     array = state.arrays.get(name)
     gangs = [state.gangs[name]] if name in state.gangs else []
     if array is not None:
@@ -129,7 +129,7 @@ def _piece(state: State, name: str) -> Piece | None:
     if not gangs and array is None:
         return None
     promises = tuple(state.promises[gang.id] for gang in gangs if gang.id in state.promises)
-    return Piece(gangs=tuple(gangs), array=array, promises=promises)
+    return JobCheckpoint(gangs=tuple(gangs), array=array, promises=promises)
 
 
 def _of(job: Job, index: int | None, priority: int) -> Job:

@@ -48,7 +48,7 @@ Read = Callable[[str, tuple[Any, ...]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CostQuery:
     """Which accounts: of jobs that ended by event `seq` and not before `since_ms`, of a user, in a queue, of one job or
     array alone; None: any."""
 
@@ -80,7 +80,7 @@ def delete(db: sqlite3.Connection, job: str) -> None:
     db.execute("DELETE FROM account WHERE job = ?", (job,))
 
 
-def ended(read: Read, wanted: Wanted) -> tuple[dict[str, int], Ledger, Ledger]:
+def ended(read: Read, wanted: CostQuery) -> tuple[dict[str, int], Ledger, Ledger]:
     """How many jobs ended in each state; where their time went, and that of the GPUs they held, in thousandths."""
     where, values = _where(wanted)
     sums = [f"sum({name})" for name in AMOUNTS] + [f"sum({_HELD[name]})" for name in AMOUNTS]
@@ -101,7 +101,7 @@ def _loss(cause: str, amounts: list[int]) -> Loss:
     return Loss(cause=cause, **dict(zip(COSTS, amounts, strict=True)))
 
 
-def _where(wanted: Wanted) -> tuple[str, tuple[Any, ...]]:
+def _where(wanted: CostQuery) -> tuple[str, tuple[Any, ...]]:
     terms = {"seq <= ?": wanted.seq, "ended_ms >= ?": wanted.since_ms, "user = ?": wanted.user}
     terms |= {"queue = ?": wanted.queue, "job = ?": wanted.job}
     given = {term: value for term, value in terms.items() if value is not None}

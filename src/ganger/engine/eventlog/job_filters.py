@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import ENDED, GangState
 from ganger.model.views.service_views import JobRow
 
@@ -59,7 +59,7 @@ def label_terms(text: str) -> tuple[LabelTerm, ...]:
         found = _TERM.fullmatch(part)
         if not found:
             remedy = "write team=nlp, or team=nlp,stage!=prod"
-            raise Refused("invalid_request", f"labels={text} is no selector", remedy, 422)
+            raise RequestError("invalid_request", f"labels={text} is no selector", remedy, 422)
         terms.append(LabelTerm(found["key"], found["value"], equal=found["sign"] == "="))
     return tuple(terms)
 

@@ -12,7 +12,7 @@ from ganger.core.state.state import State
 from ganger.engine.eventlog import job_table
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.projection import project, project_array
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import Stamped, Unreadable
 
 _PAGE: Final = 1_000
@@ -29,7 +29,7 @@ class Damage:
 
     events: int
     faults: dict[int, str]
-    refusal: Refused | None = None
+    refusal: RequestError | None = None
 
     @property
     def last_good(self) -> int:
@@ -51,7 +51,7 @@ def examine(log: EventLog) -> Damage:
             after, events = row.seq, events + 1
     try:
         log.restore()
-    except Refused as refused:
+    except RequestError as refused:
         if not faults:
             raise
         refusal = refused
@@ -67,7 +67,7 @@ def go_back(path: Path, seq: int) -> Path:
     try:
         row = next(iter(log.rows(after=seq - 1, limit=1)), None)
         if row is None or row.seq != seq or isinstance(row.event, Unreadable):
-            raise Refused("log_failed", f"{path} has no event {seq} that can be read", "see `ganger doctor`", 500)
+            raise RequestError("log_failed", f"{path} has no event {seq} that can be read", "see `ganger doctor`", 500)
         state = log.restore(seq)
     finally:
         log.close()

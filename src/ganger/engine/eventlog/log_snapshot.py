@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.errors import Refused
+from ganger.errors import RequestError
 
 _NEXT: Final = "name a log of this ganger: ganger.db in GANGER_HOME, or a copy of it, with its -wal where it has one"
 
@@ -29,9 +29,9 @@ class _LogReader(EventLog):
             with path.open("rb") as file:
                 is_empty = not file.read(1)
         except OSError as error:
-            raise Refused("log_failed", f"{path} cannot be read: {error.strerror}", _NEXT, 500) from None
+            raise RequestError("log_failed", f"{path} cannot be read: {error.strerror}", _NEXT, 500) from None
         if is_empty or not self._examined():
-            raise Refused("log_failed", f"{path} is empty: no server has written there", _NEXT, 500)
+            raise RequestError("log_failed", f"{path} is empty: no server has written there", _NEXT, 500)
         self._reader().execute("BEGIN")
         self.last_seq()
 
@@ -43,7 +43,9 @@ class _LogReader(EventLog):
         """Let the file go. Refused: a server has begun to write it, unseen."""
         self._readers.connection.close()
         if self._is_still and self._wal.exists():
-            raise Refused("log_failed", f"a server began to write {self._path} while it was read", "read it again", 500)
+            raise RequestError(
+                "log_failed", f"a server began to write {self._path} while it was read", "read it again", 500
+            )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ganger.core.fold import fold_arrays, fold_attempt
 from ganger.core.fold.fold import fold, refusal
 from ganger.core.state.gang import RESTING, Gang
 from ganger.core.state.state import State
-from ganger.model.decision import Decision, Expect, Plan, Reserve, Start, Stop, Wait
+from ganger.model.decision import Decision, Expect, Plan, ReservedStart, Start, Stop, Wait
 from ganger.model.event import Decided, Stamped, Submitted, Unreadable
 from ganger.model.job import ENDED, GangState, Job
 from ganger.model.queue import DEFAULT
@@ -124,7 +124,7 @@ def _follows(state: State, decision: Decision) -> bool:
             return waits and all(node in state.nodes.index for node in nodes)
         case Stop(gang=name, generation=generation):
             return name in state.gangs and state.gangs[name].generation == generation
-        case Reserve(gang=name):
+        case ReservedStart(gang=name):
             return name in state.gangs and state.gangs[name].state is GangState.PENDING
         case Expect(gang=name):
             return name in state.gangs

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ganger.core.state.state import State
 from ganger.engine.eventlog import codec
-from ganger.engine.eventlog.disk_reserve import Reserve
+from ganger.engine.eventlog.disk_reserve import DiskReserve
 from ganger.engine.eventlog.projection import Projection
 from ganger.model.event import Stamped
 
 
-class Recording:
+class StreamLog:
     """A log that begins empty. `readers` are told of every row, in its order."""
 
     TELLS = False
@@ -21,7 +21,7 @@ class Recording:
     def __init__(self, *readers: Callable[[Stamped], None]) -> None:
         """Nothing has happened."""
         self._readers = readers
-        self.reserve = Reserve(None)
+        self.reserve = DiskReserve(None)
         self.unreadable: dict[int, str] = {}
         self._is_empty = True
 
@@ -49,7 +49,7 @@ class Recording:
         """Nothing is restored."""
 
 
-class Told(Recording):
+class StreamedEvent(StreamLog):
     """One in which those who wait are told why, as a server tells them: that takes rounds that nobody else needs."""
 
     TELLS = True

@@ -17,7 +17,7 @@ from ganger.engine.policy_doc.policy_text import (
 )
 from ganger.engine.policy_doc.policy_warnings import warnings
 from ganger.engine.policy_doc.trial_run import stranded, trial
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.event import PolicySet, QueueDeleted, QueueSet, Stamped
 from ganger.model.policy import PolicyDocument, Rules, document_of
 from ganger.model.queue import DEFAULT, ROOT, Queue
@@ -113,7 +113,7 @@ class PolicyService:
         event = PolicySet(document=document, version=version, by=self._user, note=note, forced=force)
         try:
             self._loop.ask(event)
-        except Refused as refused:
+        except RequestError as refused:
             if refused.code == "conflict":
                 raise _changed(refused.detail) from None
             raise
@@ -126,7 +126,7 @@ class PolicyService:
         given = [each for each in (proposal.text, proposal.document, proposal.version) if each is not None]
         if len(given) != 1:
             what = "a policy is sent as text, as document or as version: one of them"
-            raise Refused("bad_policy", what, "ganger policy apply --help")
+            raise RequestError("bad_policy", what, "ganger policy apply --help")
         draft: Draft
         if proposal.text is not None:
             draft = read_policy(proposal.text, proposal.filename)
@@ -144,7 +144,7 @@ class PolicyService:
             with self._loop.view() as state:
                 there = f"the newest is {state.policy_version}"
             gone = f"there is no version {version} of the policy, or it is not kept any more; {there}"
-            raise Refused("no_such_version", gone, "ganger policy history", 404)
+            raise RequestError("no_such_version", gone, "ganger policy history", 404)
         return found
 
     def _editions(self) -> Iterator[_Edition]:
@@ -217,16 +217,16 @@ def _version(edition: _Edition, before: PolicyDocument | None) -> PolicyVersion:
     )
 
 
-def _changed(why: str) -> Refused:
-    return Refused("policy_changed", f"the policy was changed: {why}", "see what is in force: ganger policy")
+def _changed(why: str) -> RequestError:
+    return RequestError("policy_changed", f"the policy was changed: {why}", "see what is in force: ganger policy")
 
 
-def _strands(lost: tuple[StrandedJob, ...]) -> Refused:
+def _strands(lost: tuple[StrandedJob, ...]) -> RequestError:
     lines = [f"{each.job} ({each.state}, queue {each.queue}): {each.why}" for each in lost[:_LISTED]]
     if len(lost) > _LISTED:
         lines.append(f"and {len(lost) - _LISTED} more")
     count = "1 live job" if len(lost) == 1 else f"{len(lost)} live jobs"
-    return Refused(
+    return RequestError(
         "strands_jobs",
         "\n".join((f"the policy would strand {count}", *lines)),
         "move or stop them, or apply it with --force: what runs goes on, what waits goes on waiting; jobs of a queue "

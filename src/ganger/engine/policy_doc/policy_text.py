@@ -17,12 +17,12 @@ from ganger.core.queues.quota import OF_TYPE, RESOURCES, QueueTree, lowered, nom
 from ganger.core.state.state import State
 from ganger.core.undo import Undo
 from ganger.engine.submit.quota_check import MAX_LEVELS, TOO_DEEP, levels_below_root
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.policy import PolicyDocument
 from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.views.service_views import PolicyChange
 from ganger.spec.schema import build, by_key, model_of, written
-from ganger.spec.spec_document import Document, Loc, Problem, dotted, read_mapping, shown
+from ganger.spec.spec_document import Document, Loc, SpecProblem, dotted, read_mapping, shown
 from ganger.spec.text_fields import did_you_mean
 from ganger.spec.validation import validated
 from ganger.spec.yaml_text import read_text
@@ -45,7 +45,7 @@ def read_policy(text: str | bytes, filename: str) -> Draft:
     that is wrong with it by itself."""
     try:
         return _draft(read_text(text, filename, "policy"))
-    except Refused as refused:
+    except RequestError as refused:
         raise _bad(refused) from None
 
 
@@ -53,7 +53,7 @@ def policy_from_dict(data: Mapping[str, Any], where: str) -> Draft:
     """The same of a mapping, with `where: what` for each error."""
     try:
         return _draft(read_mapping(data, where))
-    except Refused as refused:
+    except RequestError as refused:
         raise _bad(refused) from None
 
 
@@ -113,15 +113,15 @@ def _leaves(value: Any, at: Loc) -> Iterator[tuple[Loc, Any]]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _bad(refused: Refused) -> Refused:
-    return Refused("bad_policy", refused.detail, NEXT)
+def _bad(refused: RequestError) -> RequestError:
+    return RequestError("bad_policy", refused.detail, NEXT)
 
 
 def _draft(source: Document) -> Draft:
     data = source.data
     if not isinstance(data, dict):
         what = f"a policy is a mapping of keys such as `half_life: 7d`, not {shown(data)}"
-        raise source.refusal([Problem((), what)])
+        raise source.refusal([SpecProblem((), what)])
     model, wrong = validated(PolicyDocument, data)
     unread = {at[:end] for at in source.unreadable for end in range(1, len(at) + 1)}
     wrong = [problem for problem in wrong if problem.at not in unread]
@@ -141,7 +141,7 @@ def _whole(document: PolicyDocument) -> PolicyDocument:
     return replace(document, queues=queues | {ROOT: replace(queues[ROOT], parent=None)})
 
 
-def _of_sound_queues(data: dict[str, Any]) -> Iterator[Problem]:
+def _of_sound_queues(data: dict[str, Any]) -> Iterator[SpecProblem]:
     """What is wrong between those queues of a document with faults that have none themselves."""
     given = data.get("queues")
     if not isinstance(given, dict):
@@ -160,11 +160,11 @@ def _of_sound_queues(data: dict[str, Any]) -> Iterator[Problem]:
             yield problem
 
 
-def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[Problem]:
+def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[SpecProblem]:
     """What is wrong between values that are right by themselves."""
     queues, given = document.queues, data.get("queues") or {}
     if isinstance(given.get(ROOT), dict) and "parent" in given[ROOT]:
-        yield Problem(
+        yield SpecProblem(
             ("queues", ROOT, "parent"), "queues.root.parent: root is above all queues: leave it out", key=True
         )
     astray = list(_astray(queues))
@@ -176,50 +176,50 @@ def _contradictions(document: PolicyDocument, data: dict[str, Any]) -> Iterator[
         if queue.nominal.gpus is not None and sum(types.values()) > queue.nominal.gpus:
             place = ("queues", name, "nominal", "gpu_types")
             what = f"the types add up to {sum(types.values())}, and nominal.gpus is {queue.nominal.gpus}"
-            yield Problem(place, f"{dotted(place)}: {what}")
+            yield SpecProblem(place, f"{dotted(place)}: {what}")
     names = [pool.name for pool in document.pools]
     for index, name in enumerate(names):
         if name in names[:index]:
             where = ("pools", index, "name")
-            yield Problem(where, f"{dotted(where)}: {shown(name)} is given twice: name it otherwise")
+            yield SpecProblem(where, f"{dotted(where)}: {shown(name)} is given twice: name it otherwise")
     yield from _contradicting_levels(document)
 
 
-def _contradicting_levels(document: PolicyDocument) -> Iterator[Problem]:
+def _contradicting_levels(document: PolicyDocument) -> Iterator[SpecProblem]:
     """Levels of one name, and labels that would be the same domain on two levels."""
     names: dict[str, None] = {}
     level_of: dict[str, str] = {}
     for index, level in enumerate(document.topology):
         if level.name in names:
             where: Loc = ("topology", index, "level")
-            yield Problem(where, f"{dotted(where)}: {shown(level.name)} is given twice: name it otherwise")
+            yield SpecProblem(where, f"{dotted(where)}: {shown(level.name)} is given twice: name it otherwise")
         for at, key in enumerate(level.labels):
             if key in level_of:
                 where = ("topology", index, "labels", at)
                 what = f"{shown(key)} is the level {level_of[key]} already: a label is one level"
-                yield Problem(where, f"{dotted(where)}: {what}")
+                yield SpecProblem(where, f"{dotted(where)}: {what}")
             else:
                 level_of[key] = level.name
         names[level.name] = None
 
 
-def _astray(queues: dict[str, Queue]) -> Iterator[Problem]:
+def _astray(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
     """Queues whose parent is not there, circles, each told once, and queues that are too far down."""
     told: dict[str, None] = {}
     for name, queue in queues.items():
         at = ("queues", name, "parent")
         if queue.parent is not None and queue.parent not in queues:
             meant = did_you_mean(queue.parent, queues)
-            yield Problem(at, f"{dotted(at)}: there is no queue {queue.parent} in the document{meant}")
+            yield SpecProblem(at, f"{dotted(at)}: there is no queue {queue.parent} in the document{meant}")
         elif name not in told and (circle := circle_of(queues, name)):
             told |= dict.fromkeys(circle)
             around = " is above ".join((*reversed(circle), circle[-1]))
-            yield Problem(at, f"{dotted(at)}: {around}: put one of them below {ROOT}")
+            yield SpecProblem(at, f"{dotted(at)}: {around}: put one of them below {ROOT}")
         elif name not in told and levels_below_root(queues, name) == MAX_LEVELS + 1:
-            yield Problem(at, f"{dotted(at)}: {TOO_DEEP}")
+            yield SpecProblem(at, f"{dotted(at)}: {TOO_DEEP}")
 
 
-def _over_promised(queues: dict[str, Queue]) -> Iterator[Problem]:
+def _over_promised(queues: dict[str, Queue]) -> Iterator[SpecProblem]:
     """Queues that have less than those below them are guaranteed together."""
     tree = QueueTree(queues.values(), (0,) * len(RESOURCES), Undo())
     for at, queue in enumerate(tree.queues):
@@ -231,14 +231,14 @@ def _over_promised(queues: dict[str, Queue]) -> Iterator[Problem]:
                 listed = ", ".join(f"{name} {amount}" for name, amount in below.items() if amount)
                 place = ("queues", queue.name, "nominal", *_keys_of(resource))
                 what = f"it is guaranteed {own}, and the queues below it are {sum(below.values())}: {listed}"
-                yield Problem(place, f"{dotted(place)}: {what}")
+                yield SpecProblem(place, f"{dotted(place)}: {what}")
 
 
 def _keys_of(resource: str) -> tuple[str, ...]:
     return ("gpu_types", resource.removeprefix(OF_TYPE)) if resource.startswith(OF_TYPE) else (_KEYS[resource],)
 
 
-def _missing_labels(document: PolicyDocument, state: State) -> Iterator[Problem]:
+def _missing_labels(document: PolicyDocument, state: State) -> Iterator[SpecProblem]:
     """Levels none of whose labels any node has."""
     keys = {key: None for node in state.nodes.nodes for key, value in node.labels.items() if value}
     if not state.nodes.nodes:
@@ -247,10 +247,10 @@ def _missing_labels(document: PolicyDocument, state: State) -> Iterator[Problem]
         if level not in state.rules.topology and not any(key in keys for key in level.labels):
             at = ("topology", index, "labels")
             meant = next(filter(None, (did_you_mean(key, keys) for key in level.labels)), "")
-            yield Problem(at, f"{dotted(at)}: no node has a label {' or '.join(level.labels)}{meant}")
+            yield SpecProblem(at, f"{dotted(at)}: no node has a label {' or '.join(level.labels)}{meant}")
 
 
-def _missing_types(document: PolicyDocument, state: State, there: Iterable[str]) -> Iterator[Problem]:
+def _missing_types(document: PolicyDocument, state: State, there: Iterable[str]) -> Iterator[SpecProblem]:
     if not state.nodes.nodes:
         return
     types = sorted(there)
@@ -262,4 +262,4 @@ def _missing_types(document: PolicyDocument, state: State, there: Iterable[str])
                     at = ("queues", name, part, "gpu_types", kind)
                     here = f"types here: {', '.join(types) or 'none'}"
                     what = f"{dotted(at)}: no node has {kind} GPUs; {here}{did_you_mean(kind, types)}"
-                    yield Problem(at, what, key=True)
+                    yield SpecProblem(at, what, key=True)

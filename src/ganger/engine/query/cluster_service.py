@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ganger.core.explain.max_fit import Wanted, sizes
+from ganger.core.explain.max_fit import SizeRequest, sizes
 from ganger.core.fold.fold import refusal
 from ganger.core.queues.quota import lowered
 from ganger.engine.loop import Loop
@@ -13,7 +13,7 @@ from ganger.engine.query.cluster_overview import overview
 from ganger.engine.query.listing_rows import node_rows, queue_rows
 from ganger.engine.query.state_replica import TrialReplica
 from ganger.engine.submit.quota_check import contradicts, nearest, wrong_with
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.cluster import NodeState
 from ganger.model.event import (
     MaintenanceCleared,
@@ -30,7 +30,7 @@ from ganger.model.queue import DEFAULT, ROOT, Queue
 from ganger.model.units import MINUTE_MS, SECOND_MS, format_duration
 from ganger.model.views.overview import Order, Overview, Sizes
 from ganger.model.views.service_views import MaintenanceRow, NodeRow, QueueRow
-from ganger.ports import Backend, NotInThisWorld
+from ganger.ports import Backend, NotSupported
 
 CORDONED: Final = (NodeState.CORDONED, NodeState.LOST_CORDONED)
 LOST: Final = (NodeState.LOST, NodeState.LOST_CORDONED)
@@ -54,7 +54,7 @@ class ClusterService:
         with self._trial_replica.state() as (state, now_ms):
             return overview(state, now_ms, self._loop.policy, order)
 
-    def sizes(self, queue: str, wanted: Wanted, time_ms: int | None = None, user: str | None = None) -> Sizes:
+    def sizes(self, queue: str, wanted: SizeRequest, time_ms: int | None = None, user: str | None = None) -> Sizes:
         """The largest gangs that would start now in a queue, of `user`, else of the server's own. Refused
         (no_such_queue, no_such_gpu_type; 404)."""
         self.queue(queue)
@@ -73,7 +73,7 @@ class ClusterService:
         """One queue. Refused (no_such_queue, 404)."""
         rows = {row.name: row for row in self.queues()}
         if name not in rows:
-            raise Refused("no_such_queue", f"there is no queue {name}", nearest(name, rows) or "ganger queue", 404)
+            raise RequestError("no_such_queue", f"there is no queue {name}", nearest(name, rows) or "ganger queue", 404)
         return rows[name]
 
     def set_queue(self, queue: Queue) -> QueueRow:
@@ -83,7 +83,7 @@ class ClusterService:
         with self._loop.view() as state:
             why = wrong_with(queue) or refusal(state, QueueSet(queue=queue)) or contradicts(state, queue)
         if why:
-            raise Refused("bad_queue", why, "see the queues there are: ganger queue")
+            raise RequestError("bad_queue", why, "see the queues there are: ganger queue")
         self._loop.ask(QueueSet(queue=queue, by=self._user))
         return self.queue(queue.name)
 
@@ -95,7 +95,9 @@ class ClusterService:
         if why:
             limit = f"limit it instead: ganger queue set {name} --help"
             always = name in (ROOT, DEFAULT)
-            raise Refused("queue_in_use", why, limit if always else "see what is in it: ganger queue; ganger ls", 409)
+            raise RequestError(
+                "queue_in_use", why, limit if always else "see what is in it: ganger queue; ganger ls", 409
+            )
         self._loop.ask(QueueDeleted(queue=name, by=self._user))
 
     def nodes(self) -> list[NodeRow]:
@@ -154,11 +156,11 @@ class ClusterService:
             why = refusal(state, asked)
         if (late_ms := now_ms - from_ms) > JUST_NOW_MS:
             past = f"it would have begun {format_duration(late_ms // SECOND_MS * SECOND_MS)} ago"
-            raise Refused("bad_maintenance", past, "begin at once: --from now; or later: --from 2h, --from 22:00")
+            raise RequestError("bad_maintenance", past, "begin at once: --from now; or later: --from 2h, --from 22:00")
         if until_ms <= from_ms:
-            raise Refused("bad_maintenance", "it would end before it begins", "say how long it lasts: --for 2h")
+            raise RequestError("bad_maintenance", "it would end before it begins", "say how long it lasts: --for 2h")
         if why:
-            raise Refused("bad_maintenance", why, "see what is planned: ganger node maintenance")
+            raise RequestError("bad_maintenance", why, "see what is planned: ganger node maintenance")
         self._loop.ask(asked)
         return next(row for row in self.maintenance() if row.id == asked.id)
 
@@ -167,7 +169,7 @@ class ClusterService:
         rows = {row.id: row for row in self.maintenance()}
         if name not in rows:
             there = nearest(name, rows) or "ganger node maintenance"
-            raise Refused("no_such_maintenance", f"there is no maintenance {name}", there, 404)
+            raise RequestError("no_such_maintenance", f"there is no maintenance {name}", there, 404)
         self._loop.ask(MaintenanceCleared(id=name, by=self._user))
 
     def fail_node(self, name: str) -> NodeRow:
@@ -206,12 +208,12 @@ class ClusterService:
             there = sorted({kind: None for kind in state.nodes.gpu_types if kind})
         if name and name not in there:
             what = f"no node has {name} GPUs; types here: {', '.join(there) or 'none'}"
-            raise Refused("no_such_gpu_type", what, nearest(name, there) or "ganger node", 404)
+            raise RequestError("no_such_gpu_type", what, nearest(name, there) or "ganger node", 404)
 
     def _node(self, name: str) -> NodeRow:
         rows = {row.name: row for row in self.nodes()}
         if name not in rows:
-            raise Refused("no_such_node", f"there is no node {name}", nearest(name, rows) or "ganger node", 404)
+            raise RequestError("no_such_node", f"there is no node {name}", nearest(name, rows) or "ganger node", 404)
         return rows[name]
 
 
@@ -220,5 +222,5 @@ def _in_this_world() -> Iterator[None]:
     """Refused where the backend cannot."""
     try:
         yield
-    except NotInThisWorld as error:
-        raise Refused("conflict", str(error), error.next) from None
+    except NotSupported as error:
+        raise RequestError("conflict", str(error), error.next) from None

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ganger.core.failure.attribution import attribute
 from ganger.core.state.gang import Gang
 from ganger.model import event as e
-from ganger.model.decision import Cause, Decision, Expect, Moved, Reserve, Start, Stop, Wait
+from ganger.model.decision import Cause, Decision, Expect, Moved, ReservedStart, Start, Stop, Wait
 from ganger.model.evidence import FlawedCheckpoint
 from ganger.model.pending_reason import sentence as answer
 from ganger.model.units import format_duration
@@ -242,9 +242,9 @@ def _decision(decision: Decision) -> str:
         case Stop(gang=gang, cause=cause, notice_ms=notice_ms):
             notice = f", with {format_duration(notice_ms)} to save its work" if notice_ms else ""
             return f"{gang} is stopped{notice}: {CAUSES[cause]}"
-        case Reserve(gang=gang, start_ms=None, cause=cause):
+        case ReservedStart(gang=gang, start_ms=None, cause=cause):
             return f"{gang} is promised no start any more: {MOVED[cause]}"
-        case Reserve(gang=gang, nodes=nodes, cause=cause):
+        case ReservedStart(gang=gang, nodes=nodes, cause=cause):
             return f"{gang} is promised a start on {_names(nodes)}: {MOVED[cause]}"
         case Expect(gang=gang, run_ms=run_ms):
             return f"{gang} runs for longer than was predicted: {format_duration(run_ms)} in all are expected now"

@@ -103,7 +103,7 @@ class _Attempt:
         return overdue(self.killed, self.grace_ms) if self.outcome == "stopped" else ""
 
 
-class History:
+class JobHistory:
     """The attempts of one job, folded from its own events. `after` is the seq of the newest one taken in, so that a job
     that runs for weeks is read once."""
 
@@ -179,19 +179,19 @@ def _under_way(gang: Gang, start: Start) -> _Attempt:
     return attempt
 
 
-class Histories:
+class JobHistories:
     """Histories of the jobs that were asked about last, each brought up to date when it is asked for."""
 
     def __init__(self, log: EventLog) -> None:
         """None yet."""
         self._log = log
-        self._kept: dict[str, History] = {}
+        self._kept: dict[str, JobHistory] = {}
         self._lock = threading.Lock()
 
     def attempts(self, job: str, *, ended_ms: int | None) -> tuple[AttemptView, ...]:
         """The attempts of a job up to now."""
         with self._lock:
-            history = self._kept.pop(job, None) or History(job, self._log.begun(job))
+            history = self._kept.pop(job, None) or JobHistory(job, self._log.begun(job))
             self._kept[job] = history
             if len(self._kept) > KEPT:
                 del self._kept[next(iter(self._kept))]

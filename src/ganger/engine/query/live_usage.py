@@ -9,7 +9,7 @@ from typing import Final
 
 from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.decision import NodeShare
 from ganger.model.job import GangState, array_of, typed
 from ganger.model.views.service_views import Entrance, GpuSample, RankSample, Samples
@@ -18,7 +18,7 @@ from ganger.ports import Backend, RankUse
 RUNS: Final = (GangState.STARTING, GangState.RUNNING, GangState.FINISHING)
 
 
-class Presence:
+class LiveUsage:
     """Over the state that `view` publishes and the world behind it. `alive` gives the id of a job that lives."""
 
     def __init__(
@@ -34,10 +34,10 @@ class Presence:
             gang = state.gangs.get(name)
             if gang.is_head if gang else array_of(name) is None:
                 why = f"{name} is an array: a command runs beside a rank of one element"
-                raise Refused("is_array", why, f"see which run: ganger ls {name}", 409)
+                raise RequestError("is_array", why, f"see which run: ganger ls {name}", 409)
             if gang is None or gang.start is None or gang.state not in RUNS:
                 why = f"{name} is {gang.state if gang else GangState.PENDING}: a command runs beside a rank that runs"
-                raise Refused("not_running", why, f"ganger explain {typed(name)}", 409)
+                raise RequestError("not_running", why, f"ganger explain {typed(name)}", 409)
             share = _share(gang, rank, node)
             return Entrance(
                 job=name,
@@ -63,7 +63,7 @@ def _share(gang: Gang, rank: int | None, node: str | None) -> NodeShare:
     shares = gang.start.shares if gang.start else ()
     if node is not None and all(share.node != node for share in shares):
         there = ", ".join(gang.nodes)
-        raise Refused("no_such_node", f"{gang.id} does not run on {node}; it runs on {there}", "ganger node", 404)
+        raise RequestError("no_such_node", f"{gang.id} does not run on {node}; it runs on {there}", "ganger node", 404)
     if rank is None and node is None:
         rank = 0
     for share in shares:
@@ -71,7 +71,7 @@ def _share(gang: Gang, rank: int | None, node: str | None) -> NodeShare:
             return share
     last = max(rank for share in shares for rank in share.ranks)
     where = f" on {node}" if node else f"; its last is {last}"
-    raise Refused("no_such_rank", f"{gang.id} has no rank {rank}{where}", f"ganger get {typed(gang.id)}", 404)
+    raise RequestError("no_such_rank", f"{gang.id} has no rank {rank}{where}", f"ganger get {typed(gang.id)}", 404)
 
 
 def _sample(state: State, use: RankUse) -> RankSample | None:

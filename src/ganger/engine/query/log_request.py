@@ -5,10 +5,10 @@ What is not there is told at once, not shown as an empty log.
 
 from collections.abc import Collection
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import ENDED, JobSpec, typed
 from ganger.model.views.service_views import JobRow
-from ganger.patterns import BadPattern, pattern
+from ganger.patterns import PatternError, pattern
 from ganger.ports import LogQuery
 
 
@@ -21,13 +21,13 @@ def see_there(query: LogQuery, row: JobRow, spec: JobSpec, nodes: Collection[str
     if missing:
         has = f"ranks 0 to {last}" if last else "rank 0 alone"
         remedy = f"ganger logs {typed(row.id)} --rank all"
-        raise Refused("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
+        raise RequestError("no_such_rank", f"{row.id} has {has}, and no rank {missing[0]}", remedy, 404)
     if query.role is not None and query.role not in spec.order:
         has = " and ".join(spec.order)
         remedy = f"ganger logs {typed(row.id)} --role {spec.order[0]}"
-        raise Refused("no_such_role", f"{row.id} has the roles {has}, and no role {query.role}", remedy, 404)
+        raise RequestError("no_such_role", f"{row.id} has the roles {has}, and no role {query.role}", remedy, 404)
     if query.node is not None and query.node not in (*nodes, *row.nodes):
-        raise Refused("no_such_node", f"there is no node {query.node}", "ganger node", 404)
+        raise RequestError("no_such_node", f"there is no node {query.node}", "ganger node", 404)
     if query.grep is not None:
         _see_pattern(query.grep)
 
@@ -37,12 +37,12 @@ def see_attempt(attempt: int, row: JobRow, *, may_come: bool = False) -> None:
     if attempt > row.generation and not (may_come and row.state not in ENDED):
         had = f"attempts 1 to {row.generation}" if row.generation > 1 else "one attempt"
         detail = f"{row.id} has had {had if row.generation else 'no attempt'}, and no attempt {attempt}"
-        raise Refused("no_such_attempt", detail, f"ganger get {typed(row.id)}", 404)
+        raise RequestError("no_such_attempt", detail, f"ganger get {typed(row.id)}", 404)
 
 
 def _see_pattern(grep: str) -> None:
     try:
         pattern(grep)
-    except BadPattern as error:
+    except PatternError as error:
         why = f"{grep[:80]!r} is not a regular expression: {error}"
-        raise Refused("bad_pattern", why, "put \\ before a character that stands for itself") from None
+        raise RequestError("bad_pattern", why, "put \\ before a character that stands for itself") from None

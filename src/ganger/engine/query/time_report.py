@@ -10,12 +10,12 @@ from ganger.core.queues.quota import need
 from ganger.core.state.state import State
 from ganger.core.state.time_accounting import AMOUNTS, held_by, in_gpus, total
 from ganger.engine.eventlog.event_log import EventLog
-from ganger.engine.eventlog.job_costs import Wanted
+from ganger.engine.eventlog.job_costs import CostQuery
 from ganger.engine.query.listing_rows import many
 from ganger.model.views.service_views import Ledger, Totals
 
 
-def report(state: State, log: EventLog, now_ms: int, wanted: Wanted) -> Totals:
+def report(state: State, log: EventLog, now_ms: int, wanted: CostQuery) -> Totals:
     """The report of `wanted`, whose seq is the state's."""
     counts, of_jobs, of_gpus = log.accounts(wanted)
     states = Counter(counts)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from ganger.core.nodes.node_table import NodeTable
-from ganger.core.placement.start_check import Ask
+from ganger.core.placement.start_check import StartRequest
 from ganger.core.state.state import State
 from ganger.engine.submit import quota_check
 from ganger.engine.submit.code_snapshot import checkout, snapshot
@@ -24,7 +24,7 @@ from ganger.engine.submit.command_check import check_checkpoints, check_commands
 from ganger.engine.submit.git_info import git_state
 from ganger.engine.submit.git_repository import fetch
 from ganger.engine.submit.secret_store import SecretStore, check_value, keep_values, values_of
-from ganger.errors import Refused, unwritable
+from ganger.errors import RequestError, unwritable
 from ganger.model.job import GitCode, Job, JobSpec, Origin, Resources
 from ganger.model.units import DEVICE_MILLI
 from ganger.settings import Home
@@ -61,12 +61,14 @@ def check_text(submission: Submission) -> None:
         check_value(name, value)
     for name, value in submission.environment.items():
         if not name or "=" in name:
-            raise Refused("bad_text", f"{name!r} cannot be the name of a variable", "leave it out of `environment`")
+            raise RequestError(
+                "bad_text", f"{name!r} cannot be the name of a variable", "leave it out of `environment`"
+            )
         texts[f"the variable {name!r}"] = name + value
     for what, text in texts.items():
         if "\0" in text or not _is_unicode(text):
             why = f"{what} has a character that no program can be given: zero, or one that is no UTF-8"
-            raise Refused("bad_text", why, "change it, or leave it out")
+            raise RequestError("bad_text", why, "change it, or leave it out")
 
 
 def _is_unicode(text: str) -> bool:
@@ -81,7 +83,7 @@ def _is_unicode(text: str) -> bool:
 def read_spec(submission: Submission) -> JobSpec:
     """The spec as it was sent. Refused (bad_spec) with everything that is wrong with it."""
     if (submission.spec is None) == (submission.spec_text is None):
-        raise Refused("bad_spec", "send either spec or spec_text", "see GET /api/v1/openapi.json")
+        raise RequestError("bad_spec", "send either spec or spec_text", "see GET /api/v1/openapi.json")
     if submission.spec_text is None:
         return spec_from_dict(submission.spec or {}, "the job")
     return parse_spec(submission.spec_text, submission.filename, submission.overrides)
@@ -117,7 +119,7 @@ def place_of(spec: JobSpec, origin: Origin, home: Home) -> Path:
 def limited(spec: JobSpec, state: State, user: str) -> JobSpec:
     """The spec with what its queue adds to it. Refused when there could never be room for it."""
     spec = _with_compute(state.nodes, quota_check.limited(state, spec))
-    wanted = Ask(
+    wanted = StartRequest(
         queue=spec.queue,
         user=user,
         shape=spec.shape,

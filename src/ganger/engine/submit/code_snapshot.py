@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ganger.engine.submit.ignore_files import Rules, rules_above
-from ganger.errors import Refused
+from ganger.engine.submit.ignore_files import IgnoreRules, rules_above
+from ganger.errors import RequestError
 from ganger.model.units import GIB_BYTES, MIB_BYTES, format_bytes
 
 MAX_BYTES: Final = GIB_BYTES
@@ -30,7 +30,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CodeEntry:
     """One thing to copy. `path` is relative, parents come first; `target` is set for a symbolic link, relative too."""
 
     path: str
@@ -47,7 +47,7 @@ def snapshot(directory: Path, store: Path) -> str:
     """
     root = Path(os.path.realpath(directory))
     if Path(os.path.realpath(store)).is_relative_to(root):
-        raise Refused(
+        raise RequestError(
             "code_holds_state",
             f"{directory} contains ganger's own files ({store})",
             next="name a directory below it in code:",
@@ -62,7 +62,7 @@ def snapshot_whole(directory: Path, store: Path) -> str:
     return _keep(Path(os.path.realpath(directory)), None, store)
 
 
-def _keep(root: Path, rules: Rules | None, store: Path) -> str:
+def _keep(root: Path, rules: IgnoreRules | None, store: Path) -> str:
     entries = _listed(root, rules)
     _check_size(root, entries)
     return _place(entries, root, store, lambda digest: store / digest)
@@ -74,11 +74,11 @@ def checkout(store: Path, digest: str, target: Path) -> None:
     if target.exists():
         return
     if not re.fullmatch(r"[0-9a-f]{64}", digest) or not source.is_dir():
-        raise Refused("no_snapshot", f"there is no copy of the code in {source}", next="submit the job again")
+        raise RequestError("no_snapshot", f"there is no copy of the code in {source}", next="submit the job again")
 
     def checked(found: str) -> Path:
         if found != digest:
-            raise Refused(
+            raise RequestError(
                 "no_snapshot",
                 f"the copy of the code in {source} is damaged",
                 next=f"type: rm -r {shlex.quote(str(source))}, then submit the job again",
@@ -88,9 +88,9 @@ def checkout(store: Path, digest: str, target: Path) -> None:
     _place(_listed(source, None), source, target.parent, checked)
 
 
-def _listed(root: Path, rules: Rules | None) -> list[Entry]:
+def _listed(root: Path, rules: IgnoreRules | None) -> list[CodeEntry]:
     """What is under `root` and not ignored, sorted by path. Sockets and devices are left out, as git does."""
-    entries: list[Entry] = []
+    entries: list[CodeEntry] = []
     outside: list[str] = []
     pending = [("", rules)]
     while pending and len(entries) <= MAX_ENTRIES:
@@ -112,7 +112,7 @@ def _listed(root: Path, rules: Rules | None) -> list[Entry]:
                 entries.append(entry)
     if outside:
         shown = ", ".join(map(_shown, sorted(outside)[:5])) + (" ..." if len(outside) > 5 else "")
-        raise Refused(
+        raise RequestError(
             "code_link_outside",
             f"{root}: links that lead out of it cannot be copied: {shown}",
             next=_ignore_them(root, sorted(outside)[:5]) + ", and write such paths out in the job",
@@ -120,17 +120,17 @@ def _listed(root: Path, rules: Rules | None) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.path)
 
 
-def _entry(root: Path, path: str) -> Entry | None:
+def _entry(root: Path, path: str) -> CodeEntry | None:
     """What to copy of `path`; a link that leads out of `root` keeps an absolute target."""
     full = root / path
     with _reading(full):
         status = full.lstat()
         mode = stat.S_IMODE(status.st_mode) & 0o777
         if stat.S_ISDIR(status.st_mode):
-            return Entry(f"{path}/", mode | 0o700)
+            return CodeEntry(f"{path}/", mode | 0o700)
         if stat.S_ISREG(status.st_mode):
-            return Entry(path, mode, size_bytes=status.st_size)
-        return Entry(path, 0o777, target=_target(root, full)) if stat.S_ISLNK(status.st_mode) else None
+            return CodeEntry(path, mode, size_bytes=status.st_size)
+        return CodeEntry(path, 0o777, target=_target(root, full)) if stat.S_ISLNK(status.st_mode) else None
 
 
 def _target(root: Path, link: Path) -> str:
@@ -145,7 +145,7 @@ def _target(root: Path, link: Path) -> str:
     return str(target)
 
 
-def _check_size(root: Path, entries: Sequence[Entry]) -> None:
+def _check_size(root: Path, entries: Sequence[CodeEntry]) -> None:
     total_bytes = sum(entry.size_bytes for entry in entries)
     if len(entries) > MAX_ENTRIES:
         heavy = _heaviest({entry.path: 1 for entry in entries})
@@ -159,7 +159,7 @@ def _check_size(root: Path, entries: Sequence[Entry]) -> None:
         shown = ", ".join(f"{_shown(path)} ({format_bytes(size_bytes)})" for path, size_bytes in heavy)
     else:
         return
-    raise Refused("code_too_large", f"{root} {what} {shown}", next=_ignore_them(root, [path for path, _ in heavy]))
+    raise RequestError("code_too_large", f"{root} {what} {shown}", next=_ignore_them(root, [path for path, _ in heavy]))
 
 
 def _heaviest(weights: dict[str, int]) -> list[tuple[str, int]]:
@@ -187,7 +187,7 @@ def _ignore_them(root: Path, paths: Sequence[str]) -> str:
     return f"leave them out; type: printf '%s\\n' {lines} >> {shlex.quote(str(root / '.gangerignore'))}"
 
 
-def _place(entries: Sequence[Entry], source: Path, parent: Path, name: Callable[[str], Path]) -> str:
+def _place(entries: Sequence[CodeEntry], source: Path, parent: Path, name: Callable[[str], Path]) -> str:
     """Copy into `parent`, then rename to what `name` says of the hash of what was copied. That name may be taken: by an
     equal copy. Returns the hash."""
     with _writing(parent):
@@ -205,7 +205,7 @@ def _place(entries: Sequence[Entry], source: Path, parent: Path, name: Callable[
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copied(entries: Sequence[Entry], source: Path, target: Path) -> str:
+def _copied(entries: Sequence[CodeEntry], source: Path, target: Path) -> str:
     """Copy everything, and hash what was copied: paths, modes, links and contents."""
     digest = hashlib.sha256(b"ganger snapshot 1")
     for entry in entries:
@@ -215,7 +215,7 @@ def _copied(entries: Sequence[Entry], source: Path, target: Path) -> str:
     return digest.hexdigest()
 
 
-def _copy(entry: Entry, source: Path, target: Path) -> bytes:
+def _copy(entry: CodeEntry, source: Path, target: Path) -> bytes:
     """Copy one entry; what is in it: a file's hash, a link's target."""
     with _writing(target.parent):
         if entry.path.endswith("/"):
@@ -247,7 +247,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(
+        raise RequestError(
             "code_unreadable",
             f"cannot read {_shown(str(path))}: {error.strerror}",
             next="make it readable, or leave it out with a line in .gangerignore",
@@ -260,7 +260,7 @@ def _writing(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in _NO_ROOM
-        raise Refused(
+        raise RequestError(
             "no_room" if full else "store_failed",
             f"cannot write the copy of the code in {directory}: {error.strerror}",
             next="make room on that disk, then submit again" if full else "see who owns it: `ganger doctor`",

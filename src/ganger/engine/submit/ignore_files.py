@@ -10,7 +10,7 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 
 ALWAYS: Final = (".git", "__pycache__", ".venv")
 FILES: Final = (".gitignore", ".gangerignore")
@@ -18,12 +18,12 @@ FILES: Final = (".gitignore", ".gangerignore")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IgnoreRules:
     """Patterns of a folder and of those above it; the nearest decides."""
 
     layers: tuple[tuple[str, GitIgnoreSpec], ...] = ()
 
-    def below(self, folder: Path) -> "Rules":
+    def below(self, folder: Path) -> "IgnoreRules":
         """These, and what the ignore files in `folder` add. OSError: one cannot be read. Refused: bad_ignore_file."""
         lines = []
         for name in FILES:
@@ -35,10 +35,10 @@ class Rules:
         try:
             spec = GitIgnoreSpec.from_lines(lines)
         except ValueError as error:
-            raise Refused(
+            raise RequestError(
                 "bad_ignore_file", f"an ignore file in {folder} has a bad pattern: {error}", next="correct it"
             ) from None
-        return Rules((*self.layers, (f"{folder}{os.sep}".replace("//", "/"), spec)))
+        return IgnoreRules((*self.layers, (f"{folder}{os.sep}".replace("//", "/"), spec)))
 
     def ignore(self, path: str, *, is_folder: bool) -> bool:
         """Whether `path`, absolute, is left out. What is below a folder that is left out is never asked for."""
@@ -51,12 +51,12 @@ class Rules:
         return False
 
 
-def rules_above(directory: Path) -> Rules:
+def rules_above(directory: Path) -> IgnoreRules:
     """What the repository around `directory` says. A directory that the repository ignores was meant all the same."""
-    rules = Rules()
+    rules = IgnoreRules()
     repository = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
     for folder in reversed(directory.parents):
         if folder.is_relative_to(repository):
             rules = rules.below(folder)
     above = [directory, *(each for each in directory.parents if each != repository and each.is_relative_to(repository))]
-    return Rules() if any(rules.ignore(str(each), is_folder=True) for each in above) else rules
+    return IgnoreRules() if any(rules.ignore(str(each), is_folder=True) for each in above) else rules

@@ -10,12 +10,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
-from ganger.core.placement.start_check import Ask
+from ganger.core.placement.start_check import StartRequest
 from ganger.core.queues.quota import OF_TYPE, QueueTree, Vector, contradiction, need
 from ganger.core.queues.quota import wrong_with as figures_wrong_with
 from ganger.core.state.state import State
 from ganger.engine.submit.feasibility import SAY, check_nodes
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import GangState, JobSpec
 from ganger.model.queue import ROOT, Queue
 from ganger.model.units import DEVICE_MILLI, format_cpu, format_duration
@@ -39,7 +39,7 @@ def limited(state: State, spec: JobSpec) -> JobSpec:
     tree = state.tree
     if spec.queue not in tree.index:
         why = f"there is no queue {spec.queue}; there are {', '.join(sorted(tree.index))}"
-        raise Refused("no_such_queue", why, nearest(spec.queue, tree.index) or "ganger queue")
+        raise RequestError("no_such_queue", why, nearest(spec.queue, tree.index) or "ganger queue")
     above = [tree.queues[at].user_limits for at in tree.path(tree.index[spec.queue])]
     longest = min((limits.time_ms for limits in above if limits.time_ms is not None), default=None)
     waits = min((limits.queue_time_ms for limits in above if limits.queue_time_ms is not None), default=None)
@@ -83,7 +83,7 @@ def check_waiting(state: State, spec: JobSpec, user: str) -> None:
             )
 
 
-def check(state: State, wanted: Ask) -> None:
+def check(state: State, wanted: StartRequest) -> None:
     """Refused when nothing that ends could make room: too large for the nodes, for the queue or for one user."""
     if state.nodes.nodes:
         check_nodes(state.nodes, wanted.shape)
@@ -91,12 +91,12 @@ def check(state: State, wanted: Ask) -> None:
     _check_user(state.tree, wanted)
 
 
-def refused_for(tree: QueueTree, wanted: Ask) -> str | None:
+def refused_for(tree: QueueTree, wanted: StartRequest) -> str | None:
     """Why nothing that ends could make room for it in its queue, or for its user; None: it could."""
     try:
         _check_quota(tree, wanted)
         _check_user(tree, wanted)
-    except Refused as refused:
+    except RequestError as refused:
         return refused.detail
     return None
 
@@ -158,13 +158,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _check_quota(tree: QueueTree, wanted: Ask) -> None:
+def _check_quota(tree: QueueTree, wanted: StartRequest) -> None:
     amounts, at = tree.wanted(wanted.shape), tree.index[wanted.queue]
     if (why := over_quota(tree, wanted.queue, amounts)) is not None:
         r = next(r for r, total in enumerate(amounts) if total > max(0, tree.potential(at, r)))
         missing = amounts[r] - max(0, tree.potential(at, r))
         enough = max(amounts[r], tree.promised[at][r] + missing)  # some of what it has may be what those below keep
-        raise Refused(
+        raise RequestError(
             "quota_too_small",
             why,
             "submit smaller or to another queue (`ganger queue`), or raise it: "
@@ -184,7 +184,7 @@ def _flag(resource: str, amount: int) -> str:
     return _AT_LEAST[resource](amount)
 
 
-def _check_user(tree: QueueTree, wanted: Ask) -> None:
+def _check_user(tree: QueueTree, wanted: StartRequest) -> None:
     for at in tree.path(tree.index[wanted.queue]):
         limits, where = tree.queues[at].user_limits, f"in queue {tree.queues[at].name}"
         gpu_milli = need(wanted.shape)[0]
@@ -203,11 +203,11 @@ def _check_user(tree: QueueTree, wanted: Ask) -> None:
         allowed = f"{limits.node_ms / 3_600_000:g} node-hours {where}"
         if wanted.time_ms is None:
             detail = f"one user may commit {allowed}, so the job must say how long it may run"
-            raise Refused("no_time_limit", detail, "submit with --time, for instance --time 8h")
+            raise RequestError("no_time_limit", detail, "submit with --time, for instance --time 8h")
         if wanted.node_ms > limits.node_ms:
             asked = f"{wanted.node_ms / 3_600_000:g}"
             raise _over(f"one user may commit {allowed}, and the job asks for {asked}", "submit with a shorter --time")
 
 
-def _over(detail: str, next: str) -> Refused:
-    return Refused("over_user_limit", detail, next)
+def _over(detail: str, next: str) -> RequestError:
+    return RequestError("over_user_limit", detail, next)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ganger.errors import Refused, unwritable
+from ganger.errors import RequestError, unwritable
 from ganger.framework_api.rank_environment import PREFIX
 from ganger.model.views.service_views import SecretRow
 from ganger.spec.text_fields import ENV_NAME_PATTERN
@@ -43,7 +43,7 @@ class SecretStore:
             return None
         except (OSError, UnicodeDecodeError):
             why = f"the secret {name} in {self._directory} cannot be read"
-            raise Refused("secret_unreadable", why, f"ganger secret set {name}", 500) from None
+            raise RequestError("secret_unreadable", why, f"ganger secret set {name}", 500) from None
 
     def set(self, name: str, value: str) -> SecretRow:
         """Keep a value, in place of one that is there. Refused (bad_secret): no name, no text, or too long."""
@@ -61,7 +61,7 @@ class SecretStore:
         try:
             (self._directory / _checked(name)).unlink()
         except FileNotFoundError:
-            raise Refused("no_such_secret", f"there is no secret {name}", "ganger secret ls", 404) from None
+            raise RequestError("no_such_secret", f"there is no secret {name}", "ganger secret ls", 404) from None
 
 
 def values_of(names: tuple[str, ...], given: Mapping[str, str], store: SecretStore) -> dict[str, str]:
@@ -70,7 +70,7 @@ def values_of(names: tuple[str, ...], given: Mapping[str, str], store: SecretSto
     found = {name: given[name] if name in given else store.get(name) for name in names}
     if missing := [name for name, value in found.items() if value is None]:
         first, more = missing[0], len(missing) > 1
-        raise Refused(
+        raise RequestError(
             "secret_not_set",
             f"{'the secrets' if more else 'the secret'} {', '.join(missing)} {'are' if more else 'is'} not set: "
             "neither in this shell nor with `ganger secret`",
@@ -88,12 +88,12 @@ def keep_values(values: Mapping[str, str], path: Path) -> None:
 def check_value(name: str, value: str) -> None:
     """Refused (bad_secret) when it can be no variable. What it is, is not said."""
     if not value:
-        raise Refused("bad_secret", f"the value of {name} is empty", f"ganger secret set {name}")
+        raise RequestError("bad_secret", f"the value of {name} is empty", f"ganger secret set {name}")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise Refused("bad_secret", f"the value of {name} is not text that a program can be given", "send text")
+        raise RequestError("bad_secret", f"the value of {name} is not text that a program can be given", "send text")
     if len(value.encode()) > MAX_VALUE_BYTES:
         why = f"the value of {name} is longer than {MAX_VALUE_BYTES >> 10} KiB"
-        raise Refused("bad_secret", why, "keep it in a file, and set the file's path")
+        raise RequestError("bad_secret", why, "keep it in a file, and set the file's path")
 
 
 def write_private(path: Path, text: str) -> None:
@@ -112,9 +112,11 @@ def write_private(path: Path, text: str) -> None:
 def _checked(name: str) -> str:
     if not _is_name(name):
         legal = "letters, digits and '_', no digit at the beginning"
-        raise Refused("bad_secret", f"{name!r} is not the name of a variable: write {legal}", "choose another name")
+        raise RequestError(
+            "bad_secret", f"{name!r} is not the name of a variable: write {legal}", "choose another name"
+        )
     if name.startswith(PREFIX):
-        raise Refused("bad_secret", f"names that begin with {PREFIX} are ganger's", "choose another name")
+        raise RequestError("bad_secret", f"names that begin with {PREFIX} are ganger's", "choose another name")
     return name
 
 

@@ -5,7 +5,7 @@ Called by `engine.submit.submit_service`, and by `wiring` where jobs come in as 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.job import ENDED, After, GangState, JobSpec
 
 
@@ -29,7 +29,7 @@ def in_order(specs: Sequence[JobSpec]) -> list[int]:
                 waiting = [*path, behind]
                 circle = " after ".join(specs[each].name for each in waiting[waiting.index(behind) :])
                 why = f"after: the jobs wait for each other: {circle}"
-                raise Refused("bad_spec", why, "take one of them out of `after`")
+                raise RequestError("bad_spec", why, "take one of them out of `after`")
             else:
                 path[behind] = _named(specs[behind], indices)
     return [*order]
@@ -49,7 +49,9 @@ def awaited(
         if state is None or (state in ENDED and not after.holds(state)):
             became = {None: "was deleted", GangState.STOPPED: "was stopped"}.get(state, f"has {state}")
             why = f"after: {after.job} {became}, so it will never have {after.when}"
-            raise Refused("cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}")
+            raise RequestError(
+                "cannot_come_true", why, f"take it out of `after`, or run it again: ganger retry {after.job}"
+            )
         if state not in ENDED:
             live.append(after)
     return tuple(live)
@@ -61,5 +63,5 @@ def _named(spec: JobSpec, indices: Mapping[str, Sequence[int]]) -> Iterator[int]
         named = indices.get(after.job, ())
         if len(named) > 1:
             why = f"after: {len(named)} jobs of the file have the name {after.job}"
-            raise Refused("bad_spec", why, "give each its own name")
+            raise RequestError("bad_spec", why, "give each its own name")
         yield from named

@@ -34,7 +34,7 @@ from ganger.engine.submit.build import (
 )
 from ganger.engine.submit.quota_check import nearest
 from ganger.engine.submit.submit_order import awaited, in_order
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model.decision import Start
 from ganger.model.event import Submitted
 from ganger.model.job import After, Job, JobSpec, Origin, array_of
@@ -46,7 +46,7 @@ LISTED_WITHIN_S: Final = 5.0
 """How long a submission to a server that has just started waits for the nodes."""
 
 
-class Intake:
+class SubmitService:
     """Takes jobs in for one user. Safe from any thread."""
 
     def __init__(self, trial_replica: TrialReplica, loop: Loop, log: EventLog, home: Home, user: str) -> None:
@@ -85,7 +85,7 @@ class Intake:
         `secrets`, and the very snapshot of its code. Refused (code_gone, 409) when that was removed."""
         if "params" in overrides:
             why = f"the parameters of {job.id} were put in when it was submitted, so they cannot be replaced"
-            raise Refused("bad_spec", why, "override what they stand in, or submit the file again")
+            raise RequestError("bad_spec", why, "override what they stand in, or submit the file again")
         known = tuple(after for after in job.spec.after if self._log.job(after.job) is not None)
         job = replace(job, spec=replace(job.spec, after=known))  # what was deleted meanwhile had its say
         if job.index is not None:
@@ -177,7 +177,7 @@ class Intake:
                 recent = self._log.like(after.job)
                 near = nearest(after.job, [*recent, *(each.rpartition("-")[0] for each in recent)])
                 why = f"after: there is no job {after.job}, by id or name"
-                raise Refused("no_such_dependency", why, near or "ganger ls --all")
+                raise RequestError("no_such_dependency", why, near or "ganger ls --all")
             found.append(replace(after, job=meant))
         self._awaited(after for after in found if after.job not in of_file.values())
         return replace(spec, after=tuple(found))
@@ -204,7 +204,7 @@ class Intake:
         """The origin of a job, as one that has the same code."""
         if not (self._home.code / str(of.origin.code_hash)).is_dir():
             why = f"the snapshot of the code of {of.id} was removed"
-            raise Refused("code_gone", why, f"submit it from its directory: {of.origin.directory}")
+            raise RequestError("code_gone", why, f"submit it from its directory: {of.origin.directory}")
         return of.origin
 
     def _secrets(self, job: Job) -> dict[str, str]:
@@ -223,7 +223,7 @@ class Intake:
         found = self._log.job(known) if known is not None else None
         if found is not None and found[3].request_digest != digest:
             why = f"another request with this id, or idempotency key, made {known}"
-            raise Refused("request_id_reused", why, "send a new id with what is not a repeat", 409)
+            raise RequestError("request_id_reused", why, "send a new id with what is not a repeat", 409)
         return found[3] if found is not None else None
 
     @contextmanager
@@ -251,7 +251,7 @@ def _digest(said: dict[str, Any]) -> str:
     try:
         text = json.dumps(said, sort_keys=True)
     except RecursionError:
-        raise Refused("bad_spec", "the job is nested too deep", "ganger explain-spec") from None
+        raise RequestError("bad_spec", "the job is nested too deep", "ganger explain-spec") from None
     return hashlib.sha256(text.encode()).hexdigest()
 
 

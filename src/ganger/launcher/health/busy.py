@@ -18,7 +18,7 @@ TENTH = SAMPLES // 10
 FRESH_S = 5.0
 
 
-class Work:
+class BusySamples:
     """Of one rank."""
 
     def __init__(self) -> None:

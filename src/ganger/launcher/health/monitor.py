@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 
-from ganger.launcher.health.busy import Work
-from ganger.launcher.health.proc_stats import Vitals, run_times_ns
-from ganger.launcher.health.stall import Activity, Attention, Desertion, Pauses, QuietRank, RankWatch, silent_since
+from ganger.launcher.health.busy import BusySamples
+from ganger.launcher.health.proc_stats import ProcStats, run_times_ns
+from ganger.launcher.health.stall import Activity, Attention, Pauses, QuietRank, RankWatch, ServerSilence, silent_since
 from ganger.launcher.logs.log_records import note
 from ganger.launcher.task_directory import now_ms, write_json
 
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.health.proc_stats import Vital
+    from ganger.launcher.health.proc_stats import ProcStat
     from ganger.launcher.health.stacks import Stacks
     from ganger.launcher.protocol.link import Speaker
 
@@ -36,7 +36,7 @@ STARTERS = (
 """Programs that have nothing to do but to start ranks and to wait for them; names as /proc has them."""
 
 
-class Lookout:
+class Monitor:
     """Over the generation with this directory, from the moment its first program runs here. `harmless` are the ranks
     whose failure does no harm: they may stand still."""
 
@@ -48,15 +48,15 @@ class Lookout:
         self._harmless = harmless
         self._started: dict[int, int] = {}  # rank -> pid of what the launcher started as it and has not ended
         self._over: set[int] = set()
-        self._vitals = Vitals(directory)
+        self._vitals = ProcStats(directory)
         self._attention = Attention(now)
         self._kept = os.path.join(os.path.dirname(directory), "pauses.json")
         self._pauses = Pauses(_read(self._kept))
         self._ranks: dict[int, RankWatch] = {}
-        self._work: dict[int, Work] = {}
+        self._work: dict[int, BusySamples] = {}
         self._quiet: dict[int, QuietRank] = {}
         self._activity = Activity(self._pauses)
-        self._desertion = Desertion()
+        self._desertion = ServerSilence()
         self._found: list[tuple[float, dict[int, int]]] = []  # when, and the processor time of each rank, by `find`
         self._bytes: dict[int, int] = {}  # that each rank has read and written, by `find`
         self._log_bytes = -1
@@ -91,7 +91,8 @@ class Lookout:
         return {rank: pace for rank, pace in paces.items() if pace is not None}
 
     def work(self, now: float) -> dict[int, list[int]]:
-        """How much of its steps each rank is at work, as `Work.shares` has it, of each that is known well enough."""
+        """How much of its steps each rank is at work, as `BusySamples.shares` has it, of each that is known well
+        enough."""
         at_s = self._attention.look(now)
         shares = {rank: work.shares(at_s) for rank, work in self._work.items()}
         return {rank: found for rank, found in shares.items() if found is not None}
@@ -180,11 +181,11 @@ class Lookout:
         if watch.is_over and not watch.has_ended and rank in self._started:
             self._vitals.find()  # rarely so: whether what it was started with does anything
             rest = [(vital.pid, vital.ticks) for vital in self._vitals.of_ranks.get(rank, ())]
-        self._see_work(self._work.setdefault(rank, Work()), watch, at_s)
+        self._see_work(self._work.setdefault(rank, BusySamples()), watch, at_s)
         found = watch.stands(seen, rest, at_s)
         return [] if found is None else [(rank, *found)]
 
-    def _see_work(self, work: Work, watch: RankWatch, at_s: float) -> None:
+    def _see_work(self, work: BusySamples, watch: RankWatch, at_s: float) -> None:
         if not watch.is_in_step:
             work.interrupted()
         elif watch.pids and work.is_due(watch.steps):
@@ -257,7 +258,7 @@ class Lookout:
         return details
 
 
-def _work(vital: Vital) -> tuple[int, int, int]:
+def _work(vital: ProcStat) -> tuple[int, int, int]:
     """What has worked most; at the very beginning, what was started last."""
     return vital.ticks, vital.start_ticks, vital.pid
 

@@ -18,7 +18,7 @@ KILLED = ("SIGKILL", "signal: Killed", "signal 9", "exited unexpectedly", "termi
 """How a process says that one of its children was killed."""
 
 
-class Memory:
+class OutOfMemory:
     """The count of kills. `root`: where /proc and /sys are."""
 
     def __init__(self, now: float, root: str = "/") -> None:

@@ -22,7 +22,7 @@ Intel MPI, torchrun."""
 ENDED = ("Z", "X")
 
 
-class Vital:
+class ProcStat:
     """One process at one look. ticks: processor time of all its threads, in clock ticks. Of one that waits
     uninterruptibly, switches: how often its first thread has left a processor; waits: the kernel function in which it
     does, "" where the kernel does not tell."""
@@ -46,15 +46,15 @@ class Vital:
         return self.state not in ENDED
 
 
-class Vitals:
+class ProcStats:
     """Of the generation with this directory: what descends from this process and carries its mark."""
 
     def __init__(self, directory: str) -> None:
         self._mark = mark(directory)
         self._ranks: dict[tuple[int, int], int | None] = {}  # (pid, start_ticks) -> rank
-        self.of_ranks: dict[int, list[Vital]] = {}
+        self.of_ranks: dict[int, list[ProcStat]] = {}
         """The processes of each rank at the last `find`, the oldest first."""
-        self.others: list[Vital] = []
+        self.others: list[ProcStat] = []
         """Those of no rank: mpirun and what it starts the ranks with, set-up lines."""
 
     def find(self) -> None:
@@ -83,7 +83,7 @@ class Vitals:
         """Bytes that the processes of a rank, by the last `find`, have read and written so far: files and pipes."""
         return sum(_transferred(vital.pid) for vital in self.of_ranks.get(rank, ()))
 
-    def look(self, pids: Iterable[int]) -> dict[int, Vital]:
+    def look(self, pids: Iterable[int]) -> dict[int, ProcStat]:
         """Those of these processes that are there; zombies too."""
         found = {}
         for pid in pids:
@@ -140,12 +140,12 @@ def _children(pid: int) -> list[int]:
     return [int(child) for children in found for child in children.split()]
 
 
-def _vital(pid: int) -> Vital | None:
+def _vital(pid: int) -> ProcStat | None:
     stat = read(pid, "stat")
-    return Vital(pid, stat) if stat else None
+    return ProcStat(pid, stat) if stat else None
 
 
-def _still(known: Vital) -> bool:
+def _still(known: ProcStat) -> bool:
     now = _vital(known.pid)
     return now is not None and now.start_ticks == known.start_ticks and now.lives
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.health.proc_stats import Vital
+    from ganger.launcher.health.proc_stats import ProcStat
 
 LATE_S = 2.0
 """A look that comes later than this says nothing of the time before it: the machine slept, or this process did."""
@@ -173,7 +173,7 @@ class RankWatch:
         """It reads or writes files, and much: whoever saves or loads is no rank that stands still."""
         self.pulse_s = at_s
 
-    def stands(self, seen: dict[int, Vital], rest: object, at_s: float) -> tuple[str, float] | None:
+    def stands(self, seen: dict[int, ProcStat], rest: object, at_s: float) -> tuple[str, float] | None:
         """How it stands still and since when, once that is long enough. `seen` are those of its processes that report;
         `rest` differs when what it was started with does something, and is None when nothing of that lives."""
         kind, since_s = self._stillness.look([seen[pid] for pid in self.pids if pid in seen], rest, at_s)
@@ -219,7 +219,7 @@ class Stillness:
         self._since_s = 0.0
         self._before: object = None
 
-    def look(self, seen: list[Vital], rest: object, at_s: float) -> tuple[str | None, float]:
+    def look(self, seen: list[ProcStat], rest: object, at_s: float) -> tuple[str | None, float]:
         """The way, and since when."""
         alive = [vital for vital in seen if vital.lives]
         kind, sign = _kind(alive, rest)
@@ -242,7 +242,7 @@ def still_s(step_s: float) -> float:
     return 1.5 * step_s + 0.75
 
 
-def _kind(alive: list[Vital], rest: object) -> tuple[str | None, object]:
+def _kind(alive: list[ProcStat], rest: object) -> tuple[str | None, object]:
     """How processes stand still, and what would be different if they had done anything."""
     if not alive:
         return (DEAD, rest) if rest is not None else (None, None)
@@ -259,7 +259,7 @@ class QuietRank:
     def __init__(self) -> None:
         self._stillness = Stillness()
 
-    def stands(self, seen: list[Vital], step_s: float, at_s: float) -> tuple[str, float] | None:
+    def stands(self, seen: list[ProcStat], step_s: float, at_s: float) -> tuple[str, float] | None:
         """How it stands still and since when, once that is long enough. `step_s` is what a step of its peers takes."""
         kind, since_s = self._stillness.look(seen, None, at_s)
         patience_s = still_s(step_s)
@@ -305,7 +305,7 @@ def silent_since(ranks: list[RankWatch], pauses: Pauses, at_s: float) -> float |
     return heard_s if at_s - heard_s >= patience_s else None
 
 
-class Desertion:
+class ServerSilence:
     """Whether all that mpirun or its like had started here is gone, though it has not noticed."""
 
     def __init__(self) -> None:

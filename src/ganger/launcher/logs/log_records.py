@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ganger.launcher.logs.log_file import LogFile
     from ganger.launcher.logs.redaction import Redaction
-    from ganger.launcher.logs.stdout_mirror import EchoedLog
+    from ganger.launcher.logs.stdout_mirror import MirroredLog
 
 PIECE_CHARACTERS = 16 * 1024
 IDLE_S = 0.2
@@ -37,7 +37,7 @@ class Stream:
     """One pipe of a process, from its bytes to records. `letter` is "o" or "e"."""
 
     def __init__(
-        self, fd: int, letter: str, log: LogFile | EchoedLog, selector: selectors.BaseSelector, redaction: Redaction
+        self, fd: int, letter: str, log: LogFile | MirroredLog, selector: selectors.BaseSelector, redaction: Redaction
     ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._fd = fd

@@ -22,7 +22,7 @@ WAITED_FOR_S = 2.0  # at the very end
 _STREAMS = {"o": "", "e": " stderr"}
 
 
-class Echo:
+class StdoutMirror:
     """Writes to a file descriptor as much as it takes, when it takes it."""
 
     def __init__(self, fd: int, selector: selectors.BaseSelector) -> None:
@@ -33,9 +33,9 @@ class Echo:
         self._is_watched = False
         self._left_out = 0
 
-    def around(self, log: LogFile, tag: str) -> EchoedLog:
+    def around(self, log: LogFile, tag: str) -> MirroredLog:
         """A log of which every line comes here too."""
-        return EchoedLog(log, self, tag)
+        return MirroredLog(log, self, tag)
 
     def line(self, tag: str, text: str) -> None:
         """One line, or nothing while too much waits."""
@@ -99,10 +99,10 @@ class Echo:
                 self._waiting.appendleft(data[taken:])
 
 
-class EchoedLog:
+class MirroredLog:
     """A log of which every line is echoed too, under a tag."""
 
-    def __init__(self, log: LogFile, echo: Echo, tag: str) -> None:
+    def __init__(self, log: LogFile, echo: StdoutMirror, tag: str) -> None:
         self._log = log
         self._echo = echo
         self._tag = tag

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ganger.launcher.logs.redaction import Redaction
-    from ganger.launcher.logs.stdout_mirror import EchoedLog
+    from ganger.launcher.logs.stdout_mirror import MirroredLog
 
 NOT_FOUND = 127  # what shells exit with
 NOT_EXECUTABLE = 126
@@ -58,7 +58,7 @@ class Process:
         """Raises StartError."""
         ours, theirs = _pipes(has_input=has_input)
         self._streams: list[Stream] = []
-        self._log: LogFile | EchoedLog | None = None
+        self._log: LogFile | MirroredLog | None = None
         self._was_told = False
         try:
             self._popen = start(argv, directory, environment, theirs)
@@ -80,7 +80,7 @@ class Process:
         """When `tick` has something to do, in monotonic seconds."""
         return min(stream.due for stream in self._streams)
 
-    def log_to(self, log: LogFile | EchoedLog, selector: selectors.BaseSelector, redaction: Redaction) -> None:
+    def log_to(self, log: LogFile | MirroredLog, selector: selectors.BaseSelector, redaction: Redaction) -> None:
         self._log = log
         outputs = zip(self._ours[1:], "oe")
         self._streams = [Stream(fd, letter, log, selector, redaction) for fd, letter in outputs if fd is not None]

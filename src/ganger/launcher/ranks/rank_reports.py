@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ganger.launcher.health.monitor import Lookout
+    from ganger.launcher.health.monitor import Monitor
     from ganger.launcher.protocol.link import Speaker
     from ganger.launcher.ranks.resume import Resumption
 
@@ -32,7 +32,7 @@ PREFIX, SUFFIX = "rank-", ".report"
 class Reports:
     """All ranks of the generation with this directory."""
 
-    def __init__(self, directory: str, tell: Speaker, lookout: Lookout, resumption: Resumption, now: float) -> None:
+    def __init__(self, directory: str, tell: Speaker, lookout: Monitor, resumption: Resumption, now: float) -> None:
         self.due = now + POLL_S
         self._lookout = lookout
         self._resumption = resumption

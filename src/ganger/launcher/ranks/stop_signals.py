@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 
-class Stop:
+class StopSignals:
     """Deadlines in monotonic seconds. Asking again can only bring them nearer."""
 
     def __init__(self, now: float, notice_s: float, kill_after_s: float) -> None:

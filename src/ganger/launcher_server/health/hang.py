@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ganger.launcher_server.generation_state import Generation, Inquiry
-from ganger.launcher_server.health.hang_suspect import Suspect, suspect
-from ganger.launcher_server.health.stall_messages import Detail, Frozen, Standing, details
+from ganger.launcher_server.health.hang_suspect import HangSuspect, suspect
+from ganger.launcher_server.health.stall_messages import Detail, StallReport, StoppedRank, details
 from ganger.launcher_server.rank_records import Records
 from ganger.model.decision import Cause
 from ganger.model.event import Failed, Slow
@@ -32,7 +32,7 @@ _KINDS: Final = {
 }
 
 
-class Hang:
+class HangDetector:
     """`tell` is called with the failure of a generation that stands still."""
 
     def __init__(self, records: Records, loop: asyncio.AbstractEventLoop, ask: Ask, tell: Tell) -> None:
@@ -44,7 +44,7 @@ class Hang:
     def heard(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
         """A launcher said how its ranks stand. It knows processes by variables, which a job may set to ranks that it
         does not have: those are left out, here and below."""
-        generation.standings[node] = Standing.of(message, generation.ranks)
+        generation.standings[node] = StallReport.of(message, generation.ranks)
         self._judge(generation)
 
     def answered(self, generation: Generation, node: str, message: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Hang:
         elif silent_ms is not None:
             self._tell(generation, self._all_are_silent(generation, silent_ms, inquiry.details))
 
-    def _one_is_frozen(self, generation: Generation, node: str, found: Frozen, ranks: Sequence[Detail]) -> Failed:
+    def _one_is_frozen(self, generation: Generation, node: str, found: StoppedRank, ranks: Sequence[Detail]) -> Failed:
         step = next((rank.step for rank in ranks if rank.rank == found.rank), None)
         after = "" if step is None else f", after step {step}"
         what = f"rank {found.rank} on {node} {_KINDS.get(found.kind, 'stands still')} for {_for(found.since_ms)}{after}"
@@ -106,7 +106,7 @@ class Hang:
 
     def _all_are_silent(self, generation: Generation, since_ms: int, ranks: Sequence[Detail]) -> Failed:
         places = self._records.places(generation.gang, generation.number)
-        named: Suspect | None = suspect(sorted(ranks, key=lambda rank: rank.rank), places)
+        named: HangSuspect | None = suspect(sorted(ranks, key=lambda rank: rank.rank), places)
         reports = any(standing.reports for standing in generation.standings.values())
         what = "made a step" if reports else "written anything or used a processor"
         detail = f"no rank has {what} for {_for(since_ms)}"
@@ -160,7 +160,7 @@ def _is_deserted(generation: Generation) -> bool:
     return bool(ran) and all(standing.deserted_ms is not None for standing in ran)
 
 
-def _frozen(generation: Generation) -> list[tuple[str, Frozen]]:
+def _frozen(generation: Generation) -> list[tuple[str, StoppedRank]]:
     """The ranks that stand still by themselves, the first one first."""
     found = [
         (node, each)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 
-class Frozen(NamedTuple):
+class StoppedRank(NamedTuple):
     """A rank whose processes stand still: `kind` is stopped, blocked or dead; since when, in Unix ms; whether its node
     has seen ranks make steps."""
 
@@ -19,12 +19,12 @@ class Frozen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StallReport:
     """Of the ranks of one node."""
 
     has_run: bool
     reports: bool = False
-    frozen: tuple[Frozen, ...] = ()
+    frozen: tuple[StoppedRank, ...] = ()
     silent_ms: int | None = None
     deserted_ms: int | None = None
 
@@ -34,7 +34,7 @@ class Standing:
         return cls(
             has_run=message["has_run"],
             reports=message["reports"],
-            frozen=tuple(Frozen(*each) for each in message["frozen"] if each[0] in ranks),
+            frozen=tuple(StoppedRank(*each) for each in message["frozen"] if each[0] in ranks),
             silent_ms=message["silent_ms"],
             deserted_ms=message["deserted_ms"],
         )

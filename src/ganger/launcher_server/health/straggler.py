@@ -27,7 +27,7 @@ AT_ONCE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepShares:
     """How much of its steps a rank ran, how much it ran or waited for a processor, and how much of nearly all of them,
     in permille; when that was said."""
 
@@ -48,12 +48,12 @@ class Work:
 
 
 @dataclass(slots=True)
-class Paces:
+class StepPaces:
     """What the nodes of a generation say of its ranks: node and time of a step in ms, work; when each has spoken. told:
     those found slow; doubted: those that seem to be, and the nodes that have said nothing else since."""
 
     steps: dict[int, tuple[str, int]] = field(default_factory=dict)
-    works: dict[int, Work] = field(default_factory=dict)
+    works: dict[int, StepShares] = field(default_factory=dict)
     spoken: dict[str, float] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)
     doubted: dict[int, set[str]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Paces:
     def heard(self, node: str, pace: Mapping[str, int], work: Mapping[str, Sequence[int]], at_s: float) -> None:
         """Take what `progressed` says of a node's ranks."""
         self.steps.update({int(rank): (node, step_ms) for rank, step_ms in pace.items()})
-        self.works.update({int(rank): Work.of(shares, at_s) for rank, shares in work.items()})
+        self.works.update({int(rank): StepShares.of(shares, at_s) for rank, shares in work.items()})
         self.spoken[node] = at_s
         for nodes in self.doubted.values():
             nodes.add(node)
@@ -117,7 +117,7 @@ def slower(values: Mapping[int, int]) -> list[int]:
     return found
 
 
-def waited_for(steps: Mapping[int, int], works: Mapping[int, Work]) -> list[int]:
+def waited_for(steps: Mapping[int, int], works: Mapping[int, StepShares]) -> list[int]:
     """Ranks that step together with their peers, have much more to do than those and, other than those, never rest."""
     most = max((work.ran for work in works.values()), default=0)
     found = []
@@ -132,12 +132,12 @@ def waited_for(steps: Mapping[int, int], works: Mapping[int, Work]) -> list[int]
     return found
 
 
-def _usual(works: Sequence[Work]) -> Work:
+def _usual(works: Sequence[StepShares]) -> StepShares:
     ran, busy = median(work.ran for work in works), median(work.busy for work in works)
-    return Work(int(ran), int(busy), int(median(work.least for work in works)), min(work.at_s for work in works))
+    return StepShares(int(ran), int(busy), int(median(work.least for work in works)), min(work.at_s for work in works))
 
 
-def _is_fresh(work: Work, step_ms: int, at_s: float) -> bool:
+def _is_fresh(work: StepShares, step_ms: int, at_s: float) -> bool:
     return at_s - work.at_s <= FRESH_S + FRESH_STEPS * step_ms / 1000
 
 

@@ -13,7 +13,7 @@ from ganger.engine.service import EVENT_KINDS, Service
 from ganger.model.views.service_views import EventRow
 from ganger.rest.etags import Versioned
 from ganger.rest.responses import MAX_NUMBER, Served, encoded, event_page, reads, streamed
-from ganger.rest.stream_feed import Feed
+from ganger.rest.stream_feed import StreamFeed
 
 router: Final = APIRouter(tags=["events"])
 
@@ -69,7 +69,7 @@ class _Frames:
     """The stream of one subscriber."""
 
     def __init__(
-        self, service: Service, feed: Feed, turns: CapacityLimiter, wanted: tuple[str | None, tuple[str, ...]]
+        self, service: Service, feed: StreamFeed, turns: CapacityLimiter, wanted: tuple[str | None, tuple[str, ...]]
     ) -> None:
         self._service, self._feed, self._turns = service, feed, turns
         self._gang, self._kinds = wanted

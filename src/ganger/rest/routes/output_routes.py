@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from ganger.engine.service import LogQuery, Refused
+from ganger.engine.service import LogQuery, RequestError
 from ganger.model.views.service_views import Entrance, EventRow, Samples, Stacks
 from ganger.rest.etags import Versioned
 from ganger.rest.responses import MAX_NUMBER, NDJSON, Served, answer, event_page, ndjson, reads, shown, streamed
-from ganger.rest.stream_feed import Feed
+from ganger.rest.stream_feed import StreamFeed
 from ganger.rest.token_gate import Local
 
 router: Final = APIRouter()
@@ -95,7 +95,7 @@ def read_logs(
         until_ms=until,
         tail=tail,
     )
-    feed: Feed = request.app.state.feed
+    feed: StreamFeed = request.app.state.feed
     found = service.follow(query) if follow else service.lines(query)  # refused while there is no answer yet
     lines = feed.follow(lambda: _wire(found)) if follow else ndjson(_wire(found))
     return StreamingResponse(lines, media_type=NDJSON)
@@ -121,7 +121,7 @@ def _ranks(text: str | None) -> tuple[int, ...] | None:
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
         ranks += range(int(first), int(last or first) + 1)
         if len(ranks) > MAX_RANKS:
-            raise Refused("too_many_ranks", f"rank={text[:80]} are more than {MAX_RANKS} ranks", "write rank=all")
+            raise RequestError("too_many_ranks", f"rank={text[:80]} are more than {MAX_RANKS} ranks", "write rank=all")
     return tuple(sorted(set(ranks)))
 
 

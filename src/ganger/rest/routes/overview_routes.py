@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
-from ganger.engine.service import WantedSize
+from ganger.engine.service import SizeRequest
 from ganger.model.queue import DEFAULT
 from ganger.model.views.overview import Order, Overview, Sizes
 from ganger.model.views.service_views import Totals
@@ -41,7 +41,7 @@ def get_fit(
     time_ms: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="the job's time limit")] = None,
 ) -> Response:
     """The largest job of each form that would start now: of every type of GPU, at every level of the network."""
-    wanted = WantedSize(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+    wanted = SizeRequest(gpu_type=gpu_type.lower(), gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
     return answer(service.sizes(queue, wanted, time_ms, asking))
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
-from ganger.engine.service import BOUNDS_S, Measure, Refused, Spread
+from ganger.engine.service import BOUNDS_S, Histogram, Metric, RequestError
 from ganger.model.views.service_views import ServerView
 from ganger.rest.responses import CHANGES, Served, answer, documented, shown, streamed
 from ganger.rest.token_gate import Local
@@ -60,7 +60,9 @@ def restart_server(request: Request, body: Restart) -> Response:
     """Let the server run itself anew, in the same process, under the caller's interpreter. Jobs run on."""
     python = Path(body.python)
     if not python.is_absolute() or not python.is_file():
-        raise Refused("no_interpreter", f"{body.python} is not the absolute path of an interpreter", "ganger doctor")
+        raise RequestError(
+            "no_interpreter", f"{body.python} is not the absolute path of an interpreter", "ganger doctor"
+        )
     request.app.state.leave(body.python)
     return Response(status_code=202)
 
@@ -73,7 +75,7 @@ def read_measures(service: Served) -> Response:
     return Response(_written(rounds, counted), media_type=MEDIA_TYPE)
 
 
-def _written(rounds: Spread, counted: tuple[Measure, ...]) -> bytes:
+def _written(rounds: Histogram, counted: tuple[Metric, ...]) -> bytes:
     from prometheus_client import generate_latest  # takes longer than many a command
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.registry import Collector
@@ -93,7 +95,7 @@ def _written(rounds: Spread, counted: tuple[Measure, ...]) -> bytes:
     return generate_latest(Counted())
 
 
-def _upto(rounds: Spread) -> Iterator[tuple[str, float]]:
+def _upto(rounds: Histogram) -> Iterator[tuple[str, float]]:
     """For each bound how many took no longer."""
     many = 0
     for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), rounds.counts, strict=True):

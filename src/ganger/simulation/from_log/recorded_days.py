@@ -19,7 +19,7 @@ from ganger.core.state.gang import Gang
 from ganger.core.state.state import State
 from ganger.engine.eventlog.event_log import EventLog
 from ganger.engine.eventlog.log_snapshot import reading
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node, NodeState
 from ganger.model.decision import Cause, Start, Stop
@@ -79,7 +79,7 @@ def read_past(path: Path, *readers: Callable[[e.Stamped], None], since_ms: int |
         then, instead = "while it was kept", "ganger ls"
         if since_ms is not None:
             then, instead = f"in its last {format_duration(since_ms)}", "name more of it: --since 30d"
-        raise Refused("log_failed", f"{path} has no job that was submitted {then}", instead, 500)
+        raise RequestError("log_failed", f"{path} has no job that was submitted {then}", instead, 500)
     return past
 
 
@@ -93,7 +93,7 @@ def past_of(log: EventLog, place: str, *readers: Callable[[e.Stamped], None], si
     for row in log.each(state.seq, last):
         why = row.event.why if isinstance(row.event, e.Unreadable) else refusal(state, row.event)
         if why is not None:
-            raise Refused("corrupt_log", f"event {row.seq} of {place} was set aside: {why}", "ganger doctor", 500)
+            raise RequestError("corrupt_log", f"event {row.seq} of {place} was set aside: {why}", "ganger doctor", 500)
         recording.take(row)
     return recording.past(place)
 
@@ -222,7 +222,9 @@ class _Fold:
         """All of it."""
         end_ms, begin_ms = self._state.at_ms, self._begin_ms
         if begin_ms is None:
-            raise Refused("log_failed", f"{place} has no nodes: its server never began", "ganger server start", 500)
+            raise RequestError(
+                "log_failed", f"{place} has no nodes: its server never began", "ganger server start", 500
+            )
         for name in tuple(self._nodes.away):
             self._nodes.back(name, begin_ms, end_ms + 1)
         begins = median_low([ms for work in self._works.values() for ms in work.begins_ms] or [0])

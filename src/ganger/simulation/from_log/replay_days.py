@@ -12,13 +12,13 @@ from typing import Final
 
 from ganger.backends.simulator.job_behaviour import Behaviour
 from ganger.backends.simulator.virtual_cluster import World
-from ganger.core.placement.start_check import Ask
+from ganger.core.placement.start_check import StartRequest
 from ganger.core.queue_order.policy_interface import Policy
 from ganger.core.state.state import Image, State
-from ganger.engine.eventlog.stream_log import Told
+from ganger.engine.eventlog.stream_log import StreamedEvent
 from ganger.engine.loop import Loop
 from ganger.engine.submit import quota_check
-from ganger.errors import Refused
+from ganger.errors import RequestError
 from ganger.model import event as e
 from ganger.model.cluster import Node
 from ganger.model.job import Job, array_of
@@ -75,7 +75,7 @@ def live_again(again: Again, *readers: Callable[[e.Stamped], None]) -> Outcome:
     asked, findings = _fitting(again)
     histories = Histories()
     world = World(list(again.nodes), levels=past.levels, begin_ms=past.begin_ms)
-    loop = Loop(Told(histories.take, *readers), world, again.order, world, "simulated")
+    loop = Loop(StreamedEvent(histories.take, *readers), world, again.order, world, "simulated")
     loop.open()
     in_force = loop.post(e.PolicySet(document=again.document, version=1))
     loop.turn(loop.drain())
@@ -153,8 +153,10 @@ def _why_never(past: Past, state: State, job: Job) -> str | None:
         return None
     try:
         limit_ms = job.spec.limits.time_ms
-        quota_check.check(state, Ask(queue=job.spec.queue, user=job.user, shape=job.spec.shape, time_ms=limit_ms))
-    except Refused as refused:
+        quota_check.check(
+            state, StartRequest(queue=job.spec.queue, user=job.user, shape=job.spec.shape, time_ms=limit_ms)
+        )
+    except RequestError as refused:
         return refused.detail
     return None
 
@@ -185,7 +187,7 @@ def _check_queues(past: Past, document: PolicyDocument) -> None:
         named = ", ".join(f"{queue} ({many})" for queue, many in lost.most_common(SHOWN))
         more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
         what = f"jobs of {past.place} wait in queues that the document does not have: {named}{more}"
-        raise Refused("strands_jobs", what, f"give the document the queue {lost.most_common(1)[0][0]}")
+        raise RequestError("strands_jobs", what, f"give the document the queue {lost.most_common(1)[0][0]}")
 
 
 def _card(past: Past, nodes: Sequence[Node], found: Sequence[History]) -> Scorecard:

@@ -26,7 +26,7 @@ Held = dict[str, set[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class AdoptedGang:
     """A gang that runs. pods: in rank order; submitted_ms: when the first of them was made; began_ms: when the last of
     them was bound."""
 
@@ -40,7 +40,7 @@ class TakenOver:
 
 def taken_over(
     pods: Iterable[Pod], groups: Mapping[Key, PodGroup], inventory: Inventory, name: Callable[[Unit], str]
-) -> list[TakenOver]:
+) -> list[AdoptedGang]:
     """The gangs that bound pods of others make, oldest first; `name` gives each an id."""
     gpus = {node.name: node.gpus for node in inventory.cluster().nodes}
     held: Held = {}
@@ -65,7 +65,7 @@ def taken_over(
         except NotExpressible:
             continue
         times = min(map(_made_ms, ordered)), max(map(_bound_ms, ordered))
-        found.append(TakenOver(unit, job, tuple(ordered), _start(job, ordered), *times))
+        found.append(AdoptedGang(unit, job, tuple(ordered), _start(job, ordered), *times))
     return found
 
 

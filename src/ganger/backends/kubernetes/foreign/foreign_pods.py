@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ganger.backends.kubernetes.binding import Binder, NotLeadingError, is_over
-from ganger.backends.kubernetes.foreign.adopted_pods import TakenOver
+from ganger.backends.kubernetes.foreign.adopted_pods import AdoptedGang
 from ganger.backends.kubernetes.foreign.foreign_job import NotExpressible, Unit, is_of_others, job_of, unit_of, waits
 from ganger.backends.kubernetes.foreign.pod_groups import PodGroup
 from ganger.backends.kubernetes.nodes.node_inventory import Inventory, slots_of
@@ -63,7 +63,7 @@ class _Gang:
         return stays and not self.is_broken
 
 
-class Others:
+class ForeignPods:
     """pods, groups: as they are followed; inventory: what nodes there are, which is told of those that are placed
     here; explain: told of a pod why it waits."""
 
@@ -90,7 +90,7 @@ class Others:
         self._numbers = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
 
-    def take_over(self, found: Iterable[TakenOver]) -> None:
+    def take_over(self, found: Iterable[AdoptedGang]) -> None:
         """Know these as gangs that run. Called before `open`."""
         for each in found:
             gang = _Gang(each.job.id, each.unit, list(each.pods), generation=each.start.generation)

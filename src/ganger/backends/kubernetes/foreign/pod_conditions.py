@@ -12,20 +12,20 @@ from ganger.kubeapi.api_error import ApiError
 from ganger.kubeapi.objects import Key, Object, Pod
 from ganger.kubeapi.request import Place
 from ganger.kubeapi.resources import PODS
-from ganger.kubeapi.workqueue import Work
+from ganger.kubeapi.workqueue import WorkQueue
 
 SCHEDULED: Final = "PodScheduled"
 CALM_S: Final = 2.0
 """So long a pod must wait before that is said: most are bound sooner."""
 
 
-class Explained:
+class PodConditions:
     """`pods` as they are followed. `run` must run for anything to be written."""
 
     def __init__(self, api: Api, pods: Mapping[Key, Pod], may_act: Callable[[], bool]) -> None:
         self._api, self._pods, self._may_act = api, pods, may_act
         self._wanted: dict[Key, str] = {}
-        self._work = Work(self._write, workers=4)
+        self._work = WorkQueue(self._write, workers=4)
 
     async def run(self) -> None:
         """Write what is wanted, until cancelled."""

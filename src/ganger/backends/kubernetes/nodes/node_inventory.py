@@ -51,7 +51,7 @@ def cluster(
 
 class Inventory:
     """The nodes of a cluster. `node_changed`, `pod_changed` and `claim_changed` are told what an object was and is, as
-    a `Follower` tells it; `events` is asked when all of that has been told."""
+    a `Informer` tells it; `events` is asked when all of that has been told."""
 
     def __init__(self) -> None:
         """Nothing is there yet."""
