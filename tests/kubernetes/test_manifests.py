@@ -150,8 +150,9 @@ def test_the_policy_lets_change_what_there_is() -> None:
 
 def test_the_image_runs_what_the_deployment_asks_for() -> None:
     (container,) = only("Deployment")["spec"]["template"]["spec"]["containers"]
-    assert container["args"][0] == "controller"
+    assert all(word.startswith("--") for word in container["args"]), "the program is the image's, its options are given"
     lines = (ROOT / "Containerfile").read_text().splitlines()
     assert lines[-1].startswith("ENTRYPOINT")
+    assert '"ganger.controller"' in lines[-1]
     user = only("Deployment")["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
     assert f"USER {user}:{user}" in lines
