@@ -10,7 +10,7 @@ import pytest
 
 ASK = """
 import json
-from ganger.engine import registry
+from ganger import registry
 print(json.dumps([sorted(registry.frameworks()), sorted(registry.policies()), registry.broken()]))
 """
 GOOD = 'NAME = "mine"\nDOC = "d"\nRESERVED = ()\ndef rank_environment(placed, rank): return {"MINE": str(rank)}\n'

@@ -58,7 +58,8 @@ IMPATIENT = """
 import sys
 import tarfile
 sys.path.insert(0, sys.argv.pop(1))
-from ganger.launcher import link, main, runtime
+from ganger.launcher import main, runtime
+from ganger.launcher.protocol import link
 {changed} = 0.2
 sys.exit(main.main(sys.argv))
 """

@@ -296,13 +296,13 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     code = f"""
 import resource, signal, errno
 from pathlib import Path
-from ganger.engine import snapshot as m
-from ganger.errors import Refused
+from ganger.engine.submit import code_snapshot as m
+from ganger.errors import RequestError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 m._NO_ROOM = (*m._NO_ROOM, errno.EFBIG)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000000, 1000000))
 try: m.snapshot(Path({str(root)!r}), Path({str(tmp_path / "store")!r}))
-except Refused as refused: print(refused.code, refused.status, refused.detail)
+except RequestError as refused: print(refused.code, refused.status, refused.detail)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("no_room 507 cannot write the copy")

@@ -13,17 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from ganger.backends.kubernetes import object_names
-from ganger.backends.kubernetes.attempt_pods import (
-    STUCK_AFTER_S,
-    UNREADY_AFTER_S,
-    AttemptPods,
-    Unplaceable,
-    ending,
-    has_succeeded,
-    stuck,
-    unready,
-)
+from ganger.backends.kubernetes import attempt_pods, object_names
+from ganger.backends.kubernetes.attempt_pods import AttemptPods, Unplaceable
 from ganger.backends.kubernetes.binding import NotLeadingError, is_over, turned_away
 from ganger.backends.kubernetes.cluster_cache import ClusterCache
 from ganger.backends.kubernetes.nodes.node_patience import LauncherContact, Launchers
@@ -199,7 +190,7 @@ class GangRuntime:
             if turned_away(pod) and self._may_ask_again(generation):
                 self._do(self._ask_again(generation))
             else:
-                self._conclude(generation, node, ending(pod))
+                self._conclude(generation, node, attempt_pods.ending(pod))
 
     def _may_ask_again(self, generation: Generation) -> bool:
         first_s = self._turned_away_s.setdefault((generation.gang, generation.number), self._loop.time())
@@ -225,7 +216,7 @@ class GangRuntime:
         """Tell how a generation ended on a node where nothing of it is left."""
         gang, number, task = generation.gang, generation.number, self._told.task(generation.gang, node)
         found = message_events.ending(task, gang, number, node)
-        if found is None and has_succeeded(self._seen.pods.get(self._pod_key(generation, node))):
+        if found is None and attempt_pods.has_succeeded(self._seen.pods.get(self._pod_key(generation, node))):
             found = Finished(gang=gang, generation=number, nodes=(node,))  # its launcher told nobody, for nobody heard
         if self._hearing.done(generation) is not None and not isinstance(found, Finished):
             found = None  # what it had left is not needed any more
@@ -239,10 +230,14 @@ class GangRuntime:
 
     def _watch_stuck(self, generation: Generation, pod: Pod) -> None:
         """Its node says nothing more of a pod that cannot run: whether it still cannot is looked at later."""
-        if stuck(pod):
-            self._loop.call_later(STUCK_AFTER_S, self._give_up, generation, pod.metadata.key, stuck)
-        elif unready(pod):
-            self._loop.call_later(UNREADY_AFTER_S, self._give_up, generation, pod.metadata.key, unready)
+        if attempt_pods.stuck(pod):
+            self._loop.call_later(
+                attempt_pods.STUCK_AFTER_S, self._give_up, generation, pod.metadata.key, attempt_pods.stuck
+            )
+        elif attempt_pods.unready(pod):
+            self._loop.call_later(
+                attempt_pods.UNREADY_AFTER_S, self._give_up, generation, pod.metadata.key, attempt_pods.unready
+            )
 
     def _give_up(self, generation: Generation, key: Key, why: Callable[[Pod], str]) -> None:
         pod = self._seen.pods.get(key)
@@ -324,7 +319,7 @@ class GangRuntime:
             pod = self._seen.pods.get(key)
             if pod is None or is_over(pod):
                 deleted = Cause.LAUNCHER_LOST, f"the pod {key.name} was deleted"
-                self._conclude(generation, hello.node, deleted if pod is None else ending(pod))
+                self._conclude(generation, hello.node, deleted if pod is None else attempt_pods.ending(pod))
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -402,7 +397,8 @@ class GangRuntime:
             why = Failed(gang=generation.gang, generation=generation.number, node=node, cause=cause, detail=detail)
             self._hearing.fail(generation, why)
 
-    # -- ending -------------------------------------------------------------------------------------------------------
+    # -- attempt_pods.ending
+    # -------------------------------------------------------------------------------------------------------
 
     def _end(self, generation: Generation, stop: Stop) -> None:
         """Have what is left stopped, by the launchers that are there, and by deleting the pods of the others. What is
@@ -456,7 +452,7 @@ class GangRuntime:
                 if pod is None or (node in lost and not is_over(pod)):
                     self._conclude(generation, node, (Cause.LAUNCHER_LOST, f"the pod on {node} was deleted"))
                 elif is_over(pod):
-                    self._conclude(generation, node, ending(pod))
+                    self._conclude(generation, node, attempt_pods.ending(pod))
 
     async def _renew(self, generation: Generation) -> None:
         """Its launchers do not find this controller before that is done."""
