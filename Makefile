@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a fresh machine has Python 3.11 or later, make and git (and curl, which
-# docs/rest.md types: the tests type what pages say).
+# docs/reference/rest.md types: the tests type what pages say).
 #
 #   make setup   .venv: the locked base and development requirements, and this checkout
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
@@ -83,7 +83,7 @@ dist: $(SETUP)
 	$(BIN)/python -m tools.dist dist
 
 docs: $(SETUP)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tools.generate
 
 lock: $(SETUP)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

@@ -4,7 +4,7 @@ A fixed sample (`mutating`) of the changes that cosmic-ray can make to the files
 checkout, by the pictures first and then by the laws of its file; one that no test sees survives, and is printed with
 its change. What came of each is kept in mutants.json: a run goes on where the last one was stopped, and tries those
 again whose function has changed. Needs `make setup-mutants`. All of it takes hours on two cores. Survivors are
-explained in docs/mutants.md.
+explained in docs/explanation/mutants.md.
 """
 
 import difflib
@@ -109,7 +109,7 @@ def _sample() -> list[Mutant]:
 
 
 def _copy(to: Path) -> Path:
-    for name in ("src", "tests", "bench", "docs"):
+    for name in ("src", "tests", "bench", "docs", "tools"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", to)
     return to

@@ -1,6 +1,5 @@
-"""What must have become of each job, found again from the rows of the log by the letter of docs/lifecycle.md: a plain
-fold over dictionaries that shares nothing with `ganger.core`. Used by `kill_anything`; not a bench itself.
-"""
+"""What must have become of each job, found again from the rows of the log by the letter of docs/reference/lifecycle.md:
+a plain fold over dictionaries that shares nothing with `ganger.core`. Used by `kill_anything`; not a bench itself."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

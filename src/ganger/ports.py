@@ -29,7 +29,7 @@ class RankPlan:
     """One process: its rank in the gang, the variables only it gets, and its command where that is not the plan's.
 
     ends: when all ranks that have it exited with 0, the job has succeeded; on_failure: restart, fail or ignore;
-    stage: when it is started (docs/launcher-protocol.md, "Stages").
+    stage: when it is started (docs/reference/launcher-protocol.md, "Stages").
     """
 
     rank: int
@@ -42,7 +42,7 @@ class RankPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """What one launcher runs for one generation: `plan-G.json` of docs/launcher-protocol.md, field for field.
+    """What one launcher runs for one generation: `plan-G.json` of docs/reference/launcher-protocol.md, field for field.
 
     files: text by name, written to the generation's directory; stages: how many there are; agent: whether the node has
     a remote-start agent. Where it listens, what is to be shown to it, and `secrets`, the path of a JSON file with more

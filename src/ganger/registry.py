@@ -62,7 +62,7 @@ _MAY_HAVE: Final[dict[str, Any]] = {
     "ends": _all,
     "recognise": _unknown,
 }
-"""What a framework may leave out, and what that means (docs/frameworks/plug-in.md)."""
+"""What a framework may leave out, and what that means (docs/how-to/frameworks/plug-in.md)."""
 _log = logging.getLogger(__name__)
 
 

@@ -51,7 +51,7 @@ class HomeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The state directory of one user's server, and the files in it (docs/state-directory.md)."""
+    """The state directory of one user's server, and the files in it (docs/reference/state-directory.md)."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""Requests that must be refused: what is wrong, why, and what to type, with the exit code of docs/cli.md.
+"""Requests that must be refused: what is wrong, why, and what to type, with the exit code of docs/reference/cli.md.
 
 One server for all of them. After each there is no job more and none less, and the one that runs has not noticed.
 """

@@ -1,6 +1,5 @@
 """Help is complete and current; what is mistyped is met with what was probably meant."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from ganger.cli.jobs.init_command import SCRIPTS, TEMPLATES
 from ganger.spec import parse_spec
 from tests.cli.conftest import PROGRAM, Shell
 from tests.cli.world import World, ended, job
+from tools.generate import cli_page
 
-ROOT = Path(__file__).parents[2]
 NAMES = [name for section in COMMANDS.values() for name in section]
 
 
@@ -110,12 +109,7 @@ def test_the_program_says_the_same_as_the_function(shell: Shell) -> None:
 
 
 def test_the_page_is_current() -> None:
-    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.PAGE.read_text() == module.page(), "run: python docs/generate_cli.py"
+    assert cli_page.PAGE.read_text() == cli_page.page(), "run: make docs"
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)

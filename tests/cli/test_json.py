@@ -136,7 +136,7 @@ def test_an_empty_list_is_one(live: Live) -> None:
 
 
 def test_exit_codes_are_told_in_one_place(live: Live) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
     shown = live("--help").out.replace("\n", " ")
     for code, (word, meaning) in EXIT_CODES.items():
         assert f"| {code} | {meaning.replace('|', chr(92) + '|')} |" in page

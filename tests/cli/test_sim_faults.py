@@ -75,7 +75,10 @@ def test_a_record_of_faults_that_breaks_off_is_refused(shell: Shell, asked: tupl
         (("--detect", "5m"), ("--detect says something of faults, and there are none", "--faults FILE")),
         (("--checkpoint", "0s"), ("checkpoints after 0 ms of work are no checkpoints", "leave out --checkpoint")),
         (("--checkpoint-cost", "1m"), ("--checkpoint-cost says what a checkpoint costs", "add --checkpoint 30m")),
-        (("--faults", "jobs.csv"), ("is not of the format node_faults: no column class", "docs/trace-format.md")),
+        (
+            ("--faults", "jobs.csv"),
+            ("is not of the format node_faults: no column class", "docs/reference/trace-format.md"),
+        ),
     ],
 )
 def test_what_cannot_be_is_said_with_what_can(

@@ -1,4 +1,4 @@
-"""A server that speaks the REST interface of docs/rest.md over a unix socket, told by a test what to say.
+"""A server that speaks the REST interface of docs/reference/rest.md over a unix socket, told by a test what to say.
 
 It decides nothing: jobs, lines and events are what the test put there. The real server is tested elsewhere; here it
 would hide the states that are rare and matter: a lost attempt, a server that goes away, a problem of each kind.

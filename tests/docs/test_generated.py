@@ -13,14 +13,17 @@ from tests.docs.test_pages import name
 
 
 def test_generated_pages_are_current() -> None:
-    command = [sys.executable, str(DOCS / "generate.py"), "--check"]
+    command = [sys.executable, "-m", "tools.generate", "--check"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_framework_has_a_page_with_its_variables() -> None:
     for framework in frameworks():
-        assert f"<!-- generated: framework {framework} -->" in (DOCS / "frameworks" / f"{framework}.md").read_text()
+        assert (
+            f"<!-- generated: framework {framework} -->"
+            in (DOCS / "how-to" / "frameworks" / f"{framework}.md").read_text()
+        )
 
 
 @pytest.mark.parametrize("page", written(), ids=name)

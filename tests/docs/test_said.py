@@ -17,7 +17,7 @@ FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")
 GANGER = re.compile(r"(?:^|[;&|(] *)ganger +([^;&|)\n]*)", re.MULTILINE)
-TESTS = ("tests/real", "docs/frameworks", "bench")
+TESTS = ("tests/real", "docs/how-to/frameworks", "bench")
 
 
 def passing(page: Path) -> list[str]:

@@ -161,7 +161,7 @@ def test_settings_that_cannot_be_are_told(tmp_path: Path, text: str, why: str) -
 
 
 def test_every_setting_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "retention.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "retention.md").read_text()
     assert [key for key in KEEP_KEYS if f"| `{key}` |" not in page] == []
     assert [
         value for value in ("90d", "20Gi", "30d", "1Gi", "10Gi", "180d", "2Gi") if f"| `{value}` |" not in page

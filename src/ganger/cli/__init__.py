@@ -1,7 +1,7 @@
 """The command line. `main` is the program `ganger`; each group of commands is one module of this package.
 
 Nothing of a command is imported before it runs: help is printed from the table below, which the tests hold against
-the commands themselves. Errors of every command end here, as text and an exit code (docs/exit-codes.md).
+the commands themselves. Errors of every command end here, as text and an exit code (docs/reference/exit-codes.md).
 """
 
 import importlib

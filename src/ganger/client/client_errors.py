@@ -15,7 +15,7 @@ USAGE: Final = 2
 NOT_FOUND: Final = 3
 REFUSED: Final = 4
 UNREACHABLE: Final = 5
-"""Exit codes of the command line (docs/exit-codes.md)."""
+"""Exit codes of the command line (docs/reference/exit-codes.md)."""
 
 
 class ClientError(Exception):

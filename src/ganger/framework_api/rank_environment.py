@@ -1,7 +1,7 @@
 """A generation with its place: what a framework file may know of it, and the variables that every process gets.
 
 Made by `engine.launch`, read by the files in `frameworks/`. Ranks are processes, never nodes: in every framework
-WORLD_SIZE counts processes. The variables: docs/environment.md.
+WORLD_SIZE counts processes. The variables: docs/reference/environment.md.
 """
 
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ LOCK_PAUSE_S = 0.01
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code of the launcher: the constants above, explained in docs/launcher-protocol.md."""
+    """Exit code of the launcher: the constants above, explained in docs/reference/launcher-protocol.md."""
     if arguments[1:2] == ["agent"]:
         from ganger.launcher.remote_exec import agent_client
 

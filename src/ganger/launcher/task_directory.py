@@ -1,6 +1,6 @@
 """The task directory: where its files are, and writes of which a crash leaves the old file or the new one.
 
-Used by every part of the launcher. The layout is in docs/launcher-protocol.md.
+Used by every part of the launcher. The layout is in docs/reference/launcher-protocol.md.
 """
 
 from __future__ import annotations

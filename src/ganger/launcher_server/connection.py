@@ -1,4 +1,5 @@
-"""The server's side of the launcher protocol: newline-delimited JSON over any transport (docs/launcher-protocol.md).
+"""The server's side of the launcher protocol: newline-delimited JSON over any transport
+(docs/reference/launcher-protocol.md).
 
 A launcher is let in with the token of its task directory; from then on what it says is handed to the listener, which
 owns all meaning. Everything here runs on the event loop.

@@ -2,7 +2,8 @@
 
 One class for each message of `launcher.protocol.messages.FROM_LAUNCHER`, one for exit records and one for the ranks of
 a plan. A message is checked here once, when it comes in (`link`); whatever handles it afterwards relies on that. To add
-a type, add its class and name it in `_Message`. The limits are documented in docs/launcher-protocol.md, "Limits"."""
+a type, add its class and name it in `_Message`. The limits are documented in docs/reference/launcher-protocol.md,
+"Limits"."""
 
 import json
 from collections.abc import Callable

@@ -192,7 +192,7 @@ def _keep_stacks(told: _Told, message: dict[str, Any], ranks: Collection[int]) -
 
 
 def _log_lines(data: bytes) -> Iterator[str]:
-    """Return the lines in a piece of a log (docs/launcher-protocol.md, "Files") of both streams, in the order in which
+    """Return the lines in a piece of a log (docs/reference/launcher-protocol.md, "Files") of both streams, in the order in which
     they ended. Pieces of a line are joined; anything else is skipped."""
     pieces = {"o": "", "e": ""}
     for letter, content in _RECORD.findall(data):

@@ -3,7 +3,7 @@
 Between the supervisor and whom it reports to: a failure is told when it is known how the other ranks ended (`ends`) and
 which rule decides, and what else is told of that gang waits behind it. The search runs on a thread of its own and reads
 only the end of each log; what it found is part of the event, so that nobody needs the logs again. Semantics:
-docs/decisions/frameworks.md, "Rules for failures".
+docs/explanation/decisions/frameworks.md, "Rules for failures".
 """
 
 import asyncio

@@ -174,7 +174,7 @@ def _kept(home: Home) -> Iterator[Check]:
         ok = most is None or used <= most
         size = "" if most is None else f" of at most {format_bytes(most)}"
         said = f"{name}: {format_bytes(used)}{size}; kept {'always' if age is None else format_duration(age)}"
-        yield Check("kept", ok, said, "" if ok else "ganger prune --older-than 1d; limits: docs/retention.md")
+        yield Check("kept", ok, said, "" if ok else "ganger prune --older-than 1d; limits: docs/reference/retention.md")
 
 
 def _log_bytes(layout: JobFiles, job: str) -> int:

@@ -1,5 +1,5 @@
 """Runs a function as one rank of a job: `python -m ganger.train.call MODULE:FUNCTION DIRECTORY`. The SDK's `@task`
-makes such commands; docs/state-directory.md has the files.
+makes such commands; docs/reference/state-directory.md has the files.
 
 DIRECTORY has `call.json` and `call.pickle`, and `main.py` when the caller was a script. What the function returns, or
 raises, goes to `results/GENERATION/rank-R` of the job's directory, beside `nodes`, readable by its owner alone.

@@ -47,7 +47,7 @@ class CheckpointSchedule:
         self._step_before = NO_STEP  # up to which the rank has been told of the saves that are due
         self._rises = True
         self._version = 0
-        self._segments: Sequence[Sequence[Any]] = ()  # [unit, begin, first, every]: docs/launcher-protocol.md
+        self._segments: Sequence[Sequence[Any]] = ()  # [unit, begin, first, every]: docs/reference/launcher-protocol.md
         self._pending: Sequence[Any] | None = None
 
     def ask(self, step: int) -> bool:

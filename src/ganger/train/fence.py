@@ -3,7 +3,7 @@ refused, though their processes run on where nobody reaches them. Used by `check
 
 Each attempt leaves one empty file there before it reads or writes anything, its marker `.attempt~TURN~ATTEMPT~JOB~UID`.
 Names of jobs are given again, uids are not: a job that comes to where another one of its name was has the next turn.
-The rule, what it guarantees and what not: docs/failures.md, "Fencing".
+The rule, what it guarantees and what not: docs/reference/failures.md, "Fencing".
 """
 
 from __future__ import annotations

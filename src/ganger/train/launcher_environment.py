@@ -1,4 +1,4 @@
-"""What the launcher tells a rank through its environment; docs/environment.md names the variables.
+"""What the launcher tells a rank through its environment; docs/reference/environment.md names the variables.
 
 Read anew each time, so that a script may set them. Used by every part of `ganger.train`.
 """

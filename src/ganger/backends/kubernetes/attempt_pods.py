@@ -30,7 +30,7 @@ UNREADY_AFTER_S: Final = 600.0
 READY_TO_START: Final = "PodReadyToStartContainers"
 """Of a pod: its kubelet has all that containers need of it but their images."""
 BAD_CODE: Final = 65
-"""With what a launcher ends that does not run the job's code, as docs/launcher-protocol.md has it."""
+"""With what a launcher ends that does not run the job's code, as docs/reference/launcher-protocol.md has it."""
 
 
 _QUOTA: Final = re.compile(

@@ -1,11 +1,10 @@
 """A generation as pods: one for each of its nodes, in rank order. Pure; called by `supervisor`.
 
 A pod is bound to the node it is meant for, so nothing in it says where it may run. Its container is a launcher, which
-is told its plan by the controller once every launcher of the generation is there (docs/launcher-protocol.md); so the
-pod of one generation differs from that of the next in its name alone. Its code comes as an archive
-in a ConfigMap, its secrets by reference; what the job shares beyond that, checkpoints first of all, is on volumes: a
-volume NAME of a job is the PersistentVolumeClaim NAME of its namespace.
-"""
+is told its plan by the controller once every launcher of the generation is there (docs/reference/launcher-protocol.md);
+so the pod of one generation differs from that of the next in its name alone. Its code comes as an archive in a
+ConfigMap, its secrets by reference; what the job shares beyond that, checkpoints first of all, is on volumes: a volume
+NAME of a job is the PersistentVolumeClaim NAME of its namespace."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Where the embedded engine keeps a job's files, and what it reads and writes there.
 
 Every name that becomes a path is checked here. Called by everything in this package. The files, and who writes which:
-docs/state-directory.md and docs/launcher-protocol.md, "Files".
+docs/reference/state-directory.md and docs/reference/launcher-protocol.md, "Files".
 """
 
 import json

@@ -2,9 +2,8 @@
 
 Called by the backend on the threads of readers: it only reads files and shares no state. A record is one line of a
 file, `<unix ms> <stream> <text>`; stream `O` or `E` is a piece of a line of stdout or stderr that goes on in the next
-record of that stream (docs/launcher-protocol.md, "Files"). However long a log is, only a block of each file is in
-memory.
-"""
+record of that stream (docs/reference/launcher-protocol.md, "Files"). However long a log is, only a block of each file
+is in memory."""
 
 import heapq
 import re

@@ -56,7 +56,7 @@ _SHARES: Final = {
 def sim_command() -> None:
     """Run recorded jobs on a simulated cluster, or write them in ganger's own format.
 
-    What decides is what decides on a real cluster. Formats: docs/trace-format.md.
+    What decides is what decides on a real cluster. Formats: docs/reference/trace-format.md.
     """
 
 

@@ -1,8 +1,8 @@
 """Who is to blame for a failure: the program, the machines, or nobody can tell; which rank was first, in one sentence.
 
 Judged by the `Failed` event alone, so that a judgement replays. Called by `core.failure.retry`, which decides what
-follows, and by whoever shows a failure. The order of the rules: docs/failures.md, "Attribution". The words that are
-looked for: `core.failure.signatures`."""
+follows, and by whoever shows a failure. The order of the rules: docs/reference/failures.md, "Attribution". The words
+that are looked for: `core.failure.signatures`."""
 
 import re
 from dataclasses import dataclass

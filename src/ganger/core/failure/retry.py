@@ -2,7 +2,7 @@
 
 Called by `core.fold.fold_attempt` when a rank, a launcher or a node fails. What happens is a row of the table in
 `core.state.lifecycle`; here are the numbers: retry limit, pause, progress, and whose failure it was. What the job's own
-`retry.rules` say goes before the table (docs/decisions/frameworks.md, "Rules for failures")."""
+`retry.rules` say goes before the table (docs/explanation/decisions/frameworks.md, "Rules for failures")."""
 
 from dataclasses import dataclass
 from typing import Final

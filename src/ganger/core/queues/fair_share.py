@@ -3,8 +3,8 @@
 Owned by `core.state.state`, asked by policies. Shares are dominant: the largest, over resources, of what somebody has
 over what the cluster has. What somebody has is what is held now and what was held, which counts half as much after
 every half-life. Sources: dominant resource fairness (Ghodsi et al., NSDI 2011); Slurm's decay and Fair Tree (reference:
-scheduling, section 2), here without rounding: see `growth`, and docs/decisions/scheduling.md, "Usage is an exact
-integer".
+scheduling, section 2), here without rounding: see `growth`, and docs/explanation/decisions/scheduling.md, "Usage is an
+exact integer".
 
 `account_points` and `own_points` are the order `dynamic`: added up, the points of a job. More points go first.
 """

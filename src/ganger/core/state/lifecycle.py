@@ -3,8 +3,8 @@ the end of a process, a node or a job's time leads to: (member, ending, phase) -
 
 Called by `core.state.state` for every change of a state, by `core.failure.retry` and `core.fold.fold` for reactions.
 Durable states survive a crash of the server as they are; the others are finished or rolled back after one. Source of
-the reactions: reference/reliability.md section 1, "Job reaction by role". `docs/lifecycle.md` is generated from these
-tables."""
+the reactions: reference/reliability.md section 1, "Job reaction by role". `docs/reference/lifecycle.md` is generated
+from these tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -262,9 +262,14 @@ def _illegal(what: str, state: StrEnum, step: StrEnum, legal: list[str]) -> Ille
 
 
 def page() -> str:
-    """The text of docs/lifecycle.md: the lives as Mermaid state diagrams, durable gang states marked, and the reactions
-    as tables."""
-    lines = ["# Lives of a gang and of a node", "", "Generated from `core/lifecycle.py`; do not edit.", ""]
+    """The text of docs/reference/lifecycle.md: the lives as Mermaid state diagrams, durable gang states marked, and the
+    reactions as tables."""
+    lines = [
+        "# Lives of a gang and of a node",
+        "",
+        "Generated from the tables of the code by `make docs`; do not edit.",
+        "",
+    ]
     lines += ["## Gang", "", "States marked * are durable: they need no work after a restart of the server.", ""]
     lines += ["```mermaid", "stateDiagram-v2", "    [*] --> pending"]
     lines += [f'    state "{state} *" as {state}' for state in DURABLE]

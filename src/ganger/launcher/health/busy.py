@@ -1,7 +1,7 @@
 """How much of its steps a rank is at work, by the first thread of the process that reports them. Called by `lookout`.
 
 In training that is in step, all ranks take the same time for a step: whoever is held up sleeps, and whom they wait for
-does not. What is concluded from it: docs/failures.md, "Straggler". Pure: what was seen comes in.
+does not. What is concluded from it: docs/reference/failures.md, "Straggler". Pure: what was seen comes in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Judges whether ranks stand still, by what was learned of their steps and pauses. Called by `lookout`.
 
 Pure: what was seen and when comes in, in seconds of attention (`Attention`). What is found after which time, and why:
-docs/failures.md, "Hang".
+docs/reference/failures.md, "Hang".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connection to the server: newline-delimited JSON over what `dial` gives, made again whenever it breaks.
 
 Facts are numbered and kept until the server acknowledges them; the rest is said only while somebody listens. Nothing
-here ever waits. Used by `runtime`; the messages are in `protocol` and docs/launcher-protocol.md.
+here ever waits. Used by `runtime`; the messages are in `protocol` and docs/reference/launcher-protocol.md.
 """
 
 from __future__ import annotations

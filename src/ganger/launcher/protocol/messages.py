@@ -1,6 +1,6 @@
 """Every message between launcher and server, with its fields: what `link` and `runtime` may send and accept.
 
-docs/launcher-protocol.md says what they mean; a test holds the two together.
+docs/reference/launcher-protocol.md says what they mean; a test holds the two together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which rank holds a gang up that stands still: named by what is known of all of them. Pure; called by `hang`.
 
-The order: docs/failures.md, "Hang".
+The order: docs/reference/failures.md, "Hang".
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """The messages `standing` and `stacked`, by which a launcher says how its ranks stand, as objects. Used by `hang`.
 
-The fields are those of docs/launcher-protocol.md, "Standing".
+The fields are those of docs/reference/launcher-protocol.md, "Standing".
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
 """Which ranks are slower than their peers: by what their steps take or, where they step together, by who is at work
 while the others wait. Pure; called by `hang`.
 
-The rule, and what it does not detect: docs/failures.md, "Straggler".
+The rule, and what it does not detect: docs/reference/failures.md, "Straggler".
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -33,7 +33,9 @@ def read_cluster(path: Path) -> tuple[Node, ...]:
         more = sum(each.count for each in found.findings) - 1
         rest = f", and {more} more {'row' if more == 1 else 'rows'} with a flaw" if more else ""
         reason = f"{what} ({first.flaw}: {MEANING[first.flaw]}){rest}"
-        raise Unreadable(f"{path}:{line}", reason, "correct it; docs/trace-format.md says what each column is")
+        raise Unreadable(
+            f"{path}:{line}", reason, "correct it; docs/reference/trace-format.md says what each column is"
+        )
     return tuple(
         replace(node, cpu_milli=node.cpu_milli or AMPLE_CPU_MILLI, memory_bytes=node.memory_bytes or AMPLE_BYTES)
         for node in found.records

@@ -1,4 +1,5 @@
-"""ganger's own format: what every other one becomes (docs/trace-format.md). CSV with a header, gzip if it is called so.
+"""ganger's own format: what every other one becomes (docs/reference/trace-format.md). CSV with a header, gzip if it is
+called so.
 
 Columns are called as in `RecordedJob` and in `Node`, so that a file can be written by hand. One that is empty in every
 row is left out. Columns of other formats that have no meaning here are `x_` and their name. What is read of another
@@ -86,7 +87,7 @@ def _domains(text: str) -> tuple[str, ...]:
 
 JOBS: Final = Format(
     name="ganger",
-    doc="ganger's own, of docs/trace-format.md",
+    doc="ganger's own, of docs/reference/trace-format.md",
     columns=({name: name for name in JOB_COLUMNS},),
     optional=frozenset(JOB_COLUMNS) - {*_JOB_NEEDS},
     record=job,
@@ -96,7 +97,7 @@ JOBS: Final = Format(
 )
 NODES: Final = Format(
     name="ganger",
-    doc="ganger's own, of docs/trace-format.md",
+    doc="ganger's own, of docs/reference/trace-format.md",
     columns=({name: name for name in NODE_COLUMNS},),
     optional=frozenset(NODE_COLUMNS) - {*_NODE_NEEDS},
     record=node,

@@ -38,7 +38,7 @@ JOBS: Final = (
     swf.FORMAT,
 )
 NODES: Final = (ganger_format.NODES, openb.NODES)
-_PAGE: Final = "docs/trace-format.md says what each format has"
+_PAGE: Final = "docs/reference/trace-format.md says what each format has"
 
 
 def read_jobs(path: Path, format: str = "") -> Trace[RecordedJob]:

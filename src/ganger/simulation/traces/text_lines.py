@@ -18,7 +18,7 @@ LONGEST_BYTES: Final = 64 * 1024
 """No row of any format comes near it."""
 _GZIP: Final = b"\x1f\x8b"
 _FOREIGN: Final = {
-    b"PAR1": ("is Parquet", "write it as CSV: docs/trace-format.md says how"),
+    b"PAR1": ("is Parquet", "write it as CSV: docs/reference/trace-format.md says how"),
     b"\x28\xb5\x2f\xfd": ("is packed with zstd", "unpack it, or pack it with gzip"),
     b"\xfd7zXZ": ("is packed with xz", "unpack it, or pack it with gzip"),
     b"BZh": ("is packed with bzip2", "unpack it, or pack it with gzip"),

@@ -2,9 +2,9 @@
 
 Fed by `backend` with changes of pods and PodGroups, on the event loop. A pod alone is a gang of one; those of a group
 are one gang as soon as `minCount` of them are there without gates. No GangJob is made for them, and no launcher runs in
-them: they are bound as they are, and end when their pods do. Nothing is kept but what pods say themselves, from which
-a restarted controller knows those that are bound (`taken_over`; docs/decisions/kubernetes.md, "Foreign pods as gangs").
-"""
+them: they are bound as they are, and end when their pods do. Nothing is kept but what pods say themselves, from which a
+restarted controller knows those that are bound (`taken_over`; docs/explanation/decisions/kubernetes.md, "Foreign pods
+as gangs")."""
 
 import asyncio
 import itertools

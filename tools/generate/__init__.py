@@ -1,0 +1,1 @@
+"""Generators of pages, schemas and definitions from the code: `python -m tools.generate`."""

@@ -1,0 +1,259 @@
+"""The generated blocks of pages, in Markdown.
+
+A block reads the tables of the code, or the golden environments that the tests compare every framework with.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, get_args
+
+from ganger.cli.exit_codes import EXIT_CODES
+from ganger.cli.jobs.explain_spec import described, keys
+from ganger.cli.jobs.init_command import TEMPLATES
+from ganger.engine.query.event_text import CAUSES
+from ganger.error_codes import CODES
+from ganger.model.event import Event
+from ganger.model.pending_reason import REMEDY, PendingReason, ReasonCode, sentence
+from ganger.model.units import HOUR_MS
+from ganger.registry import frameworks, trait
+from tools.generate import rest_routes, sdk_names
+from tools.generate.environment_variables import travels, variables
+from tools.generate.markdown import code, table
+from tools.generate.policy_keys import policy_keys
+
+ROOT: Final = Path(__file__).parents[2]
+GOLDEN: Final = ROOT / "tests" / "frameworks" / "golden"
+
+_COMMAND: Final = "python train.py --lr 1e-3"
+"""What the golden environments run."""
+_STARTED: Final = {
+    "rank": "every process",
+    "node": "one process on each node, which starts or stands for the others there",
+    "gang": "one process, on the first node, which starts the others",
+}
+_EXAMPLES: Final = (
+    PendingReason(
+        why=ReasonCode.NO_CAPACITY,
+        resource="nodes",
+        need=2,
+        have=1,
+        limit=4,
+        scope="8 free GPUs",
+        holders=("bert-7f3a",),
+    ),
+    PendingReason(why=ReasonCode.MAINTENANCE, resource="nodes", need=2, have=1, scope="m42"),
+    PendingReason(why=ReasonCode.NO_NODE, resource="nodes", need=4, have=2, scope="8 free GPUs"),
+    PendingReason(why=ReasonCode.EXCLUDED, resource="nodes", need=2, have=1, scope="8 free GPUs", excluded=("n3",)),
+    PendingReason(
+        why=ReasonCode.OVER_QUOTA,
+        resource="gpu_milli",
+        need=8_000,
+        have=4_000,
+        limit=16_000,
+        scope="nlp",
+        holders=("bert-7f3a", "gpt-19c2"),
+    ),
+    PendingReason(
+        why=ReasonCode.USER_GPUS,
+        resource="gpu_milli",
+        need=8_000,
+        have=4_000,
+        limit=16_000,
+        scope="nlp",
+        holders=("bert-7f3a",),
+    ),
+    PendingReason(
+        why=ReasonCode.USER_JOBS,
+        resource="jobs",
+        need=1,
+        have=0,
+        limit=2,
+        scope="nlp",
+        holders=("bert-7f3a", "gpt-19c2"),
+    ),
+    PendingReason(why=ReasonCode.USER_TIME, resource="time_ms", need=48 * HOUR_MS, limit=24 * HOUR_MS, scope="nlp"),
+    PendingReason(
+        why=ReasonCode.USER_NODE_TIME,
+        resource="node_ms",
+        need=48 * HOUR_MS,
+        have=10 * HOUR_MS,
+        limit=100 * HOUR_MS,
+        scope="nlp",
+        holders=("bert-7f3a",),
+    ),
+    PendingReason(why=ReasonCode.HELD, holders=("bert-7f3a",)),
+    PendingReason(why=ReasonCode.BACKOFF, need=2),
+    PendingReason(
+        why=ReasonCode.NAMESPACE_QUOTA,
+        scope="namespace research, quota compute: requests.nvidia.com/gpu: 8 of 8 used, 8 asked by pod bert-7f3a-1-0",
+    ),
+    PendingReason(
+        why=ReasonCode.WEBHOOK_UNREACHABLE,
+        scope='failed calling webhook "images.example.com": ... connect: connection refused',
+    ),
+    PendingReason(why=ReasonCode.STOPPING_OTHERS, holders=("bert-7f3a",)),
+    PendingReason(why=ReasonCode.NOT_LISTED),
+    PendingReason(why=ReasonCode.DEPENDENCY, scope="succeeded", holders=("prepare-4b1d",)),
+    PendingReason(why=ReasonCode.ARRAY_LIMIT, need=10),
+)
+"""One reason for each code, with the fields that the scheduler fills in, to show the sentence that it makes."""
+
+
+def block(name: str, *words: str) -> str:
+    """The block of that name. KeyError: there is none."""
+    return "\n".join(BLOCKS[name](*words))
+
+
+def _frameworks() -> Iterator[str]:
+    rows = ((f"[`{name}`](how-to/frameworks/{name}.md)", each.DOC) for name, each in sorted(frameworks().items()))
+    return table(("framework", "what it is"), rows)
+
+
+def _framework(name: str) -> Iterator[str]:
+    """At a glance, then what the golden environments have."""
+    module = frameworks()[name]
+    needs, roles = trait(module, "NEEDS"), trait(module, "ROLES")
+    yield f"- ganger starts {_STARTED[trait(module, 'PER')]}."
+    if needs:
+        yield f"- `run` must be able to import `{needs}`: that is tried when the job is submitted."
+    yield f"- Roles it knows: {', '.join(map(code, roles)) if roles else 'any'}."
+    yield f"- Variables that only ganger may set: {', '.join(map(code, module.RESERVED))}, and `GANGER_*`."
+    what = (
+        "Every process gets"
+        if name == "plain"
+        else "Beside [what every process gets](../../reference/environment.md) there is"
+    )
+    yield f"\n{what}, in the third attempt of a job `bert` on `n1` and `n2` with two processes on each:\n"
+    yield from _environment(GOLDEN / f"{name}.txt")
+    if (more := GOLDEN / f"{name}-roles.txt").exists():
+        yield "\nWith roles, on the same nodes:\n"
+        yield from _environment(more)
+
+
+def _environment(path: Path) -> Iterator[str]:
+    """A golden environment: variables, commands, and the names of the files that come with them."""
+    rows, _, files = path.read_text().partition("\n---")
+    split = [re.split(r"  +", line.rstrip(), maxsplit=2) for line in rows.strip().splitlines()]
+    variables = [(name, ranks, "".join(value)) for name, ranks, *value in split if name not in ("command", "ends with")]
+    if variables:
+        yield from table(
+            ("variable", "ranks", "value"),
+            (
+                (code(name), ranks.replace("*", "all"), "is not set" if value == "(none)" else code(value))
+                for name, ranks, value in variables
+            ),
+        )
+    else:
+        yield "Nothing more."
+    yield ""
+    for name, ranks, *value in split:
+        if name == "command" and (runs := "".join(value)) != _COMMAND:
+            of = "" if ranks == "*" else f" at rank {ranks}"
+            yield f"- `{_COMMAND}` runs{of} as `{runs}`."
+        elif name == "ends with":
+            yield f"- The job ends with rank {ranks}; what else runs is stopped then."
+    if files:
+        names = ", ".join(map(code, re.findall(r"^--- (.*)$", f"---{files}", re.MULTILINE)))
+        yield f"- Files in `@GANGER_TASK_DIR@`, the attempt's directory on that node: {names}."
+
+
+def _exit_codes() -> Iterator[str]:
+    return table(("code", "in short", "meaning"), ((str(number), *told) for number, told in EXIT_CODES.items()))
+
+
+def _reasons() -> Iterator[str]:
+    samples = {reason.why: sentence(reason) for reason in _EXAMPLES}
+    return table(
+        ("code", "for instance", "what to do"),
+        ((code(why), samples[why], _placeholders(REMEDY[why])) for why in ReasonCode),
+    )
+
+
+def _placeholders(remedy: str) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), remedy)
+
+
+def _causes() -> Iterator[str]:
+    return table(("code", "meaning"), ((code(cause), meaning) for cause, meaning in CAUSES.items()))
+
+
+def _problems() -> Iterator[str]:
+    rows = (
+        (code(name), " or ".join(map(str, filter(None, (each.status, each.other_status)))), each.meaning)
+        for name, each in sorted(CODES.items())
+    )
+    return table(("code", "status", "meaning"), rows)
+
+
+def _events() -> Iterator[str]:
+    rows = (
+        (code(kind.__dataclass_fields__["kind"].default), " ".join((kind.__doc__ or "").split("\n\n")[0].split()))
+        for kind in get_args(Event)
+    )
+    return table(("kind", "meaning"), rows)
+
+
+def _spec() -> Iterator[str]:
+    """A section for each mapping, the file's own first."""
+    known = keys()
+    mappings = ["", *(path for path, key in known.items() if key.inside)]
+    for above in mappings:
+        of = known[above].many if above else ""
+        title = {"dict": f"{above}.NAME", "tuple": f"{above}[]"}.get(of, above) or "The file"
+        yield f"\n### {title}\n" if above else ""
+        rows = []
+        for path, key in known.items():
+            if path.rpartition(".")[0] == above:
+                _, *lines = described(key, known)
+                told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[:3] if "   " in line.strip())
+                example = told.get("example", "").partition(": ")[2]
+                name = path.rpartition(".")[2]
+                rows.append((code(name), key.doc, told["written"], code(example), told["default"]))
+        yield from table(("key", "meaning", "written as", "for instance", "without it"), rows)
+
+
+def _templates() -> Iterator[str]:
+    return iter([", ".join(map(code, TEMPLATES))])
+
+
+def _variables() -> Iterator[str]:
+    rows = ((", ".join(map(code, names.split(", "))), meaning) for names, meaning in variables())
+    return table(("variable", "meaning"), rows)
+
+
+def _travels() -> Iterator[str]:
+    return iter([", ".join(map(code, travels()))])
+
+
+def _sdk() -> Iterator[str]:
+    return table(("name", "kind", "meaning"), ((code(call), kind, said) for kind, call, said in sdk_names.names()))
+
+
+def _train() -> Iterator[str]:
+    return table(("name", "meaning"), ((code(call), said) for call, said in sdk_names.in_training()))
+
+
+def _methods(name: str) -> Iterator[str]:
+    return table(("method", "meaning"), ((code(call), said) for call, said in sdk_names.methods(name)))
+
+
+BLOCKS: Final[dict[str, Callable[..., Iterator[str]]]] = {
+    "causes": _causes,
+    "events": _events,
+    "exit-codes": _exit_codes,
+    "framework": _framework,
+    "frameworks": _frameworks,
+    "methods": _methods,
+    "policy": policy_keys,
+    "problems": _problems,
+    "reasons": _reasons,
+    "rest": rest_routes.routes,
+    "schemas": rest_routes.bodies,
+    "sdk": _sdk,
+    "spec": _spec,
+    "templates": _templates,
+    "train": _train,
+    "travels": _travels,
+    "variables": _variables,
+}
