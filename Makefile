@@ -12,7 +12,8 @@
 #   make cluster       a real Kubernetes on this machine (NODES=2 FAKE_NODES=0); prints its KUBECONFIG
 #   make cluster-down  nothing of it is left
 #   make dist    wheel and sdist in dist/, checked, and a job run from the wheel in a fresh environment
-#   make docs    what the pages say of the code, made anew
+#   make docs    write again what pages, schemas and definitions take from the code
+#   make site    build docs/ into build/site; a warning is an error (npm is needed once, for Mermaid)
 #   make lock    resolve requirements/*.txt again from pyproject.toml and requirements/*.in
 
 PYTHON ?= python3
@@ -27,7 +28,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint test test-long demo bench cluster cluster-down dist docs lock
+.PHONY: setup setup-torch lint test test-long demo bench cluster cluster-down dist docs site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -84,6 +85,20 @@ dist: $(SETUP)
 
 docs: $(SETUP)
 	$(BIN)/python -m tools.generate
+
+MERMAID := 11.17.2
+MERMAID_SHA256 := 581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8
+
+# The theme would load it from another host.
+.venv-docs/mermaid-$(MERMAID).min.js: | .venv-docs/.setup-stamp
+	cd .venv-docs && npm pack --silent mermaid@$(MERMAID)
+	tar -xzOf .venv-docs/mermaid-$(MERMAID).tgz package/dist/mermaid.min.js > $@
+	rm .venv-docs/mermaid-$(MERMAID).tgz
+	echo "$(MERMAID_SHA256)  $@" | sha256sum --check --quiet
+
+site: .venv-docs/.setup-stamp .venv-docs/mermaid-$(MERMAID).min.js
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	install -m 644 .venv-docs/mermaid-$(MERMAID).min.js build/site/assets/javascripts/mermaid.min.js
 
 lock: $(SETUP)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
