@@ -13,7 +13,6 @@ from tests.docs.reader import CLUSTER, STAND_INS, Environment, Reader, end_all, 
 RUN = ("console", "yaml", "python")
 NOT_RUN = 12
 """Blocks of commands that no test types, at most."""
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
 def name(page: Path) -> str:
@@ -61,12 +60,6 @@ def test_commands_that_are_not_run_say_why() -> None:
     for page, block in commands:
         for test in re.findall(r"tests/\S+\.py", block.why_not):
             assert (ROOT / test).is_file(), f"{name(page)}:{block.line}"
-
-
-@pytest.mark.parametrize("page", written(), ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
-    assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
 
 
 def test_dots_stand_for_what_varies() -> None:
