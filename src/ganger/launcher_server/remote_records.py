@@ -192,8 +192,8 @@ def _keep_stacks(told: _Told, message: dict[str, Any], ranks: Collection[int]) -
 
 
 def _log_lines(data: bytes) -> Iterator[str]:
-    """Return the lines in a piece of a log (docs/reference/launcher-protocol.md, "Files") of both streams, in the order in which
-    they ended. Pieces of a line are joined; anything else is skipped."""
+    """Return the lines in a piece of a log (docs/reference/launcher-protocol.md, "Files") of both streams, in the order
+    in which they ended. Pieces of a line are joined; anything else is skipped."""
     pieces = {"o": "", "e": ""}
     for letter, content in _RECORD.findall(data):
         kind = letter.decode()

@@ -1,8 +1,8 @@
 """The command of a task's call: what every rank runs, with the function and its arguments kept in files.
 
 A function of a module is found again by its name; one of a script by running the script under another name; one that
-has no file, of a notebook or inside another function, travels by value and needs cloudpickle. docs/explanation/decisions/sdk.md.
-"""
+has no file, of a notebook or inside another function, travels by value and needs cloudpickle.
+docs/explanation/decisions/sdk.md."""
 
 import hashlib
 import importlib.util
