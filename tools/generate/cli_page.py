@@ -17,33 +17,32 @@ INTRODUCTION: Final = """\
 
 Generated from the commands by `make docs`; do not edit.
 
-**What runs.** `ganger run -- python train.py` runs a program with its arguments, as they are. One quoted word with
+**Command.** `ganger run -- python train.py` runs a program with its arguments, unchanged. One quoted word with
 spaces in it is a shell line: `ganger run 'python train.py > out.txt'`. A script, `ganger run train.py`, runs with the
 `python` of this shell. Without `--code` a job runs in the directory it was submitted from, in place.
 
-**Which variables.** Without `--framework` a job is `plain`, whatever it runs: each process gets `GANGER_RANK`,
-`LOCAL_RANK`, `WORLD_SIZE`. A torch script wants `--framework torch`, which adds `RANK`, `MASTER_ADDR` and the rest of
-what torchrun would set; torchrun itself is left out.
+**Framework.** Without `--framework` a job is `plain`, unless its command begins with a launcher that ganger knows, such
+as `torchrun` or `mpirun`: each process gets `GANGER_RANK`, `LOCAL_RANK` and `WORLD_SIZE`. A torch script needs
+`--framework torch`, which adds `RANK`, `MASTER_ADDR` and the other variables that torchrun would set, without torchrun.
 
-**Which job.** `JOB` is an id (`bert-7f3`) or a name (`bert`): the newest job of that name.
+**Job.** `JOB` is an id (`bert-7f3`) or a name (`bert`), which stands for the newest job of that name.
 
-**On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context,
-makes a GangJob there as whoever that context says, and follows the logs of its pods; `submit`, `ls`, `get`, `wait`,
-`explain`, `logs`, `exec`, `suspend`, `resume`, `priority` and `stop` go the same way. Nothing but the API server is
-asked: what you may do there with kubectl, you may do here. `exec` takes the right to `create` `pods/exec`, which the
-role `ganger-exec` gives in a namespace. `--namespace NAME` looks elsewhere than in the context's own namespace. JOB
-is the GangJob's name.
+**On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context, creates a GangJob there as the user of that context, and follows the logs of its
+pods; `submit`, `ls`, `get`, `wait`,
+`explain`, `logs`, `exec`, `suspend`, `resume`, `priority` and `stop` work in the same way. All requests go to the API server, with your rights there. `exec` requires
+the right to `create` `pods/exec`, which the role `ganger-exec` gives in a namespace. `--namespace NAME` selects another
+namespace than that of the context. JOB is the name of the GangJob.
 
-**What is printed where.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; ganger's own words
-go to stderr too. `ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank
+**Output.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; messages of ganger go to stderr too.
+`ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank
 (`r0 | `), and the same line of several ranks is shown once with their number (`(x4)`). Ctrl-C leaves a job running.
 
-**On a terminal** there are colours, tables that keep to its width and a line that shows progress: step and loss as
-`ganger.train.report` gives them, and an ETA once a total is reported as `total_steps` or `steps`. None of it where
-output is piped, or with `NO_COLOR`.
+**Terminals** get colours, tables of their width and a progress line: step and loss as reported by `ganger.train.report`,
+and an ETA when a total is reported as `total_steps` or `steps`. There is none of this when output is piped, or with
+`NO_COLOR`.
 
-**For programs**: `-o json` on everything that answers. Lists are one array; with `-f`, one object a line. Times are
-Unix ms, durations ms, sizes bytes.
+**Programs** use `-o json`, which every command that answers has. A list is one array; with `-f`, one object a line. Times
+are Unix ms, durations ms, sizes bytes.
 """
 
 SEVERAL: Final = """\
