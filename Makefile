@@ -4,7 +4,9 @@
 #   make setup   .venv: the locked base and development requirements, and this checkout
 #   make setup-NAME  .venv-NAME: torch, jax, mpi ... as requirements/NAME.txt says, for its example and its test
 #   make lint    style, types and import direction
-#   make test    every test, beside a real Kubernetes once `make cluster` has built one
+#   make check   lint, and the fast tests of everything
+#   make test    every test that needs no Kubernetes
+#   make test-cluster  the tests that need a real Kubernetes, which it brings up where it can
 #   make test-long  the crash tests at every moment there is, many more requests to the REST interface, and 100,000
 #                forged messages, exit records, frames and rows of the log each
 #   make demo    a training job that loses a worker and comes back, told as it happens
@@ -28,7 +30,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.setup-stamp
-.PHONY: setup setup-torch lint test test-long demo bench cluster cluster-down dist docs site lock
+.PHONY: setup setup-torch lint check test test-cluster test-long demo bench cluster cluster-down dist docs site lock
 
 setup: $(SETUP)
 setup-torch: $(TORCH_SETUP)
@@ -54,8 +56,21 @@ lint: $(SETUP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The fast tests of everything: pure code, pages against the code, and the command line without a server.
+FAST := tests/architecture tests/core tests/pictures tests/spec tests/docs/test_generated.py tests/docs/test_site.py \
+	tests/frameworks/test_golden.py tests/frameworks/test_environment.py tests/cli/test_help.py \
+	tests/cli/test_lines.py tests/cli/test_story.py tests/cli/test_times.py tests/engine/test_codec.py \
+	tests/engine/test_pattern.py tests/kubernetes/test_quantity.py tests/kubernetes/test_levels.py \
+	tests/kubernetes/test_pods.py tests/launcher/test_errors.py tests/rest/test_openapi.py tests/sdk/test_names.py
+
+check: lint
+	$(BIN)/python -m pytest -q -n 2 $(FAST)
+
 test: $(SETUP) $(TORCH_SETUP)
-	$(BIN)/python -m tools.testcluster run -- $(BIN)/python -m pytest \
+	$(BIN)/python -m pytest -m "not cluster" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-cluster: $(SETUP) $(TORCH_SETUP)
+	$(BIN)/python -m tools.testcluster run -- $(BIN)/python -m pytest -m cluster \
 		-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-long: $(SETUP)

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import Phase, settings
 
 # What is started in the background ignores Ctrl-C, and would hand that on to what tests start and interrupt.
@@ -19,3 +20,12 @@ settings.register_profile(
     "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.generate,), max_examples=25
 )
 settings.load_profile("long" if os.environ.get("GANGER_TEST_LONG") else "ganger")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a real Kubernetes: `make test` leaves it out, `make test-cluster` runs it alone."""
+    for item in items:
+        call = getattr(item, "callspec", None)
+        fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
+        if "real_cluster" in fixtures or (call is not None and "real" in call.params.values()):
+            item.add_marker("cluster")

@@ -19,10 +19,13 @@ KUBECONFIG = running()
 KUBECTL = program("kubectl") if Path(program("kubectl")).exists() else shutil.which("kubectl")
 APPLY = ("apply", "--server-side", "--force-conflicts")
 """Two tests may install the same at the same time."""
-needs_cluster = pytest.mark.skipif(
-    KUBECONFIG is None or KUBECTL is None,
-    reason="needs kubectl, and a cluster: `make cluster`, or GANGER_TEST_KUBECONFIG=FILE",
-)
+needs_cluster = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        KUBECONFIG is None or KUBECTL is None,
+        reason="needs kubectl, and a cluster: `make cluster`, or GANGER_TEST_KUBECONFIG=FILE",
+    ),
+]
 
 
 class RefusedByServerError(Exception):
