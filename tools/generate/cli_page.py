@@ -27,23 +27,22 @@ as `torchrun` or `mpirun`: each process gets `GANGER_RANK`, `LOCAL_RANK` and `WO
 
 **Job.** `JOB` is an id (`bert-7f3`) or a name (`bert`), which stands for the newest job of that name.
 
-**On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context, creates a GangJob there as the user of that context, and follows the logs of its
-pods; `submit`, `ls`, `get`, `wait`,
-`explain`, `logs`, `exec`, `suspend`, `resume`, `priority` and `stop` work in the same way. All requests go to the API server, with your rights there. `exec` requires
-the right to `create` `pods/exec`, which the role `ganger-exec` gives in a namespace. `--namespace NAME` selects another
-namespace than that of the context. JOB is the name of the GangJob.
+**On a Kubernetes cluster.** `ganger --context NAME run -- python train.py`, with the NAME of a kubeconfig context,
+creates a GangJob there as the user of that context, and follows the logs of its pods; `submit`, `ls`, `get`, `wait`,
+`explain`, `logs`, `exec`, `suspend`, `resume`, `priority` and `stop` work in the same way. All requests go to the API
+server, with your rights there. `exec` requires the right to `create` `pods/exec`, which the role `ganger-exec` gives
+in a namespace. `--namespace NAME` selects another namespace than that of the context. JOB is the name of the GangJob.
 
-**Output.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; messages of ganger go to stderr too.
-`ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank
-(`r0 | `), and the same line of several ranks is shown once with their number (`(x4)`). Ctrl-C leaves a job running.
+**Output.** `ganger run` writes the job's stdout to stdout and its stderr to stderr; messages of ganger go to stderr
+too. `ganger submit` writes the id to stdout, alone. With several processes a line begins with its rank (`r0 | `), and
+the same line of several ranks is shown once with their number (`(x4)`). Ctrl-C leaves a job running.
 
-**Terminals** get colours, tables of their width and a progress line: step and loss as reported by `ganger.train.report`,
-and an ETA when a total is reported as `total_steps` or `steps`. There is none of this when output is piped, or with
-`NO_COLOR`.
+**Terminals** get colours, tables of their width and a progress line: step and loss as reported by
+`ganger.train.report`, and an ETA when a total is reported as `total_steps` or `steps`. There is none of this when
+output is piped, or with `NO_COLOR`.
 
-**Programs** use `-o json`, which every command that answers has. A list is one array; with `-f`, one object a line. Times
-are Unix ms, durations ms, sizes bytes.
-"""
+**Programs** use `-o json`, which every command that answers has. A list is one array; with `-f`, one object a line.
+Times are Unix ms, durations ms, sizes bytes. """
 
 SEVERAL: Final = """\
 Given several jobs, a command does what it can, says of each other why not, and exits with the code of the first that
